@@ -1,0 +1,51 @@
+# Everything a fresh machine needs, from Python 3.11+, make and a package index.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# One thread per test worker: two workers on two cores otherwise fight over them.
+TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.PHONY: help setup demo test test-slow bench lint docs clean
+help:
+	@echo "make setup      install byheart into .venv"
+	@echo "make demo       build, certify and ask a memory of 585 facts about countries"
+	@echo "make test       lint, types, tests (about 3 minutes on 2 cores)"
+	@echo "make test-slow  the checks that take minutes"
+	@echo "make bench      measure build and certificate times on this machine"
+	@echo "make lint       ruff and pyright"
+	@echo "make docs       write docs/cli.md from the commands' own help"
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+setup: $(VENV)/.installed
+
+demo: setup
+	@$(BIN)/python examples/demo.py
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+test: lint
+	$(TEST_ENV) $(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-slow: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m slow
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/build_and_certify.py
+
+docs: $(VENV)/.installed-dev
+	$(BIN)/python tools/write_cli_docs.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis demo

@@ -1,0 +1,76 @@
+"""byheart: how much a Transformer can memorize, as software.
+
+Facts go in; a memory comes out, built or trained; a certificate proves it.
+
+>>> import byheart as bh
+>>> facts = bh.read_facts("countries")
+>>> memory = bh.build(facts)
+>>> memory.recall("Japan", "currency").answer
+'yen'
+>>> bh.certify(memory).certified
+True
+
+Public names are loaded when first used, so that `import byheart` and `byheart --help` stay fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from byheart._version import __version__
+
+if TYPE_CHECKING:
+    from byheart.certificates import Certificate, certify
+    from byheart.construct import build
+    from byheart.errors import ByheartError
+    from byheart.facts import Facts, Vocabulary, random_associations, read_facts
+    from byheart.measure import accuracy, head_split
+    from byheart.models import AssociativeSpec, AttentionOnlySpec, Memory, load
+
+_PUBLIC = {
+    "AssociativeSpec": "byheart.models",
+    "AttentionOnlySpec": "byheart.models",
+    "ByheartError": "byheart.errors",
+    "Certificate": "byheart.certificates",
+    "Facts": "byheart.facts",
+    "Memory": "byheart.models",
+    "Vocabulary": "byheart.facts",
+    "accuracy": "byheart.measure",
+    "build": "byheart.construct",
+    "certify": "byheart.certificates",
+    "head_split": "byheart.measure",
+    "load": "byheart.models",
+    "random_associations": "byheart.facts",
+    "read_facts": "byheart.facts",
+}
+
+__all__ = [
+    "AssociativeSpec",
+    "AttentionOnlySpec",
+    "ByheartError",
+    "Certificate",
+    "Facts",
+    "Memory",
+    "Vocabulary",
+    "__version__",
+    "accuracy",
+    "build",
+    "certify",
+    "head_split",
+    "load",
+    "random_associations",
+    "read_facts",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        value = getattr(import_module(_PUBLIC[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'byheart' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

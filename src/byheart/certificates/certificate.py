@@ -1,0 +1,245 @@
+"""Certificates: what was proved about which weights and which facts, in which arithmetic."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from byheart._folders import write_text
+from byheart._version import __version__
+from byheart.certificates import ball, rounding
+from byheart.errors import ByheartError, FactsError, MemoryFileError
+from byheart.facts import Facts
+from byheart.models import AttentionOnlySpec, Memory
+from byheart.models.memory_files import inspect, weights_sha256
+
+SCHEMA = 1
+FILE = "certificate.json"
+LISTED = 1000  # failures kept in a certificate; all are counted
+
+ARITHMETICS = {
+    "rounding": "float64 with a proven rounding-error bound (u = 2^-53, exp within 2^-47)",
+    "ball": "ball arithmetic (Arb)",
+    "float": "plain float64: a check, not a proof",
+}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A fact that is not proved, and why."""
+
+    row: int
+    key: tuple[str, ...]
+    answer: str
+    margin: float | None
+    error_bound: float | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The statement: in exact real arithmetic on the stored weights, argmax T(t) = g(t) for every
+    fact t, because margin(t) > error_bound(t).
+
+    `margin` is the smallest computed margin, `error_bound` the largest bound on its error
+    (null: no other token to compete with). `certified` is never true for the plain float check.
+    """
+
+    certified: bool
+    passed: bool
+    facts: int
+    failed: int
+    arithmetic: str
+    margin: float | None
+    error_bound: float | None
+    seconds: float
+    weights_sha256: str
+    facts_digest: str
+    failures: tuple[Failure, ...] = ()
+    damage: tuple[str, ...] = ()
+    schema: int = SCHEMA
+    byheart: str = __version__
+    statement: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        said = "proved" if self.certified else "NOT proved"
+        text = (
+            f"{said}: the Transformer with these weights, evaluated in exact real arithmetic, gives "
+            f"each of the {self.facts} facts the largest logit among all tokens"
+        )
+        object.__setattr__(self, "statement", text)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def write(self, folder: str | Path) -> Path:
+        """Write `certificate.json` into a memory folder, atomically."""
+        path = Path(folder) / FILE
+        try:
+            write_text(path, json.dumps(self.to_json(), ensure_ascii=False, indent=1) + "\n")
+        except OSError as error:
+            raise MemoryFileError(f"{path} cannot be written: {error.strerror}.") from None
+        return path
+
+
+def certify(
+    memory: Memory,
+    facts: Facts | None = None,
+    arithmetic: str = "rounding",
+    *,
+    precision: int = 128,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Certificate:
+    """Prove that `memory`, as stored, recalls `facts` (its own by default).
+
+    `arithmetic`: "rounding" (float64 with a proven error bound, vectorised), "ball" (Arb at
+    `precision` bits) or "float" (a check, not a proof).
+
+    >>> import byheart as bh
+    >>> certificate = bh.certify(bh.build(bh.read_facts("elements")))
+    >>> certificate.certified, certificate.facts, certificate.failed
+    (True, 236, 0)
+    """
+    started = time.perf_counter()
+    if arithmetic not in ARITHMETICS:
+        raise ByheartError(
+            f"arithmetic must be one of {', '.join(ARITHMETICS)}, found {arithmetic!r}"
+        )
+    facts = facts if facts is not None else memory.facts
+    if facts is None:
+        raise FactsError("this memory was saved without its facts: give the table with --facts FILE.")
+    tokens, right, known = _in_vocabulary_of(memory, facts)
+    margins, bounds = np.full(facts.T, np.nan), np.full(facts.T, np.nan)
+    if known.any():
+        margins[known], bounds[known] = _evaluate(
+            memory, tokens[known], right[known], arithmetic, precision, progress
+        )
+    held = margins > bounds  # false for NaN: what could not be evaluated is not proved
+    failures = tuple(
+        _failure(memory, facts, int(i), float(margins[i]), float(bounds[i]), bool(known[i]))
+        for i in np.flatnonzero(~held)[:LISTED]
+    )
+    finite = np.isfinite(margins)
+    name = ARITHMETICS[arithmetic]
+    if arithmetic == "ball":
+        name += f", {precision} bits"
+    passed = bool(held.all())
+    return Certificate(
+        certified=passed and arithmetic != "float",
+        passed=passed,
+        facts=facts.T,
+        failed=int((~held).sum()),
+        arithmetic=name,
+        margin=float(margins[finite].min()) if finite.any() else None,
+        error_bound=float(bounds[finite].max()) if finite.any() else None,
+        seconds=time.perf_counter() - started,
+        weights_sha256=weights_sha256(memory),
+        facts_digest=facts.digest(),
+        failures=failures,
+    )
+
+
+def certify_folder(
+    folder: str | Path,
+    facts: Facts | None = None,
+    arithmetic: str = "rounding",
+    *,
+    precision: int = 128,
+    write: bool = True,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Certificate:
+    """Re-prove a memory from its files alone, and write `certificate.json` if that succeeds.
+
+    Files that differ from their hashes make `certified` false, whatever the evaluation says; it
+    still runs, to say which facts are lost.
+    """
+    loaded = inspect(folder)
+    made = certify(loaded.memory, facts, arithmetic, precision=precision, progress=progress)
+    if loaded.damage:
+        made = replace(made, certified=False, passed=False, damage=loaded.damage)
+    if write and made.certified:
+        made.write(folder)
+    return made
+
+
+def _in_vocabulary_of(memory: Memory, facts: Facts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Token ids and answers as `memory` knows them; `known` is false where a token is new to it."""
+    if facts.S != memory.key_length:
+        raise FactsError(
+            f"the facts have keys of {facts.S} tokens, the memory takes {memory.key_length}. "
+            "Is it the right table, and are --keys and --answer the ones of the build?"
+        )
+    n = facts.N
+    if memory.vocabulary.tokens[:n] == facts.vocabulary.tokens:
+        return facts.tokens, facts.answers, np.ones(facts.T, dtype=bool)
+    ids = {token: i for i, token in enumerate(memory.vocabulary.tokens)}
+    table = np.array([ids.get(token, -1) for token in facts.vocabulary.tokens], dtype=np.int64)
+    if facts.pad_id is not None and memory.pad_id is not None:
+        table[facts.pad_id] = memory.pad_id
+    tokens, right = table[facts.tokens], table[facts.answers]
+    return tokens, right, (tokens >= 0).all(1) & (right >= 0)
+
+
+def _evaluate(
+    memory: Memory,
+    tokens: np.ndarray,
+    right: np.ndarray,
+    arithmetic: str,
+    precision: int,
+    progress: Callable[[str], None],
+) -> tuple[np.ndarray, np.ndarray]:
+    spec = memory.spec
+    if isinstance(spec, AttentionOnlySpec) and (spec.layers > 1 or spec.positions == "attention"):
+        raise ByheartError(f"certificates cover one layer with positions at the input, not {spec}")
+    ids = memory.with_start(tokens)
+    weights = {name: w.to(torch.float64) for name, w in memory.weights.items()}
+    if any(not bool(torch.isfinite(w).all()) for w in weights.values()):
+        return np.full(len(ids), np.nan), np.full(len(ids), np.nan)
+    if arithmetic == "ball":
+        return ball.ball_margins(
+            spec, weights, ids.numpy(), right, precision=precision, progress=progress
+        )
+    margins, bounds = [], []
+    answers = torch.from_numpy(right.copy())
+    for batch in memory.batches(len(ids), copies=3):  # values, bounds, and a bound in the making
+        if arithmetic == "rounding":
+            values = rounding.logits(spec, weights, ids[batch])
+        else:
+            values = rounding.exact(memory.logits(ids[batch], torch.float64))
+        margin, bound = rounding.margins(values, answers[batch])
+        margins.append(margin)
+        bounds.append(bound if arithmetic == "rounding" else torch.zeros_like(bound))
+        progress(f"{batch.stop:,} of {len(ids):,} facts")
+    return torch.cat(margins).numpy(), torch.cat(bounds).numpy()
+
+
+def _failure(
+    memory: Memory, facts: Facts, i: int, margin: float, bound: float, known: bool
+) -> Failure:
+    key, answer = facts.key(i), facts.answer(i)
+    if not known:
+        missing = [t for t in (*key, answer) if t not in memory.vocabulary]
+        reason = f"unknown to the memory: {', '.join(map(repr, missing))}"
+    elif np.isnan(margin):
+        reason = "could not be evaluated: weights that are not finite"
+    elif margin <= 0:
+        ids = memory.with_start(_in_vocabulary_of(memory, facts.subset(np.array([i])))[0])
+        said = memory.vocabulary.token(int(memory.logits(ids, torch.float64)[0].argmax()))
+        reason = f"the memory answers {said!r}" if said != answer else "tied with another answer"
+    else:
+        reason = f"margin {margin:.1e} is not above the error bound {bound:.1e}"
+    return Failure(
+        row=int(facts.rows[i]),
+        key=key,
+        answer=answer,
+        margin=None if np.isnan(margin) else margin,
+        error_bound=None if np.isnan(bound) else bound,
+        reason=reason,
+    )

@@ -1,0 +1,160 @@
+"""Attention-only memories by construction (Dana et al. 2025, Theorem 1 with ε = 0, Corollary 1).
+
+The heads attend at random; the facts live in W_O. With F(t) = W_V A(t) in R^{H d_h} the features
+of all heads and x_S the skip, the memory recalls t exactly when
+
+    F(t) W_O + x_S = w_{g(t)}            (row vectors, w_g the row of the right answer in W_U)
+
+for generic e, pos, W_QK, W_V the rows [F(t), x_S] of T <= H d_h + d facts are independent
+(Lemma 2), so the system has a solution. Two ways to deal with the literal skip, both exact:
+
+fixed skip (T <= H d_h)
+    x_S is known: solve F W_O = w_g - x_S. Embeddings and heads are rounded to the stored number
+    format before the solve, so only W_O is rounded after it.
+change of basis (H d_h < T <= H d_h + d)
+    Solve F W_O + x_S M_0 = w_g for W_O and a d x d matrix M_0, then rewrite the model in the basis
+    e <- e M_0, pos <- pos M_0, W_Q, W_K, W_V <- M_0^{-1} (W_Q, W_K, W_V): scores and features stay
+    what they were and the skip has become x_S M_0. No limit λ -> ∞ as in the paper's head 0.
+    Written M_0 = I + D with [W_O; D] of least norm, M_0 stays invertible when the last tokens
+    span fewer than d directions.
+
+Keys of one token get a start token in front: attention over a single position is constant, F(t)
+is then linear in x_S and the rank argument of Lemma 2 fails.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from byheart.construct.solve import Solution, minimum_norm
+from byheart.errors import CapacityError
+from byheart.models.attention_only import AttentionOnlySpec, Weights, head_outputs
+from byheart.models.memory import BATCH_BYTES
+from byheart.theory import corollary1_capacity, corollary1_heads
+
+# Share of |x|² = 1 that tokens and positions get.
+TOKEN_SHARE, POSITION_SHARE = 0.7, 0.3
+
+
+@dataclass(frozen=True)
+class Constructed:
+    """Weights (float64 values that the stored format holds exactly; no model axis) and how well
+    the system that made them was conditioned."""
+
+    weights: Weights
+    solution: Solution
+    skip: str
+
+
+def check_admissible(spec: AttentionOnlySpec, T: int, last_tokens: int) -> None:
+    """Refuse, with the theorem's reason, what Corollary 1 does not cover."""
+    if spec.layers != 1 or not spec.skip or spec.positions != "input":
+        raise CapacityError(
+            "Corollary 1 is about one layer with the skip and positions at the input, found "
+            f"layers={spec.layers}, skip={spec.skip}, positions={spec.positions!r}."
+        )
+    if spec.d_h > spec.d:
+        raise CapacityError(
+            f"d_h <= d is needed (a head reads d coordinates): {spec.d_h} > {spec.d}. "
+            f"Use --d-head {spec.d} or less."
+        )
+    capacity = corollary1_capacity(spec, last_tokens)
+    if capacity >= T:
+        return
+    heads = corollary1_heads(T, spec.d, spec.d_h, last_tokens)
+    skip = f"{spec.d}"
+    if last_tokens < spec.d:
+        skip = f"min({spec.d}, {last_tokens} distinct last tokens)"
+    raise CapacityError(
+        f"{T:,} facts are more than H·d_h + d = {spec.H}·{spec.d_h} + {skip} = {capacity:,}, what "
+        f"d={spec.d}, H={spec.H}, d_h={spec.d_h} holds for certain (Dana et al. 2025, Corollary 1). "
+        f"Use --heads {heads} or more, or --readout convex, which often holds more."
+    )
+
+
+def attention_only_weights(
+    spec: AttentionOnlySpec,
+    tokens: Tensor,
+    targets: Tensor,
+    W_U: Tensor,
+    *,
+    seed: int,
+    beta: float,
+    dtype: torch.dtype,
+) -> Constructed:
+    """Weights with residual(t) = target(t) for all facts.
+
+    `tokens` (T, S) ids, distinct rows; `targets` (T, d) rows of W_U^T; `W_U` (d, N); `beta` the
+    standard deviation of the attention scores; `dtype` the format the weights will be stored in.
+    """
+    check_admissible(spec, len(tokens), len(tokens[:, -1].unique()))
+    weights = random_attention(spec, seed, beta)
+    if len(tokens) <= spec.H * spec.d_h:
+        weights = rounded(weights, dtype)
+        x_S, F = features(spec, weights, tokens)
+        solution = minimum_norm(F, targets - x_S)
+        W_O, skip = solution.W, "fixed"
+    else:
+        x_S, F = features(spec, weights, tokens)
+        solution = minimum_norm(torch.cat([F, x_S], 1), targets - x_S)
+        W_O, D = solution.W[: -spec.d], solution.W[-spec.d :]
+        weights = rounded(in_basis(weights, torch.eye(spec.d, dtype=D.dtype) + D), dtype)
+        skip = "change of basis"
+        if dtype != torch.float64:
+            # The rounded basis moved the features: fit W_O once more to what is really stored.
+            x_S, F = features(spec, weights, tokens)
+            W_O = W_O + torch.linalg.lstsq(F, targets - x_S - F @ W_O).solution
+    weights["W_O"] = W_O.reshape(1, spec.H, spec.d_h, spec.d)
+    weights["W_U"] = W_U
+    return Constructed(rounded(weights, dtype), solution, skip)
+
+
+def random_attention(spec: AttentionOnlySpec, seed: int, beta: float) -> Weights:
+    """Generic e, pos, W_Q, W_K, W_V: |x|² ≈ 1, scores of standard deviation β, orthonormal W_V."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def gaussian(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    heads, d, r = (1, spec.H), spec.d, spec.qk_rank
+    # A product of two rank-r Gaussian factors has scores of variance r: r^(1/4) in each undoes it.
+    half_score = math.sqrt(beta) / r**0.25
+    if spec.scale:
+        half_score *= r**0.25
+    return {
+        "W_E": gaussian(spec.N, d) * math.sqrt(TOKEN_SHARE / d),
+        "W_pos": gaussian(spec.S, d) * math.sqrt(POSITION_SHARE / d),
+        "W_Q": gaussian(*heads, d, r) * half_score,
+        "W_K": gaussian(*heads, d, r) * half_score,
+        "W_V": torch.linalg.qr(gaussian(*heads, d, spec.d_h)).Q.contiguous(),
+    }
+
+
+def in_basis(weights: Weights, M_0: Tensor) -> Weights:
+    """The same scores and features, with the skip x_S M_0 instead of x_S."""
+    back = torch.linalg.inv(M_0)
+    moved = {name: weights[name] @ M_0 for name in ("W_E", "W_pos")}
+    return moved | {name: back @ weights[name] for name in ("W_Q", "W_K", "W_V")}
+
+
+def features(spec: AttentionOnlySpec, weights: Weights, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """x_S (T, d) and F (T, H d_h) of all facts, in batches of bounded memory."""
+    stacked = {name: w[None] for name, w in weights.items()}
+    T = len(tokens)
+    x_S = torch.empty(T, spec.d, dtype=torch.float64)
+    F = torch.empty(T, spec.H * spec.d_h, dtype=torch.float64)
+    step = max(1, BATCH_BYTES // spec.row_bytes(8))
+    for i in range(0, T, step):
+        skip, heads = head_outputs(spec, stacked, tokens[i : i + step])
+        x_S[i : i + step] = skip[0]
+        F[i : i + step] = heads[0].flatten(1)
+    return x_S, F
+
+
+def rounded(weights: Weights, dtype: torch.dtype) -> Weights:
+    """The weights as `dtype` stores them, as float64."""
+    return {name: w.to(dtype).to(torch.float64) for name, w in weights.items()}

@@ -1,0 +1,99 @@
+"""The smallest spec for given facts, and why."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from byheart.errors import ByheartError
+from byheart.facts import Facts
+from byheart.models.attention_only import AttentionOnlySpec
+from byheart.theory import corollary1_capacity
+
+# How much of H d_h + d a convex read-out is asked for at first; see docs/benchmarks.md.
+CONVEX_LOAD = 1.25
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A spec, the reasons in words, and whether the number of heads was ours to choose."""
+
+    spec: AttentionOnlySpec
+    why: tuple[str, ...]
+    heads_free: bool
+
+
+def smallest_width(answers: int) -> int:
+    """d = max(4, 2 + ceil(log2 A)): the width at which a frame of A rows keeps a margin near 0.4.
+
+    d = 2 is enough in exact arithmetic (Proposition 3), but its margin 1 - cos(2π/A) falls like
+    20/A², below what float32 weights keep.
+
+    >>> [smallest_width(A) for A in (1, 10, 350, 5000)]
+    [4, 6, 11, 15]
+    """
+    return max(4, 2 + math.ceil(math.log2(max(1, answers))))
+
+
+def choose_attention_only(
+    facts: Facts,
+    *,
+    d: int | None = None,
+    H: int | None = None,
+    d_h: int | None = None,
+    qk_rank: int | None = None,
+    slack: float = 0.05,
+    readout: str = "exact",
+) -> Choice:
+    """Fill in what is not given: width by the answers, d_h = d, heads by Corollary 1 plus slack.
+
+    Parameters are d (S + 2N + 2 (r + d_h) H), about 2 d T (1 + r/d_h) for T facts: least for small
+    d, large d_h and r = 1. Without `H` and `d_h` the rank of W_QK is 1 (Remark 2: enough); with
+    them it is d_h, the layer of the paper, unless `qk_rank` says otherwise.
+    """
+    if not 0 <= slack <= 10:
+        raise ByheartError(f"slack must lie between 0 and 10 (0.05 is 5 % more heads), found {slack}")
+    A, why = len(facts.answer_ids), []
+    for flag, value in (("--d-model", d), ("--heads", H), ("--d-head", d_h), ("--qk-rank", qk_rank)):
+        if value is not None and value < 1:
+            raise ByheartError(f"{flag} must be at least 1, found {value}")
+    if d is None:
+        d = max(smallest_width(A), d_h or 1)
+        why.append(f"d = {d}: the least width at which {A:,} answers keep a margin near 0.4")
+    elif d == 1 and A > 2:
+        raise ByheartError(
+            f"--d-model 1 tells at most 2 answers apart, these facts have {A} "
+            "(Dana et al. 2025, Proposition 3: d = 2 is enough). Use --d-model 2 or more."
+        )
+    if qk_rank is None:
+        qk_rank = 1 if H is None and d_h is None else (d_h or d)
+        if qk_rank == 1 and H is None:
+            why.append("rank(W_QK) = 1: enough (Remark 2) and fewest parameters")
+    if d_h is None:
+        d_h = d
+        why.append("d_h = d: fewest query and key parameters per fact")
+    heads_free = H is None
+    if H is None:
+        wanted = facts.T * (1 + slack)
+        if readout == "convex":
+            wanted = facts.T / CONVEX_LOAD
+        H = max(1, math.ceil(wanted / d_h))
+        why.append(
+            f"H = {H}: H·d_h >= {wanted:,.0f}, "
+            + (
+                f"{CONVEX_LOAD} facts for each of H·d_h (convex read-out)"
+                if readout == "convex"
+                else f"{facts.T:,} facts and {slack:.0%} slack"
+            )
+        )
+    S, N = facts.S, facts.N
+    if S == 1:
+        S, N = 2, N + 1
+        why.append(
+            "a start token stands in front of every key: attention over one position is constant "
+            "and would leave only the skip's d directions"
+        )
+    spec = AttentionOnlySpec(N=N, S=S, d=d, d_h=d_h, H=H, qk_rank=qk_rank)
+    promised = corollary1_capacity(spec, facts.last_tokens)
+    why.append(f"Corollary 1 promises H·d_h + d = {promised:,} facts")
+    return Choice(spec, tuple(why), heads_free)

@@ -1,0 +1,98 @@
+"""Unembeddings: A unit vectors in R^d, as far apart as we can put them.
+
+A construction makes the residual stream equal to the row w_g of the right answer g, so the margin
+is 1 - max_{j != g} w_j·w_g: low coherence is what the read-out lives on.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+OPTIMISED_UP_TO = 20_000  # answers: above, one search for neighbours takes longer than a build
+ROUNDS, STEPS = 20, 15  # neighbour searches, and steps between two of them
+STEP = 0.08  # length of the longest move in a step of the first round, falling to 0
+NEIGHBOURS = 24
+
+
+def frame(A: int, d: int, seed: int = 0) -> Tensor:
+    """A unit rows in R^d with small max_{i != j} w_i·w_j: (A, d), float64.
+
+    A <= d + 1: the regular simplex, w_i·w_j = -1/(A-1), the optimum. d = 2: the circle of
+    Proposition 3, w_j = (cos 2πj/A, sin 2πj/A), margin 1 - cos(2π/A). Otherwise random rows that
+    repel their nearest neighbours (random rows alone above 20,000 answers).
+
+    >>> [round(coherence(frame(A, d)), 3) for A, d in ((2, 2), (4, 3), (10, 2))]
+    [-1.0, -0.333, 0.809]
+    """
+    if d == 1 and A > 2:
+        raise ValueError(f"d = 1 tells at most 2 answers apart, found {A}")
+    if A <= d + 1:
+        return _simplex(A, d)
+    if d == 2:
+        angle = 2 * math.pi * torch.arange(A, dtype=torch.float64) / A
+        return torch.stack([angle.cos(), angle.sin()], dim=1)
+    generator = torch.Generator().manual_seed(seed)
+    W = torch.nn.functional.normalize(torch.randn(A, d, generator=generator))
+    if A <= OPTIMISED_UP_TO:
+        W = _repel(W)
+    return torch.nn.functional.normalize(W.to(torch.float64))
+
+
+def coherence(W: Tensor) -> float:
+    """max_{i != j} w_i·w_j (signed: what a margin needs); -1 for a single row."""
+    largest = -1.0
+    for i in range(0, len(W), 2048):
+        G = W[i : i + 2048] @ W.T
+        G[torch.arange(len(G)), torch.arange(i, i + len(G))] = -1.0
+        largest = max(largest, float(G.max()))
+    return largest
+
+
+def _simplex(A: int, d: int) -> Tensor:
+    """A vertices of a regular simplex around 0, in the first coordinates of R^d."""
+    if A == 1:
+        return torch.eye(1, d, dtype=torch.float64)
+    centred = torch.eye(A, dtype=torch.float64) - 1 / A
+    # The rows of `centred` span A - 1 dimensions; an orthonormal basis of that span keeps angles.
+    U, s, _ = torch.linalg.svd(centred)
+    W = torch.zeros(A, d, dtype=torch.float64)
+    W[:, : A - 1] = (U * s)[:, : A - 1]
+    return torch.nn.functional.normalize(W)
+
+
+def _repel(W: Tensor) -> Tensor:
+    """Move every row away from its nearest neighbours; keep the best of all rounds.
+
+    Minimises a soft maximum of the inner products that sharpens from round to round. Only the
+    nearest neighbours matter for it, so they are searched for once a round.
+    """
+    A, d = W.shape
+    k = min(NEIGHBOURS, 2 * d, A - 1)
+    best, best_coherence = W, coherence(W)
+    for round_ in range(ROUNDS):
+        near = torch.cat([_nearest(W, slice(i, i + 2048), k) for i in range(0, A, 2048)])
+        sharpness = 20.0 * (1 + round_)
+        step = STEP * (1 - round_ / ROUNDS)
+        for _ in range(STEPS):
+            others = W[near]
+            c = torch.bmm(others, W[:, :, None])[:, :, 0]
+            closest = c.amax(1, keepdim=True)
+            # Within a row the nearest dominate; between rows, those that are closest move most.
+            p = torch.exp(sharpness * (c - closest) + 5 * (closest - closest.max()))
+            push = torch.bmm(p[:, None], others)[:, 0]
+            push = push - (push * W).sum(1, keepdim=True) * W
+            W = W - step * push / push.norm(dim=1).max().clamp_min(1e-9)
+            W = torch.nn.functional.normalize(W)
+        now = coherence(W)
+        if now < best_coherence:
+            best, best_coherence = W, now
+    return best
+
+
+def _nearest(W: Tensor, rows: slice, k: int) -> Tensor:
+    G = W[rows] @ W.T
+    G[torch.arange(len(G)), torch.arange(rows.start, rows.start + len(G))] = -2.0
+    return G.topk(k, dim=1).indices

@@ -1,0 +1,23 @@
+"""What is to be memorized: token sequences, each with one answer.
+
+- `Facts` holds them as token ids; `Vocabulary` turns tokens into ids and back.
+- `read_facts` reads CSV, TSV, JSONL and Parquet files, built-in tables and random recipes.
+- `random_associations` draws the random task of the papers.
+- `builtin_tables` names the tables that come with the package.
+
+Modules whose names start with an underscore are how it is done, not what to call. Nothing here
+imports torch.
+
+Example:
+    >>> facts = random_associations(N=10, S=2, T=5, seed=0)
+    >>> facts.T, facts.S, facts.N
+    (5, 2, 10)
+"""
+
+from byheart.facts.builtin import builtin_tables
+from byheart.facts.facts import Facts
+from byheart.facts.read import read_facts
+from byheart.facts.tasks import random_associations
+from byheart.facts.vocabulary import Vocabulary
+
+__all__ = ["Facts", "Vocabulary", "builtin_tables", "random_associations", "read_facts"]

@@ -1,0 +1,96 @@
+"""Records of CSV and TSV files."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TextIO
+
+from byheart.errors import FactsError
+from byheart.facts._options import MAX_CELL
+from byheart.facts._text import open_text
+from byheart.facts._words import quote
+
+__all__ = ["csv_records"]
+
+
+def csv_records(
+    path: Path, delimiter: str, where: str
+) -> Generator[tuple[int, list[str]], None, None]:
+    """(row, cells) of each record, the header first; row is the line on which the record starts.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "capitals.csv"
+        >>> _ = path.write_text('country,capital\\n\\n"Bonaire, Saba",Kralendijk\\n')
+        >>> list(csv_records(path, ",", path.name))
+        [(1, ['country', 'capital']), (3, ['Bonaire, Saba', 'Kralendijk'])]
+
+    Notes:
+        Blank lines are skipped. Quoting is strict: text after a closing quote and a quote that
+        never closes are errors, because reading on would change or swallow cells.
+    """
+    with open_text(path, where) as stream:
+        record_lines: list[str] = []
+        reader = csv.reader(_remember(stream, record_lines), delimiter=delimiter, strict=True)
+        while True:
+            row = reader.line_num + 1
+            record_lines.clear()
+            try:
+                cells = next(reader, None)
+            except csv.Error as error:
+                raise _explain(
+                    error, "".join(record_lines), delimiter, f"{where}, row {row}"
+                ) from None
+            if cells is None:
+                return
+            if cells:
+                yield row, cells
+
+
+def _remember(stream: TextIO, record_lines: list[str]) -> Iterator[str]:
+    """The lines of `stream`, noted in `record_lines` for a possible error message."""
+    for line in stream:
+        record_lines.append(line)
+        yield line
+
+
+def _explain(error: csv.Error, text: str, delimiter: str, place: str) -> FactsError:
+    """The csv module gives neither row nor column: find them from the record's text."""
+    reason = str(error)
+    if "field limit" in reason:
+        column, cell = _overlong_cell(text, delimiter)
+        return FactsError(
+            f"{place}, column {column}: expected at most {MAX_CELL:,} characters in a cell, found "
+            f"more than {len(cell):,} that begin {quote(cell, 30)}. Is there an unclosed quote?"
+        )
+    if "unexpected end of data" in reason:
+        column, cell = _overlong_cell(text, delimiter)
+        return FactsError(
+            f"{place}, column {column}: expected a closing quote, found the end of the file. The "
+            f"cell begins {quote(cell, 30)}. Close the quote, or double it if it is part of the "
+            "text."
+        )
+    return FactsError(
+        f"{place}: expected quotes around a whole cell, found text after a closing quote in "
+        f"{quote(text)}. Double each quote that is part of the text, and quote the whole cell."
+    )
+
+
+def _overlong_cell(text: str, delimiter: str) -> tuple[int, str]:
+    """Number (from 1) and readable beginning of the last cell that the csv module gets to.
+
+    The longest prefix of `text` that parses is found by bisection: a prefix fails exactly when a
+    cell in it is over the limit. No global limit is raised, which other threads would notice.
+    """
+    good, bad = 0, len(text) + 1
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        try:
+            next(csv.reader([text[:middle]], delimiter=delimiter))
+            good = middle
+        except csv.Error:
+            bad = middle
+    cells = next(csv.reader([text[:good]], delimiter=delimiter))
+    return len(cells), cells[-1]

@@ -1,0 +1,121 @@
+"""Tokens and their ids."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from byheart.errors import FactsError
+from byheart.facts._words import did_you_mean, has_utf8_form, nearest, quote
+
+__all__ = ["Vocabulary"]
+
+
+@dataclass(frozen=True, repr=False)
+class Vocabulary:
+    """A bijection between N distinct token strings and the ids 0, ..., N-1.
+
+    Example:
+        >>> vocabulary = Vocabulary(("France", "Paris", "Rome"))
+        >>> vocabulary.id("Paris"), vocabulary.token(2), len(vocabulary)
+        (1, 'Rome', 3)
+        >>> vocabulary.id("paris")
+        Traceback (most recent call last):
+        ...
+        byheart.errors.FactsError: expected one of the 3 tokens of this vocabulary, found the \
+unknown token 'paris'. Did you mean 'Paris'?
+
+    Notes:
+        Tokens are kept exactly: case, spaces and the empty string all count.
+    """
+
+    tokens: tuple[str, ...]
+    _ids: dict[str, int] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        tokens = tuple(self.tokens)
+        object.__setattr__(self, "tokens", tokens)
+        object.__setattr__(self, "_ids", {token: i for i, token in enumerate(tokens)})
+        for token in tokens:
+            if not isinstance(token, str):
+                raise FactsError(
+                    f"vocabulary: expected every token to be a string, found {token!r} of type "
+                    f"{type(token).__name__}. Turn it into a string first."
+                )
+            if not has_utf8_form(token):
+                raise FactsError(
+                    f"vocabulary: expected tokens that UTF-8 can hold, found {quote(token)}, which "
+                    "has a lone surrogate (half a character). Correct the token."
+                )
+        if len(self._ids) < len(tokens):
+            i = next(i for i, token in enumerate(tokens) if self._ids[token] != i)
+            raise FactsError(
+                f"vocabulary: expected distinct tokens, found {quote(tokens[i])} at positions {i} "
+                f"and {self._ids[tokens[i]]}. Remove one of them."
+            )
+
+    def id(self, token: str) -> int:
+        """The id of `token`; a `FactsError` with the nearest known tokens if there is none."""
+        found = self._ids.get(token)
+        if found is None:
+            raise FactsError(
+                f"expected one of the {len(self):,} tokens of this vocabulary, found the unknown "
+                f"token {quote(token)}.{did_you_mean(token, self.tokens)}"
+            )
+        return found
+
+    def ids(self, tokens: Iterable[str]) -> list[int]:
+        """The id of each token."""
+        return [self.id(token) for token in tokens]
+
+    def token(self, token_id: int) -> str:
+        """The token with id `token_id`."""
+        # A negative id would silently count from the end.
+        if not 0 <= token_id < len(self.tokens):
+            raise FactsError(
+                f"expected a token id from 0 to {len(self) - 1}, found {token_id}. "
+                "Was it made with another vocabulary?"
+            )
+        return self.tokens[token_id]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __contains__(self, token: object) -> bool:
+        return token in self._ids
+
+    def nearest(self, token: str, n: int = 3) -> list[str]:
+        """The at most `n` known tokens most like `token`: equal up to case first.
+
+        Example:
+            >>> Vocabulary(("France", "Paris", "Rome")).nearest("rom")
+            ['Rome']
+        """
+        return nearest(token, self.tokens, n)
+
+    def with_special(self, base: str) -> tuple[Vocabulary, int]:
+        """This vocabulary with one reserved token more, and its id.
+
+        Example:
+            >>> Vocabulary(("a", "<start>")).with_special("<start>")
+            (Vocabulary(3 tokens: 'a', '<start>', "<start>'"), 2)
+
+        Notes:
+            Primes are appended to `base` until no other token has this name. All other ids stay.
+        """
+        name = base
+        while name in self:
+            name += "'"
+        return Vocabulary((*self.tokens, name)), len(self)
+
+    def digest(self) -> str:
+        """sha256 (hexadecimal) of the tokens in order, written as a JSON array in UTF-8."""
+        text = json.dumps(self.tokens, ensure_ascii=False, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def __repr__(self) -> str:
+        shown = ", ".join(quote(token) for token in self.tokens[:5])
+        more = ", ..." if len(self) > 5 else ""
+        return f"Vocabulary({len(self)} tokens: {shown}{more})"

@@ -1,0 +1,234 @@
+"""How a memory lies on disk: one folder, written whole or not at all.
+
+    memory.json           schema, spec, vocabulary, construction, versions, SHA-256 of the others
+    weights.safetensors   the weights, exactly as evaluated
+    facts.safetensors     token ids, answers, prior, rows (absent with `with_facts=False`)
+    certificate.json      written by `byheart.certificates`, if a certificate was made
+
+Only safetensors and JSON are read: nothing in a memory folder can run code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as dump_tensors
+
+from byheart._folders import new_folder, write_text
+from byheart._version import __version__
+from byheart.errors import ByheartError, MemoryFileError
+from byheart.facts import Facts, Vocabulary
+from byheart.models.memory import FAMILIES, Memory
+
+SCHEMA = 1
+MEMORY, WEIGHTS, FACTS = "memory.json", "weights.safetensors", "facts.safetensors"
+
+
+def save(memory: Memory, folder: str | Path, *, force: bool = False, with_facts: bool = True) -> Path:
+    """Write `memory` to `folder`, atomically.
+
+    The files are written to a temporary folder beside it, which is then renamed: an interrupted
+    save leaves nothing, and `force` swaps an existing memory (never another kind of folder) in
+    one step.
+    """
+    with new_folder(folder, marker=MEMORY, force=force) as target:
+        write_files(memory, target, with_facts=with_facts)
+    return Path(folder)
+
+
+def write_files(memory: Memory, target: Path, *, with_facts: bool = True) -> None:
+    """The files of `memory` into the existing, empty folder `target`."""
+    weights = {k: w.contiguous() for k, w in memory.weights.items()}
+    files = {WEIGHTS: dump_tensors(weights)}
+    facts = memory.facts
+    if facts is not None and with_facts:
+        arrays = {"tokens": facts.tokens, "answers": facts.answers, "rows": facts.rows}
+        tensors = {k: torch.from_numpy(a.astype(np.int32)) for k, a in arrays.items()}
+        files[FACTS] = dump_tensors({**tensors, "prior": torch.from_numpy(facts.prior.copy())})
+    record: dict[str, Any] = {
+        "kind": "byheart memory",
+        "schema": SCHEMA,
+        "family": memory.spec.family,
+        "spec": memory.spec.to_json(),
+        "construction": dict(memory.construction),
+        "start_id": memory.start_id,
+        "pad_id": memory.pad_id,
+        "facts": None if facts is None else _facts_record(facts),
+        "versions": {
+            "byheart": __version__,
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+        "vocabulary": list(memory.vocabulary.tokens),
+    }
+    record["digest"] = _digest(record)
+    for name, data in files.items():
+        (target / name).write_bytes(data)
+    write_text(target / MEMORY, json.dumps(record, ensure_ascii=False, indent=1) + "\n")
+
+
+def weights_sha256(memory: Memory) -> str:
+    """SHA-256 of `weights.safetensors` as `save` writes it."""
+    weights = {k: w.contiguous() for k, w in memory.weights.items()}
+    return hashlib.sha256(dump_tensors(weights)).hexdigest()
+
+
+def _facts_record(facts: Facts) -> dict[str, Any]:
+    return {
+        "count": facts.T,
+        "digest": facts.digest(),
+        "name": facts.name,
+        "columns": facts.columns,
+        "answer_column": facts.answer_column,
+        "merged": facts.merged,
+        "skipped": facts.skipped,
+    }
+
+
+def _digest(record: dict[str, Any]) -> str:
+    content = {key: value for key, value in record.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class LoadedMemory:
+    """A memory, what its files say of themselves, and every way in which they disagree."""
+
+    memory: Memory
+    record: dict[str, Any]
+    damage: tuple[str, ...]
+
+
+def load(folder: str | Path) -> Memory:
+    """The memory in `folder`; a `MemoryFileError` if a file is missing, damaged or changed.
+
+    >>> import byheart as bh, tempfile, pathlib
+    >>> place = pathlib.Path(tempfile.mkdtemp()) / "elements"
+    >>> _ = bh.build(bh.read_facts("elements")).save(place)
+    >>> bh.load(place).recall("Fe", "name").answer
+    'iron'
+    """
+    loaded = inspect(folder)
+    if loaded.damage:
+        raise MemoryFileError(
+            f"{folder}: {'; '.join(loaded.damage)}. "
+            "The memory is not the one that was built: restore it from a copy or build it again."
+        )
+    return loaded.memory
+
+
+def inspect(folder: str | Path) -> LoadedMemory:
+    """Like `load`, but files that can still be read although they were changed are reported in
+    `damage` instead of refused, so that `certify` can say which facts they still hold."""
+    place = Path(folder)
+    record = _read_record(place)
+    damage = [] if record.get("digest") == _digest(record) else [f"{MEMORY} was changed by hand"]
+    tensors, sums = {}, record["sha256"]
+    for name in sums:
+        data = _read(place, name)
+        if hashlib.sha256(data).hexdigest() != sums[name]:
+            damage.append(f"{name} differs from the SHA-256 in {MEMORY}")
+        try:
+            tensors[name] = load_tensors(data)
+        except SafetensorError as error:
+            raise MemoryFileError(
+                f"{place / name}: not a complete safetensors file ({error}); it was truncated or "
+                "overwritten. Restore it from a copy or build the memory again."
+            ) from None
+    try:
+        memory = _assemble(record, tensors)
+    except (KeyError, TypeError, ValueError, IndexError, ByheartError) as error:
+        raise MemoryFileError(
+            f"{place}: the files do not belong together: {error}. "
+            "Restore the folder from a copy or build the memory again."
+        ) from None
+    facts = memory.facts
+    if facts is not None and facts.digest() != record["facts"]["digest"]:
+        damage.append(f"{FACTS} holds other facts than {MEMORY} says")
+    return LoadedMemory(memory, record, tuple(damage))
+
+
+def _read(place: Path, name: str) -> bytes:
+    try:
+        return (place / name).read_bytes()
+    except FileNotFoundError:
+        raise MemoryFileError(
+            f"{place}: {name} is missing. A memory folder holds {MEMORY} and {WEIGHTS}: "
+            "give the folder that `byheart build -o DIR` wrote."
+        ) from None
+    except OSError as error:
+        raise MemoryFileError(f"{place / name}: cannot be read: {error.strerror}.") from None
+
+
+def _read_record(place: Path) -> dict[str, Any]:
+    if not place.is_dir():
+        raise MemoryFileError(f"{place}: no such memory folder. `byheart build FACTS -o DIR` makes one.")
+    record = None
+    with contextlib.suppress(ValueError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+        record = json.loads(_read(place, MEMORY).decode())
+    if not isinstance(record, dict) or record.get("kind") != "byheart memory":
+        raise MemoryFileError(
+            f"{place / MEMORY}: not the description of a byheart memory (truncated or overwritten)."
+        )
+    schema = record.get("schema")
+    if not isinstance(schema, int) or schema > SCHEMA:
+        raise MemoryFileError(
+            f"{place / MEMORY}: schema version {schema}, this byheart ({__version__}) reads up to "
+            f"{SCHEMA}. Install a newer byheart."
+        )
+    missing = {"family", "spec", "sha256", "vocabulary", "facts"} - record.keys()
+    if missing or not isinstance(record["sha256"], dict) or record["family"] not in FAMILIES:
+        raise MemoryFileError(
+            f"{place / MEMORY}: fields missing or not understood: "
+            f"{', '.join(sorted(missing)) or 'sha256, family'}. Restore it from a copy."
+        )
+    return record
+
+
+def _assemble(record: dict[str, Any], tensors: dict[str, dict[str, torch.Tensor]]) -> Memory:
+    spec = FAMILIES[record["family"]][0](**record["spec"])
+    vocabulary = Vocabulary(tuple(record["vocabulary"]))
+    if len(vocabulary) != spec.N:
+        raise ValueError(f"{len(vocabulary)} tokens in the vocabulary, N = {spec.N} in the spec")
+    facts = None
+    if FACTS in tensors:
+        arrays = {k: t.numpy() for k, t in tensors[FACTS].items()}
+        known = record["facts"]
+        own_tokens = spec.N - (record["start_id"] is not None)
+        facts = Facts(
+            **arrays,
+            vocabulary=Vocabulary(vocabulary.tokens[:own_tokens]),
+            name=known["name"],
+            columns=None if known["columns"] is None else tuple(known["columns"]),
+            answer_column=known["answer_column"],
+            merged=known["merged"],
+            skipped=known["skipped"],
+            pad_id=record["pad_id"],
+        )
+        if facts.tokens.ndim != 2 or not len(facts.tokens) == len(facts.answers) == len(facts.prior):
+            raise ValueError("facts.safetensors has tables of unequal length")
+        if facts.tokens.min() < 0 or facts.answers.min() < 0:
+            raise ValueError("facts.safetensors has negative token ids")
+        if max(facts.tokens.max(), facts.answers.max()) >= own_tokens:
+            raise ValueError("facts.safetensors has token ids outside the vocabulary")
+    return Memory(
+        spec=spec,
+        weights=tensors[WEIGHTS],
+        vocabulary=vocabulary,
+        facts=facts,
+        start_id=record["start_id"],
+        pad_id=record["pad_id"],
+        construction=record["construction"],
+    )
