@@ -17,6 +17,7 @@ import numpy as np
 from flint import arb, arb_mat, ctx
 from torch import Tensor
 
+from byheart.certificates.rounding import check_covered
 from byheart.models.associative import AssociativeSpec
 from byheart.models.attention_only import AttentionOnlySpec, Weights
 
@@ -52,7 +53,7 @@ def _matrix(values: Tensor) -> arb_mat:
     return arb_mat(rows, columns, [arb(v) for v in values.double().flatten().tolist()])
 
 
-def _split(matrix: arb_mat, width: int) -> list[list[Rows]]:
+def _split(matrix: arb_mat, width: int) -> list[Rows]:
     """Rows of a (n, H width) matrix as (H, width) tables."""
     columns = matrix.ncols()
     entries = matrix.entries()
@@ -76,8 +77,7 @@ def _attention_only(
     tokens: np.ndarray,
     progress: Callable[[str], None],
 ) -> Rows:
-    if spec.layers != 1 or spec.positions == "attention":
-        raise NotImplementedError("ball arithmetic covers one layer with positions at the input")
+    check_covered(spec)
     T, S, d, H = len(tokens), spec.S, spec.d, spec.H
     distinct = [sorted(set(tokens[:, s].tolist())) for s in range(S)]
     x = [_embedded(spec, weights, distinct[s], s) for s in range(S)]
@@ -106,7 +106,10 @@ def _attention_only(
 
 
 def _attention(
-    spec: AttentionOnlySpec, tokens: np.ndarray, x_rows: list[dict[int, list[arb]]], y: dict[int, Rows]
+    spec: AttentionOnlySpec,
+    tokens: np.ndarray,
+    x_rows: list[dict[int, list[arb]]],
+    y: dict[int, Rows],
 ) -> list[list[list[arb]]]:
     """a^h_s(t) as attention[s][fact][head]."""
     S, H = spec.S, spec.H
@@ -146,8 +149,11 @@ def _associative(spec: AssociativeSpec, weights: Weights, tokens: np.ndarray) ->
     W, root = _matrix(weights["W"]), arb(spec.d).sqrt()
     keys = []
     for row in tokens.tolist():
-        factors = [weights["W_E"][s, t].double().tolist() for s, t in enumerate(row)]
-        keys.append([reduce(lambda p, f: p * arb(f), column, arb(1)) / root for column in zip(*factors, strict=True)])
+        key = [arb(1) / root] * spec.d
+        for s, token in enumerate(row):
+            signs = weights["W_E"][s, token].double().tolist()
+            key = [k * arb(sign) for k, sign in zip(key, signs, strict=True)]
+        keys.append(key)
     return (arb_mat(keys) * W).tolist()
 
 

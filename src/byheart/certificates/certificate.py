@@ -17,7 +17,7 @@ from byheart._version import __version__
 from byheart.certificates import ball, rounding
 from byheart.errors import ByheartError, FactsError, MemoryFileError
 from byheart.facts import Facts
-from byheart.models import AttentionOnlySpec, Memory
+from byheart.models import Memory
 from byheart.models.memory_files import inspect, weights_sha256
 
 SCHEMA = 1
@@ -71,8 +71,8 @@ class Certificate:
     def __post_init__(self) -> None:
         said = "proved" if self.certified else "NOT proved"
         text = (
-            f"{said}: the Transformer with these weights, evaluated in exact real arithmetic, gives "
-            f"each of the {self.facts} facts the largest logit among all tokens"
+            f"{said}: the Transformer with these weights, in exact real arithmetic, gives the "
+            f"right answer of each of the {self.facts} facts the largest logit of all tokens"
         )
         object.__setattr__(self, "statement", text)
 
@@ -114,7 +114,9 @@ def certify(
         )
     facts = facts if facts is not None else memory.facts
     if facts is None:
-        raise FactsError("this memory was saved without its facts: give the table with --facts FILE.")
+        raise FactsError(
+            "the memory was saved without its facts: give the table with --facts FILE."
+        )
     tokens, right, known = _in_vocabulary_of(memory, facts)
     margins, bounds = np.full(facts.T, np.nan), np.full(facts.T, np.nan)
     if known.any():
@@ -196,11 +198,9 @@ def _evaluate(
     progress: Callable[[str], None],
 ) -> tuple[np.ndarray, np.ndarray]:
     spec = memory.spec
-    if isinstance(spec, AttentionOnlySpec) and (spec.layers > 1 or spec.positions == "attention"):
-        raise ByheartError(f"certificates cover one layer with positions at the input, not {spec}")
     ids = memory.with_start(tokens)
     weights = {name: w.to(torch.float64) for name, w in memory.weights.items()}
-    if any(not bool(torch.isfinite(w).all()) for w in weights.values()):
+    if not rounding.admissible(weights):
         return np.full(len(ids), np.nan), np.full(len(ids), np.nan)
     if arithmetic == "ball":
         return ball.ball_margins(
@@ -228,7 +228,7 @@ def _failure(
         missing = [t for t in (*key, answer) if t not in memory.vocabulary]
         reason = f"unknown to the memory: {', '.join(map(repr, missing))}"
     elif np.isnan(margin):
-        reason = "could not be evaluated: weights that are not finite"
+        reason = "could not be evaluated: weights that are not finite or not below 2^60"
     elif margin <= 0:
         ids = memory.with_start(_in_vocabulary_of(memory, facts.subset(np.array([i])))[0])
         said = memory.vocabulary.token(int(memory.logits(ids, torch.float64)[0].argmax()))

@@ -22,12 +22,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from byheart.errors import ByheartError
 from byheart.models.associative import AssociativeSpec
 from byheart.models.attention_only import AttentionOnlySpec, Weights
 
 U = 2.0**-53
 EXP_ERROR = 2.0**-47
-# Far above what underflow can do to operands below `LARGEST` (which is checked), far below any margin.
+# Far above what underflow can do to operands below `LARGEST`, far below any margin.
 UNDERFLOW = 2.0**-900
 LARGEST = 2.0**60
 
@@ -88,12 +89,11 @@ def softmax(scores: Bounded) -> Bounded:
 
 
 def attention_only_logits(spec: AttentionOnlySpec, weights: Weights, tokens: Tensor) -> Bounded:
-    """W_U (x_S + Σ_h W_O^h W_V^h Σ_s softmax_s(x_S^T W_QK^h x_s) x_s), one layer, with error bounds.
+    """W_U (x_S + Σ_h W_O^h W_V^h Σ_s softmax_s(x_S^T W_QK^h x_s) x_s) with error bounds.
 
-    `weights` in float64, without model axis; `tokens` (B, S).
+    One layer; `weights` in float64, without model axis; `tokens` (B, S).
     """
-    if spec.layers != 1 or spec.positions == "attention":
-        raise NotImplementedError("error bounds are derived for one layer with positions at the input")
+    check_covered(spec)
     x = exact(weights["W_E"][tokens])
     if spec.positions == "input":
         x = add(x, exact(weights["W_pos"].expand_as(x.value)))
@@ -152,8 +152,12 @@ def margins(values: Bounded, right: Tensor) -> tuple[Tensor, Tensor]:
     return margin, bound
 
 
-def check_size(weights: Weights) -> None:
-    """The underflow terms assume finite weights below 2^60."""
-    for name, w in weights.items():
-        if not bool((w.abs() < LARGEST).all()):
-            raise OverflowError(f"{name} has entries that are not finite or not below 2^60")
+def admissible(weights: Weights) -> bool:
+    """Whether the error bounds cover these weights: finite, and below 2^60 (see `UNDERFLOW`)."""
+    return all(bool((w.abs() < LARGEST).all()) for w in weights.values())
+
+
+def check_covered(spec: AttentionOnlySpec) -> None:
+    """The proofs are written for the layer of the constructions."""
+    if spec.layers != 1 or spec.positions == "attention":
+        raise ByheartError(f"certificates cover one layer with positions at the input, not {spec}")

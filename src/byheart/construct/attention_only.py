@@ -71,8 +71,8 @@ def check_admissible(spec: AttentionOnlySpec, T: int, last_tokens: int) -> None:
         skip = f"min({spec.d}, {last_tokens} distinct last tokens)"
     raise CapacityError(
         f"{T:,} facts are more than H·d_h + d = {spec.H}·{spec.d_h} + {skip} = {capacity:,}, what "
-        f"d={spec.d}, H={spec.H}, d_h={spec.d_h} holds for certain (Dana et al. 2025, Corollary 1). "
-        f"Use --heads {heads} or more, or --readout convex, which often holds more."
+        f"d={spec.d}, H={spec.H}, d_h={spec.d_h} holds for certain (Dana et al. 2025, "
+        f"Corollary 1). Use --heads {heads} or more, or --readout convex, which often holds more."
     )
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from byheart.construct.associative import associative_weights
 from byheart.construct.attention_only import (
@@ -22,15 +24,14 @@ from byheart.construct.attention_only import (
 from byheart.construct.choose import Choice, choose_attention_only
 from byheart.construct.frames import coherence, frame
 from byheart.construct.readout import convex_readout
-from byheart.construct.solve import RankError
+from byheart.construct.solve import RankError, solve_bytes
 from byheart.errors import ByheartError, CapacityError, CheckFailed
 from byheart.facts import Facts
 from byheart.models.associative import AssociativeSpec
-from byheart.models.attention_only import AttentionOnlySpec
+from byheart.models.attention_only import AttentionOnlySpec, Weights
 from byheart.models.memory import Memory
 from byheart.theory import corollary1_capacity
 
-Method = Literal["auto", "attention", "associative"]
 METHODS: tuple[str, ...] = ("auto", "attention", "associative")
 READOUTS: tuple[str, ...] = ("exact", "convex")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -41,6 +42,7 @@ BETAS = (16.0, 4.0, 64.0, 1.0)
 GROWTH = 1.25  # of the heads when all of them fail and the number of heads is ours to choose
 GROWTHS = 3
 GOOD_MARGIN = 0.5  # of the ideal margin: the first attempt that keeps it is taken
+SEED_STRIDE = 7919  # between attempts, so that neighbouring seeds share no draw
 ASSOCIATIVE_LIMIT = 8192  # largest width tried: its matrix has half a gigabyte in float64
 
 Progress = Callable[[str], None]
@@ -105,39 +107,171 @@ def build(
 
 
 @dataclass(frozen=True)
-class _Attempt:
-    memory: Memory
-    recalled: int
-    margin: float
+class _Task:
+    """The facts as a system of equations: what every attempt at them shares."""
+
+    facts: Facts
+    tokens: Tensor  # (T, S) as the model reads them
+    W_U: Tensor  # (d, N), as it will be stored
+    ideal: float  # the margin of a residual stream that is exactly right
+    dtype: torch.dtype
+    seed: int
+
+    @property
+    def dtype_name(self) -> str:
+        return str(self.dtype).removeprefix("torch.")
 
 
-def _verified(memory: Memory, facts: Facts) -> tuple[_Attempt, torch.Tensor]:
-    """Every fact through the stored weights, in the arithmetic of the stored format."""
-    margins = memory.margins(facts)
-    held = margins > 0
-    return _Attempt(memory, int(held.sum()), float(margins.min())), held
-
-
-def _frame_columns(facts: Facts, spec: AttentionOnlySpec, seed: int) -> tuple[torch.Tensor, float]:
-    """W_U (d, N) and its ideal margin. Tokens that are never answers have logit 0: their columns
-    are zero, so the frame need only hold the answers."""
+def _task(facts: Facts, spec: AttentionOnlySpec, dtype: torch.dtype, seed: int) -> _Task:
+    """Tokens that are never answers get zero columns in W_U: their logit is 0, and the frame need
+    only hold the answers. One-token keys get the start token, the last id, in front."""
     W_U = torch.zeros(spec.d, spec.N, dtype=torch.float64)
     answers = torch.from_numpy(facts.answer_ids.copy())
     rows = frame(len(answers), spec.d, seed)
     W_U[:, answers] = rows.T
-    ideal = 1 - coherence(rows)
-    return W_U, min(ideal, 1.0) if len(answers) < spec.N else ideal
+    ideal = 1 - coherence(rows) if len(answers) > 1 else math.inf
+    if len(answers) < spec.N:
+        ideal = min(ideal, 1.0)
+    tokens = torch.tensor(facts.tokens)
+    if spec.S > facts.S:
+        tokens = torch.cat([torch.full((facts.T, 1), spec.N - 1), tokens], dim=1)
+    return _Task(facts, tokens, rounded({"W_U": W_U}, dtype)["W_U"], ideal, dtype, seed)
 
 
-def _memory(
-    facts: Facts, spec: AttentionOnlySpec, weights: dict[str, torch.Tensor], dtype: torch.dtype
+def _exact(
+    facts: Facts, choice: Choice, dtype: torch.dtype, seed: int, progress: Progress
 ) -> Memory:
+    """Corollary 1: the first attempt with a good margin, else the best that recalls all facts."""
+    spec, why = choice.spec, list(choice.why)
+    check_admissible(spec, facts.T, facts.last_tokens)
+    _check_memory(facts.T, spec)
+    progress(f"placing {len(facts.answer_ids):,} answers in R^{spec.d}")
+    task = _task(facts, spec, dtype, seed)
+    failures: list[str] = []
+    for growth in range(1 + (GROWTHS if choice.heads_free else 0)):
+        if growth:
+            spec = replace(spec, H=math.ceil(spec.H * GROWTH))
+            why.append(f"H raised to {spec.H}: {failures[-1]}")
+        best: Memory | None = None
+        for attempt, beta in enumerate(BETAS):
+            progress(f"solving for {facts.T:,} facts in {spec.H * spec.d_h:,} head outputs")
+            try:
+                memory, margin = _attempt(task, spec, attempt, beta, why)
+            except RankError as error:
+                failures.append(f"β = {beta:g}: {error}")
+                continue
+            made = memory.construction
+            if made["recalled"] == facts.T:
+                if margin >= GOOD_MARGIN * min(task.ideal, 1.0):
+                    return memory
+                if best is None or margin > best.construction["margin"]:
+                    best = memory
+            failures.append(
+                f"β = {beta:g}: {made['recalled']:,} of {facts.T:,} recalled, margin "
+                f"{margin:.1e}, condition number {made['condition']:.0e}"
+            )
+        if best is not None:
+            return best
+    advice = f"--heads {spec.H + max(1, spec.H // 20)}"
+    if dtype == torch.float32:
+        advice += " or --dtype float64"
+    raise CheckFailed(
+        f"not all {facts.T:,} facts survive in {task.dtype_name} weights at d={spec.d}, "
+        f"H={spec.H}, d_h={spec.d_h}: {'; '.join(failures[-len(BETAS) :])}. "
+        f"Nothing was written. Use {advice}."
+    )
+
+
+def _attempt(
+    task: _Task, spec: AttentionOnlySpec, attempt: int, beta: float, why: list[str]
+) -> tuple[Memory, float]:
+    """One draw of the random heads, solved and verified as stored; the memory and its margin."""
+    facts = task.facts
+    made = attention_only_weights(
+        spec,
+        task.tokens,
+        task.W_U[:, torch.tensor(facts.answers)].T,
+        task.W_U,
+        seed=task.seed + SEED_STRIDE * attempt,
+        beta=beta,
+        dtype=task.dtype,
+    )
+    memory = _memory(task, spec, made.weights)
+    margins = memory.margins(facts)
+    margin = float(margins.min())
+    record = {
+        "method": "attention",
+        "readout": "exact",
+        "capacity": corollary1_capacity(spec, facts.last_tokens),
+        "recalled": int((margins > 0).sum()),
+        "lost": [],
+        "margin": _finite(margin),
+        "ideal_margin": _finite(task.ideal),
+        "condition": made.solution.condition,
+        "residual": made.solution.residual,
+        "solver": made.solution.way,
+        "skip": made.skip,
+        "beta": beta,
+        "why": why,
+    }
+    return replace(memory, construction=record), margin
+
+
+def _convex(
+    facts: Facts, choice: Choice, dtype: torch.dtype, seed: int, progress: Progress
+) -> Memory:
+    """The logistic read-out; more heads, if they are ours to choose, until all facts are held."""
+    spec, why = choice.spec, list(choice.why)
+    check_admissible(spec, 0, facts.last_tokens)
+    task = _task(facts, spec, dtype, seed)
+    best: Memory | None = None
+    for growth in range(1 + (GROWTHS if choice.heads_free else 0)):
+        if growth:
+            spec = replace(spec, H=math.ceil(spec.H * GROWTH))
+            why.append(f"H raised to {spec.H}: fewer heads did not hold all facts")
+        progress(f"fitting {facts.T:,} facts on {spec.H * spec.d_h + spec.d:,} features")
+        memory = _fitted(task, spec, why)
+        if best is None or memory.construction["recalled"] > best.construction["recalled"]:
+            best = memory
+        if not memory.construction["lost"]:
+            break
+    assert best is not None
+    return _holding(best, facts)
+
+
+def _fitted(task: _Task, spec: AttentionOnlySpec, why: list[str]) -> Memory:
+    facts = task.facts
+    weights = random_attention(spec, task.seed, BETAS[0])
+    x_S, F = features(spec, weights, task.tokens)
+    answers = torch.from_numpy(facts.answer_ids.copy())
+    right = torch.searchsorted(answers, torch.tensor(facts.answers))
+    rows = task.W_U[:, answers].T
+    fit = convex_readout(F, x_S, rows, right, torch.tensor(facts.prior))
+    weights = in_basis(weights, fit.M_0)
+    weights["W_O"] = fit.W_O.reshape(1, spec.H, spec.d_h, spec.d)
+    weights["W_U"] = task.W_U
+    memory = _memory(task, spec, weights)
+    record = {
+        "method": "attention",
+        "readout": "convex",
+        "capacity": corollary1_capacity(spec, facts.last_tokens),
+        **_held(memory, facts),
+        "ideal_margin": _finite(task.ideal),
+        "iterations": fit.iterations,
+        "beta": BETAS[0],
+        "why": why,
+    }
+    return replace(memory, construction=record)
+
+
+def _memory(task: _Task, spec: AttentionOnlySpec, weights: Weights) -> Memory:
+    facts = task.facts
     vocabulary, start_id = facts.vocabulary, None
     if spec.S > facts.S:
         vocabulary, start_id = vocabulary.with_special("<start>")
     return Memory(
         spec=spec,
-        weights={name: w.to(dtype) for name, w in weights.items()},
+        weights={name: w.to(task.dtype) for name, w in weights.items()},
         vocabulary=vocabulary,
         facts=facts,
         start_id=start_id,
@@ -145,144 +279,30 @@ def _memory(
     )
 
 
-def _input_tokens(facts: Facts, spec: AttentionOnlySpec) -> torch.Tensor:
-    """Token ids as the model reads them: with the start token (the last id) for one-token keys."""
-    tokens = torch.tensor(facts.tokens)
-    if spec.S == facts.S:
-        return tokens
-    return torch.cat([torch.full((facts.T, 1), spec.N - 1), tokens], dim=1)
-
-
-def _exact(
-    facts: Facts, choice: Choice, dtype: torch.dtype, seed: int, progress: Progress
-) -> Memory:
-    spec, why = choice.spec, list(choice.why)
-    check_admissible(spec, facts.T, facts.last_tokens)
-    progress(f"placing {len(facts.answer_ids):,} answers in R^{spec.d}")
-    W_U, ideal = _frame_columns(facts, spec, seed)
-    W_U = rounded({"W_U": W_U}, dtype)["W_U"]
-    targets = W_U[:, torch.tensor(facts.answers)].T
-    tokens = _input_tokens(facts, spec)
-    best: _Attempt | None = None
-    failures: list[str] = []
-    for growth in range(1 + (GROWTHS if choice.heads_free else 0)):
-        if growth:
-            spec = replace(spec, H=math.ceil(spec.H * GROWTH))
-            why.append(f"H raised to {spec.H}: {failures[-1]}")
-        for attempt, beta in enumerate(BETAS):
-            progress(f"solving for {facts.T:,} facts in {spec.H * spec.d_h:,} head outputs")
-            try:
-                made = attention_only_weights(
-                    spec, tokens, targets, W_U, seed=seed + 7919 * attempt, beta=beta, dtype=dtype
-                )
-            except RankError as error:
-                failures.append(f"β = {beta:g}: {error}")
-                continue
-            progress(f"recalling {facts.T:,} facts from {str(dtype).removeprefix('torch.')} weights")
-            this, _ = _verified(_memory(facts, spec, made.weights, dtype), facts)
-            this = replace(
-                this,
-                memory=replace(
-                    this.memory,
-                    construction={
-                        "method": "attention",
-                        "readout": "exact",
-                        "capacity": corollary1_capacity(spec, facts.last_tokens),
-                        "recalled": this.recalled,
-                        "lost": [],
-                        "margin": _finite(this.margin),
-                        "ideal_margin": _finite(ideal),
-                        "condition": made.solution.condition,
-                        "residual": made.solution.residual,
-                        "solver": made.solution.way,
-                        "skip": made.skip,
-                        "beta": beta,
-                        "why": why,
-                    },
-                ),
-            )
-            if best is None or this.margin > best.margin:
-                best = this
-            if this.recalled == facts.T and this.margin >= GOOD_MARGIN * ideal:
-                return this.memory
-            failures.append(
-                f"β = {beta:g}: {this.recalled:,} of {facts.T:,} recalled, margin {this.margin:.1e}, "
-                f"condition number {made.solution.condition:.0e}"
-            )
-        if best is not None and best.recalled == facts.T:
-            return best.memory
-    name = str(dtype).removeprefix("torch.")
-    advice = f"--heads {spec.H + max(1, spec.H // 20)}"
-    if dtype == torch.float32:
-        advice += " or --dtype float64"
-    raise CheckFailed(
-        f"not all {facts.T:,} facts survive in {name} weights at d={spec.d}, H={spec.H}, "
-        f"d_h={spec.d_h}: {'; '.join(failures[-len(BETAS) :])}. Nothing was written. Use {advice}."
-    )
-
-
-def _convex(
-    facts: Facts, choice: Choice, dtype: torch.dtype, seed: int, progress: Progress
-) -> Memory:
-    spec, why = choice.spec, list(choice.why)
-    if spec.d_h > spec.d:
-        check_admissible(spec, 0, facts.last_tokens)
-    W_U, ideal = _frame_columns(facts, spec, seed)
-    answers = torch.from_numpy(facts.answer_ids.copy())
-    right = torch.searchsorted(answers, torch.tensor(facts.answers))
-    tokens, prior = _input_tokens(facts, spec), torch.tensor(facts.prior)
-    best: Memory | None = None
-    for growth in range(1 + (GROWTHS if choice.heads_free else 0)):
-        if growth:
-            spec = replace(spec, H=math.ceil(spec.H * GROWTH))
-            why.append(f"H raised to {spec.H}: fewer heads did not hold all facts")
-        weights = random_attention(spec, seed, BETAS[0])
-        x_S, F = features(spec, weights, tokens)
-        progress(f"fitting the read-out of {facts.T:,} facts on {F.shape[1] + spec.d:,} features")
-        fit = convex_readout(torch.cat([F, x_S], 1), W_U[:, answers].T, right, prior)
-        W_O, M_0 = fit.W[: -spec.d], fit.W[-spec.d :]
-        weights = in_basis(weights, M_0)
-        weights["W_O"] = W_O.reshape(1, spec.H, spec.d_h, spec.d)
-        weights["W_U"] = W_U
-        memory = _memory(facts, spec, weights, dtype)
-        this, held = _verified(memory, facts)
-        margins = memory.margins(facts.subset(held.nonzero()[:, 0].numpy())) if held.any() else None
-        lost = facts.rows[(~held).numpy()].tolist()
-        record: dict[str, Any] = {
-            "method": "attention",
-            "readout": "convex",
-            "capacity": corollary1_capacity(spec, facts.last_tokens),
-            "recalled": this.recalled,
-            "lost": lost,
-            "margin": None if margins is None else _finite(float(margins.min())),
-            "ideal_margin": _finite(ideal),
-            "iterations": fit.iterations,
-            "beta": BETAS[0],
-            "why": why,
-        }
-        memory = replace(memory, construction=record)
-        if best is None or this.recalled > best.construction["recalled"]:
-            best = memory
-        if not lost:
-            break
-    assert best is not None
-    return _holding(best, facts)
+def _held(memory: Memory, facts: Facts) -> dict[str, Any]:
+    """What a memory without a guarantee recalls: counts, lost rows, margin of the held ones."""
+    margins = memory.margins(facts)
+    held = margins > 0
+    return {
+        "recalled": int(held.sum()),
+        "lost": [
+            {"row": int(facts.rows[i]), "key": list(facts.key(i)), "answer": facts.answer(i)}
+            for i in (~held).nonzero()[:, 0].tolist()
+        ],
+        "margin": _finite(float(margins[held].min())) if bool(held.any()) else None,
+    }
 
 
 def _holding(memory: Memory, facts: Facts) -> Memory:
     """The memory with only the facts that it recalls; an error if there are none."""
-    lost = memory.construction["lost"]
-    if not lost:
+    if not memory.construction["lost"]:
         return memory
-    if len(lost) == facts.T:
+    if not memory.construction["recalled"]:
         raise CapacityError(
             f"none of the {facts.T:,} facts could be held by {memory.spec}. "
             "Use more heads (--heads) or a larger --d-model."
         )
-    import numpy as np
-
-    held = np.flatnonzero(~np.isin(facts.rows, lost))
-    return replace(memory, facts=facts.subset(held))
+    return replace(memory, facts=facts.subset((memory.margins(facts) > 0).numpy()))
 
 
 def _associative(
@@ -301,22 +321,34 @@ def _associative(
             facts=facts,
             pad_id=facts.pad_id,
         )
-        this, held = _verified(memory, facts)
-        if this.recalled == facts.T or d is not None or width >= ASSOCIATIVE_LIMIT:
+        held = _held(memory, facts)
+        if not held["lost"] or d is not None or width >= ASSOCIATIVE_LIMIT:
             break
         width *= 2
-    why = [f"d = {width}: the first power of two at which the cross-talk stays below the margin"]
-    margins = memory.margins(facts)
+    reason = f"d = {width}: the first power of two at which the cross-talk stays below the margin"
+    if d is not None:
+        reason = f"d = {width} as asked"
+    elif held["lost"]:
+        reason = f"d = {width}: the largest width tried"
     record = {
         "method": "associative",
         "readout": "sum",
         "capacity": width,
-        "recalled": this.recalled,
-        "lost": facts.rows[(~held).numpy()].tolist(),
-        "margin": _finite(float(margins[held].min())) if held.any() else None,
-        "why": why if d is None else [f"d = {width} as asked"],
+        **held,
+        "why": [reason],
     }
     return _holding(replace(memory, construction=record), facts)
+
+
+def _check_memory(T: int, spec: AttentionOnlySpec) -> None:
+    """Refuse before any work what cannot fit into this machine's memory."""
+    needed = solve_bytes(T, spec.H * spec.d_h + spec.d)
+    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > 0.9 * present:
+        raise CapacityError(
+            f"one dense solve for {T:,} facts needs about {needed / 1e9:.0f} GB of memory, this "
+            f"machine has {present / 1e9:.0f} GB. Split the table into several memories."
+        )
 
 
 def _finite(value: float) -> float | None:

@@ -52,9 +52,16 @@ def choose_attention_only(
     them it is d_h, the layer of the paper, unless `qk_rank` says otherwise.
     """
     if not 0 <= slack <= 10:
-        raise ByheartError(f"slack must lie between 0 and 10 (0.05 is 5 % more heads), found {slack}")
+        raise ByheartError(
+            f"slack must lie between 0 and 10 (0.05 is 5 % more heads), found {slack}"
+        )
     A, why = len(facts.answer_ids), []
-    for flag, value in (("--d-model", d), ("--heads", H), ("--d-head", d_h), ("--qk-rank", qk_rank)):
+    for flag, value in (
+        ("--d-model", d),
+        ("--heads", H),
+        ("--d-head", d_h),
+        ("--qk-rank", qk_rank),
+    ):
         if value is not None and value < 1:
             raise ByheartError(f"{flag} must be at least 1, found {value}")
     if d is None:
@@ -95,5 +102,10 @@ def choose_attention_only(
         )
     spec = AttentionOnlySpec(N=N, S=S, d=d, d_h=d_h, H=H, qk_rank=qk_rank)
     promised = corollary1_capacity(spec, facts.last_tokens)
-    why.append(f"Corollary 1 promises H·d_h + d = {promised:,} facts")
+    skip = f"{d}"
+    if facts.last_tokens < d:
+        skip = (
+            f"{facts.last_tokens} (the skip spans the {facts.last_tokens} last tokens, not d = {d})"
+        )
+    why.append(f"Corollary 1 promises H·d_h + d = {H * d_h:,} + {skip} = {promised:,} facts")
     return Choice(spec, tuple(why), heads_free)

@@ -1,4 +1,4 @@
-"""Linear systems X W = Y with fewer equations than unknowns, solved to the last digit that counts."""
+"""Linear systems X W = Y with at most as many equations as unknowns, solved with refinement."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from torch import Tensor
 EPS = torch.finfo(torch.float64).eps
 # Cholesky of X X^T squares the condition number: beyond this it has no digits left for refinement.
 CHOLESKY_LIMIT = 1e7
+
+
+def solve_bytes(T: int, m: int) -> int:
+    """Memory that `minimum_norm` needs for X (T, m): X itself, X X^T and its factor."""
+    return 8 * T * (m + 2 * T)
 
 
 class RankError(Exception):

@@ -1,6 +1,6 @@
 """The attention-only Transformer of Dana et al. (2025): spec, stacked forward, literal oracle.
 
-    T(t_1..t_S) = W_U ( x_S + Σ_h W_O^h W_V^h Σ_s softmax_s(x_S^T W_QK^h x_s) x_s ),   x_s = e(t_s) + pos_s
+    T(t) = W_U ( x_S + Σ_h W_O^h W_V^h Σ_s softmax_s(x_S^T W_QK^h x_s) x_s ),  x_s = e(t_s) + pos_s
 
 Only the last position is read, so only the last position is computed in the last layer.
 Weights carry the names and the row-vector layout of TransformerLens, after a leading model axis:
@@ -57,7 +57,9 @@ class AttentionOnlySpec:
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name} must be a whole number >= 1, found {value!r}")
         if self.positions not in ("input", "attention", "none"):
-            raise ValueError(f"positions must be input, attention or none, found {self.positions!r}")
+            raise ValueError(
+                f"positions must be input, attention or none, found {self.positions!r}"
+            )
 
     @property
     def parameters(self) -> int:
@@ -103,7 +105,9 @@ class AttentionOnlySpec:
         )
 
 
-def head_outputs(spec: AttentionOnlySpec, weights: Weights, tokens: Tensor) -> tuple[Tensor, Tensor]:
+def head_outputs(
+    spec: AttentionOnlySpec, weights: Weights, tokens: Tensor
+) -> tuple[Tensor, Tensor]:
     """What the last layer adds up at the last position: the skip, and F^h = W_V^h A^h(t).
 
     `tokens` is (B, S), the same for every model, or (models, B, S).
@@ -170,7 +174,9 @@ def literal_forward(spec: AttentionOnlySpec, weights: Weights, tokens: Tensor) -
     batch = tokens if tokens.dim() == 3 else tokens.expand(models, *tokens.shape)
     return torch.stack(
         [
-            torch.stack([_literal(spec, {k: w[m] for k, w in weights.items()}, t) for t in batch[m]])
+            torch.stack(
+                [_literal(spec, {k: w[m] for k, w in weights.items()}, t) for t in batch[m]]
+            )
             for m in range(models)
         ]
     )

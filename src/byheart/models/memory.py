@@ -124,7 +124,8 @@ class Memory:
         tokens = self.with_start(facts.tokens)
         right = torch.tensor(facts.answers)
         parts = [
-            answer_margins(self.logits(tokens[b], dtype), right[b]) for b in self.batches(len(tokens))
+            answer_margins(self.logits(tokens[b], dtype), right[b])
+            for b in self.batches(len(tokens))
         ]
         return torch.cat(parts).to(torch.float64)
 

@@ -34,7 +34,9 @@ SCHEMA = 1
 MEMORY, WEIGHTS, FACTS = "memory.json", "weights.safetensors", "facts.safetensors"
 
 
-def save(memory: Memory, folder: str | Path, *, force: bool = False, with_facts: bool = True) -> Path:
+def save(
+    memory: Memory, folder: str | Path, *, force: bool = False, with_facts: bool = True
+) -> Path:
     """Write `memory` to `folder`, atomically.
 
     The files are written to a temporary folder beside it, which is then renamed: an interrupted
@@ -174,7 +176,9 @@ def _read(place: Path, name: str) -> bytes:
 
 def _read_record(place: Path) -> dict[str, Any]:
     if not place.is_dir():
-        raise MemoryFileError(f"{place}: no such memory folder. `byheart build FACTS -o DIR` makes one.")
+        raise MemoryFileError(
+            f"{place}: no such memory folder. `byheart build FACTS -o DIR` makes one."
+        )
     record = None
     with contextlib.suppress(ValueError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         record = json.loads(_read(place, MEMORY).decode())
@@ -217,7 +221,9 @@ def _assemble(record: dict[str, Any], tensors: dict[str, dict[str, torch.Tensor]
             skipped=known["skipped"],
             pad_id=record["pad_id"],
         )
-        if facts.tokens.ndim != 2 or not len(facts.tokens) == len(facts.answers) == len(facts.prior):
+        if facts.tokens.ndim != 2 or not len(facts.tokens) == len(facts.answers) == len(
+            facts.prior
+        ):
             raise ValueError("facts.safetensors has tables of unequal length")
         if facts.tokens.min() < 0 or facts.answers.min() < 0:
             raise ValueError("facts.safetensors has negative token ids")

@@ -1,0 +1,119 @@
+"""What commands print: tables for people, JSON for programs, errors without tracebacks."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+from byheart.errors import ByheartError, ConflictError
+
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+QUIET_SECONDS = 5.0  # between two lines of progress where there is no terminal
+
+
+def guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """Errors a user can mend become one message on stderr (and `{"error": ...}` with --json)."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **options: Any) -> None:
+        as_json = bool(options.get("as_json"))
+        try:
+            command(*args, **options)
+        except ByheartError as error:
+            extra = {"conflicts": error.conflicts} if isinstance(error, ConflictError) else {}
+            fail(str(error), error.exit_code, as_json, **extra)
+        except KeyboardInterrupt:
+            fail("interrupted: nothing was written or changed.", INTERRUPTED, as_json)
+        except BrokenPipeError:
+            # The reader has gone (`| head`): keep the interpreter from complaining at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+
+    return run
+
+
+def fail(message: str, code: int, as_json: bool, **extra: Any) -> None:
+    if as_json:
+        emit({"error": message, **extra})
+    typer.echo(f"error: {message}", err=True)
+    raise typer.Exit(code)
+
+
+def emit(record: dict[str, Any]) -> None:
+    """One JSON object on stdout. Infinity and NaN, which JSON lacks, become null."""
+    typer.echo(json.dumps(_plain(record), ensure_ascii=False, indent=1))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return value
+
+
+def table(rows: list[tuple[str, ...]], header: tuple[str, ...] | None = None) -> None:
+    """A borderless table; user text is printed as it is (no markup)."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=SIMPLE_HEAD if header else None, show_header=bool(header), pad_edge=False)
+    for name in header or ("",) * len(rows[0]):
+        shown.add_column(name, overflow="fold")
+    for row in rows:
+        shown.add_row(*(Text(_printable(cell)) for cell in row))
+    width = None if sys.stdout.isatty() else 100
+    Console(width=width, highlight=False).print(shown)
+
+
+def say(text: str = "") -> None:
+    typer.echo(_printable(text))
+
+
+def _printable(text: str) -> str:
+    """Tokens may hold newlines and control characters: show them as escapes."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
+def key_text(key: tuple[str, ...] | list[str]) -> str:
+    return " · ".join(token.replace("\n", "\\n") for token in key)
+
+
+def number(value: float | None) -> str:
+    """Three significant digits; "none" where there is nothing to compare with."""
+    if value is None or not math.isfinite(value):
+        return "no competitor"
+    return f"{value:.3g}"
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """A line that says what is going on: live on a terminal, now and then in a log."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+
+        with Console(stderr=True).status("starting") as status:
+            yield lambda text: status.update(text)
+        return
+    last = time.monotonic()
+
+    def log(text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= QUIET_SECONDS:
+            last = time.monotonic()
+            typer.echo(f"{text} ...", err=True)
+
+    yield log

@@ -1,0 +1,238 @@
+"""`byheart build`: facts -> memory folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from byheart.cli import _options as opt
+from byheart.cli._show import emit, guarded, key_text, number, progress, say, table
+
+if TYPE_CHECKING:
+    from byheart.certificates import Certificate
+    from byheart.facts import Facts
+    from byheart.models import Memory
+
+SIZES = "Sizes (what is not given is chosen, and the reasons are printed)"
+LISTED = 20
+
+
+@guarded
+def build(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FACTS",
+            help="A .csv, .tsv, .jsonl or .parquet file; a built-in table: countries, elements; "
+            "or random:N=50,S=2,T=1000,seed=0.",
+        ),
+    ],
+    output: Annotated[
+        str | None,
+        typer.Option("-o", "--output", metavar="DIR", help="Default: the facts' name + .memory"),
+    ] = None,
+    method: Annotated[
+        str, typer.Option(metavar="auto|attention|associative", help="Which construction.")
+    ] = "auto",
+    readout: Annotated[
+        str,
+        typer.Option(
+            metavar="exact|convex",
+            help="exact: all of up to H·d_h + d facts, by a theorem. "
+            "convex: often 1.3 to 4 times as many; says what it lost.",
+        ),
+    ] = "exact",
+    d_model: Annotated[
+        int | None, typer.Option(min=1, help="Width d.", rich_help_panel=SIZES)
+    ] = None,
+    heads: Annotated[
+        int | None, typer.Option(min=1, help="Heads H.", rich_help_panel=SIZES)
+    ] = None,
+    d_head: Annotated[
+        int | None, typer.Option(min=1, help="Head width d_h <= d.", rich_help_panel=SIZES)
+    ] = None,
+    qk_rank: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Rank of W_QK. Default: 1 (enough) when byheart sizes the heads, d_h (the "
+            "paper's layer) when you give --heads or --d-head.",
+            rich_help_panel=SIZES,
+        ),
+    ] = None,
+    slack: Annotated[
+        float,
+        typer.Option(min=0.0, help="Share of heads beyond the theorem.", rich_help_panel=SIZES),
+    ] = 0.05,
+    dtype: Annotated[
+        str, typer.Option(metavar="float32|float64", help="How the weights are stored.")
+    ] = "float32",
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same weights.")] = 0,
+    certify: Annotated[bool, typer.Option("--certify", help="Also prove it.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace an existing memory folder, atomically.")
+    ] = False,
+    no_facts: Annotated[
+        bool, typer.Option("--no-facts", help="Leave the facts out of the folder.")
+    ] = False,
+    keys: opt.Keys = None,
+    answer: opt.Answer = None,
+    weights: opt.Weights = None,
+    melt: opt.Melt = False,
+    empty: opt.Empty = "error",
+    pad: opt.Pad = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Turn FACTS into a Transformer that recalls every one of them, without training.
+
+    The weights are solved for, then every fact is recalled from them as they are stored. Nothing
+    is written unless that succeeds.
+    """
+    facts = opt.read(
+        source, keys=keys, answer=answer, weights=weights, melt=melt, empty=empty, pad=pad
+    )
+    folder = output or f"{facts.name.replace(':', '-')}.memory"
+    if not as_json:
+        say(_describe(facts))
+
+    from byheart._folders import new_folder
+    from byheart.construct import build as construct
+    from byheart.models.memory_files import MEMORY, write_files
+
+    with new_folder(folder, marker=MEMORY, force=force) as temporary, progress() as tell:
+        memory = construct(
+            facts,
+            method,
+            d=d_model,
+            H=heads,
+            d_h=d_head,
+            qk_rank=qk_rank,
+            dtype=dtype,
+            readout=readout,
+            slack=slack,
+            seed=seed,
+            progress=tell,
+        )
+        certificate = _certificate(memory, tell) if certify else None
+        tell(f"writing {folder}")
+        write_files(memory, temporary, with_facts=not no_facts)
+        if certificate is not None and certificate.certified:
+            certificate.write(temporary)
+    _report(memory, facts, folder, certificate, as_json)
+    if memory.construction["lost"] or (certificate is not None and not certificate.certified):
+        raise typer.Exit(1)
+
+
+def _describe(facts: Facts) -> str:
+    columns = f" ({', '.join(facts.columns)})" if facts.columns else ""
+    words = (
+        f"{facts.name}: {facts.T:,} facts, keys of {facts.S} token{'s'[: facts.S > 1]}{columns}, "
+    )
+    words += f"{facts.N:,} tokens, {len(facts.answer_ids):,} distinct answers"
+    if facts.merged:
+        words += f"; {facts.merged:,} duplicate rows merged"
+    if facts.skipped:
+        words += f"; {facts.skipped:,} skipped for an empty cell"
+    return words
+
+
+def _certificate(memory: Memory, tell: Any) -> Certificate:
+    """float64 with an error bound; ball arithmetic where that bound is too coarse."""
+    from byheart.certificates import certify
+
+    made = certify(memory, progress=tell)
+    return made if made.certified else certify(memory, arithmetic="ball", progress=tell)
+
+
+def _report(
+    memory: Memory, facts: Facts, folder: str, certificate: Certificate | None, as_json: bool
+) -> None:
+    made, spec = memory.construction, memory.spec
+    if as_json:
+        record = {
+            "facts": facts.T,
+            "recalled": made["recalled"],
+            "method": made["method"],
+            "spec": {"family": spec.family, **spec.to_json()},
+            "parameters": spec.parameters,
+            "capacity": made["capacity"],
+            "margin": made["margin"],
+            "dtype": made["dtype"],
+            "seconds": made["seconds"],
+            "readout": made["readout"],
+            "condition": made.get("condition"),
+            "lost": made["lost"],
+            "why": made["why"],
+            "merged": facts.merged,
+            "path": folder,
+            "certificate": None if certificate is None else _short(certificate),
+        }
+        emit(record)
+        return
+    say()
+    rows = [
+        ("architecture", str(spec)),
+        ("parameters", f"{spec.parameters:,} ({spec.parameters / facts.T:.1f} per fact)"),
+        ("promised", f"{made['capacity']:,} facts ({_source(made['method'])})"),
+        (
+            "recalled",
+            f"{made['recalled']:,} of {facts.T:,} from the stored {made['dtype']} weights",
+        ),
+        ("smallest margin", number(made["margin"])),
+    ]
+    if "condition" in made:
+        rows.append(("condition number", f"{made['condition']:.1e} ({made['solver']})"))
+    rows.append(("seconds", f"{made['seconds']:.2f}"))
+    if certificate is not None:
+        rows.append(("certificate", _sentence(certificate)))
+    table(rows)
+    say()
+    for reason in made["why"]:
+        say(f"  - {reason}")
+    if made["lost"]:
+        _report_lost(made)
+    say(f"\nWritten to {folder}")
+    if memory.facts is not None:
+        words = " ".join(_quoted(token) for token in memory.facts.key(0))
+        say(f"Ask it:   byheart recall {_quoted(folder)} {words}")
+
+
+def _report_lost(made: Mapping[str, Any]) -> None:
+    lost = made["lost"]
+    say(f"\nLOST {len(lost):,} facts; the memory holds the other {made['recalled']:,}:")
+    for fact in lost[:LISTED]:
+        say(f"  row {fact['row']}: {key_text(fact['key'])} -> {fact['answer']}")
+    if len(lost) > LISTED:
+        say(f"  ... and {len(lost) - LISTED:,} more (--json lists all)")
+    more = "--heads or --d-model" if made["method"] == "attention" else "--d-model"
+    say(f"Use a larger {more} to hold all of them.")
+
+
+def _source(method: str) -> str:
+    return "H·d_h + d, Dana et al. 2025, Corollary 1" if method == "attention" else "order d"
+
+
+def _quoted(token: str) -> str:
+    import shlex
+
+    return shlex.quote(token)
+
+
+def _short(certificate: Certificate) -> dict[str, Any]:
+    record = certificate.to_json()
+    names = ("certified", "facts", "failed", "arithmetic", "margin", "error_bound", "seconds")
+    return {name: record[name] for name in names}
+
+
+def _sentence(certificate: Certificate) -> str:
+    if certificate.certified:
+        return (
+            f"proved in {certificate.seconds:.2f} s: every margin >= {number(certificate.margin)}, "
+            f"error <= {number(certificate.error_bound)}"
+        )
+    first = certificate.failures[0]
+    return (
+        f"NOT proved for {certificate.failed:,} facts, first {key_text(first.key)}: {first.reason}"
+    )

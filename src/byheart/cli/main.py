@@ -1,0 +1,53 @@
+"""`byheart`: the command and its subcommands."""
+
+from __future__ import annotations
+
+import typer
+
+from byheart._version import __version__
+from byheart.cli.build import build
+from byheart.cli.certify import certify
+from byheart.cli.facts import facts
+from byheart.cli.recall import recall
+
+app = typer.Typer(
+    name="byheart",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help=(
+        "Turn a table of facts into a Transformer that recalls every one of them, and prove it."
+        "\n\nA first walk, with the countries of the world that ship with byheart:"
+        "\n\n  byheart facts countries"
+        "\n\n  byheart build countries -o countries.memory --certify"
+        "\n\n  byheart recall countries.memory France capital"
+        "\n\n  byheart certify countries.memory"
+        "\n\nYour own facts: a CSV file with a header, the answer in the last column."
+        " Exit codes: 0 good, 1 a check failed, 2 wrong use or input."
+    ),
+)
+app.command()(build)
+app.command()(recall)
+app.command()(certify)
+app.command()(facts)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"byheart {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: bool = typer.Option(
+        False, "--version", help="Print the version and exit.", callback=_version, is_eager=True
+    ),
+) -> None:
+    """Options before the command's name."""
+
+
+def main() -> None:
+    app()

@@ -1,0 +1,118 @@
+"""`byheart recall`: ask a memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from byheart.cli import _options as opt
+from byheart.cli._show import emit, guarded, key_text, number, say, table
+
+if TYPE_CHECKING:
+    from byheart.models import Memory
+
+LISTED = 20
+
+
+@guarded
+def recall(
+    folder: opt.Folder,
+    tokens: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TOKEN...", help="The key, one token an argument."),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Ask for every fact the memory holds.")
+    ] = False,
+    top: Annotated[int, typer.Option(min=0, help="How many heads to show.")] = 5,
+    as_json: opt.Json = False,
+) -> None:
+    """Ask the memory in DIR: the answer, its margin, and which heads carried it.
+
+    margin = logit of the answer minus the next best; it is the exact sum of what the skip and
+    each head contribute.
+    """
+    from byheart.errors import ByheartError
+    from byheart.models import load
+
+    if bool(tokens) == everything:
+        raise ByheartError("give the tokens of one key, or --all (not both).")
+    memory = load(folder)
+    if everything:
+        _recall_all(memory, as_json)
+    else:
+        _recall_one(memory, tokens or [], top, as_json)
+
+
+def _recall_one(memory: Memory, tokens: list[str], top: int, as_json: bool) -> None:
+    said = memory.recall(*tokens)
+    heads, skip = _carriers(memory, tokens)
+    if as_json:
+        emit(
+            {
+                "answer": said.answer,
+                "margin": said.margin,
+                "heads": [{"head": h, "contribution": c} for h, c in heads],
+                "skip": skip,
+                "runner_up": said.runner_up,
+                "key": list(tokens),
+            }
+        )
+        return
+    say(said.answer)
+    if said.runner_up is None:
+        return
+    say(f"\nmargin {number(said.margin)} over {said.runner_up}")
+    if heads and top:
+        rows = [(f"head {h}", f"{c:+.4f}") for h, c in heads[:top]]
+        if len(heads) > top:
+            rows.append(
+                (f"other {len(heads) - top} heads", f"{sum(c for _, c in heads[top:]):+.4f}")
+            )
+        rows += [("skip", f"{skip:+.4f}"), ("sum", f"{said.margin:+.4f}")]
+        table(rows, header=("carried by", "part of the margin"))
+
+
+def _carriers(memory: Memory, tokens: list[str]) -> tuple[list[tuple[int, float]], float | None]:
+    """Contributions of the heads, largest first, and of the skip; nothing for headless memories."""
+    from byheart.measure import head_split
+    from byheart.models import AttentionOnlySpec
+
+    if not isinstance(memory.spec, AttentionOnlySpec) or memory.spec.N == 1:
+        return [], None
+    split = head_split(memory, memory.encode([tokens]))
+    heads = list(enumerate(split.heads[0].tolist()))
+    return sorted(heads, key=lambda pair: -pair[1]), float(split.skip[0])
+
+
+def _recall_all(memory: Memory, as_json: bool) -> None:
+    from byheart.errors import FactsError
+
+    facts = memory.facts
+    if facts is None:
+        raise FactsError("this memory was saved without its facts: ask for one key instead.")
+    margins = memory.margins(facts)
+    recalled = margins > 0
+    lost = (~recalled).nonzero()[:, 0].tolist()
+    smallest = float(margins.min())
+    if as_json:
+        emit(
+            {
+                "facts": facts.T,
+                "recalled": int(recalled.sum()),
+                "margin": smallest,
+                "lost": [
+                    {"row": int(facts.rows[i]), "key": facts.key(i), "answer": facts.answer(i)}
+                    for i in lost
+                ],
+            }
+        )
+    else:
+        count = f"{int(recalled.sum()):,} of {facts.T:,} facts recalled"
+        say(f"{count}, smallest margin {number(smallest)}")
+        for i in lost[:LISTED]:
+            said = memory.recall(*facts.key(i)).answer
+            say(f"  row {facts.rows[i]}: {key_text(facts.key(i))} -> {said}, not {facts.answer(i)}")
+    if lost:
+        raise typer.Exit(1)
