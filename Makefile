@@ -42,7 +42,7 @@ test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow
 
 bench: $(VENV)/.installed-dev
-	$(BIN)/python benchmarks/build_and_certify.py
+	$(BIN)/python benchmarks/run.py
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/python tools/write_cli_docs.py

@@ -1,0 +1,206 @@
+"""`make bench`: what byheart costs on this machine, each row measured in a fresh process.
+
+    python benchmarks/run.py                 everything (about six minutes on 2 cores)
+    python benchmarks/run.py build airports  some of it
+    python benchmarks/run.py --json out.json also as JSON
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import platform
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Row = dict[str, Any]
+
+
+def fresh(function: Callable[..., Row], *arguments: Any) -> Row:
+    """`function(*arguments)` in a new process; adds its peak memory."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(_with_peak, function, arguments).result()
+
+
+def _with_peak(function: Callable[..., Row], arguments: Sequence[Any]) -> Row:
+    row = function(*arguments)
+    row["peak GB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return row
+
+
+def show(title: str, rows: list[Row]) -> None:
+    print(f"\n{title}\n")
+    names = list(rows[0])
+    print("| " + " | ".join(names) + " |\n|" + "---|" * len(names))
+    for row in rows:
+        cells = (f"{v:.3g}" if isinstance(v, float) else str(v) for v in row.values())
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def growth_exponent(T: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
+    """Slope of log seconds against log T, and its standard error (few points: a rough one)."""
+    x, y = np.log(T), np.log(seconds)
+    slope, intercept = np.polyfit(x, y, 1)
+    residual = y - slope * x - intercept
+    spread = ((x - x.mean()) ** 2).sum()
+    return float(slope), float(np.sqrt((residual**2).sum() / max(1, len(x) - 2) / spread))
+
+
+def one_build(T: int) -> Row:
+    import byheart as bh
+
+    facts = bh.random_associations(N=200, S=2, T=T)
+    memory = bh.build(facts)
+    made = memory.construction
+    proof = bh.certify(memory)
+    sample = facts.subset(np.arange(min(T, 1000)))
+    ball = bh.certify(memory, sample, arithmetic="ball")
+    assert made["recalled"] == T
+    assert proof.certified
+    assert ball.certified
+    return {
+        "facts": T,
+        "spec": f"d={memory.spec.d}, H={memory.spec.H}",
+        "build s": made["seconds"],
+        "certify s": proof.seconds,
+        "per 1,000: rounding s": proof.seconds / T * 1000,
+        "per 1,000: ball s": ball.seconds / sample.T * 1000,
+        "condition": made["condition"],
+        "margin": proof.margin,
+        "error bound": proof.error_bound,
+    }
+
+
+def build() -> list[Row]:
+    """Build and certify T random facts; float32 weights, default sizes."""
+    rows = [fresh(one_build, T) for T in (1000, 2000, 5000, 10_000)]
+    show("Build and certify (random facts, N = 200, S = 2, float32 weights)", rows)
+    for name in ("build s", "certify s"):
+        slope, error = growth_exponent([r["facts"] for r in rows], [r[name] for r in rows])
+        print(f"{name}: grows like T^{slope:.2f} (standard error {error:.2f})")
+    return rows
+
+
+def airport_table(path: Path, rows: int) -> None:
+    """`rows` facts about real airports: code, relation -> city, country or time zone."""
+    import csv
+
+    import airportsdata
+
+    relations = {"city": "city", "country": "country", "time zone": "tz"}
+    facts = [
+        (code, relation, airport[field])
+        for code, airport in sorted(airportsdata.load("IATA").items())
+        for relation, field in relations.items()
+        if airport[field]
+    ]
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("code", "relation", "answer"))
+        writer.writerows(facts[:rows])
+
+
+def one_airports(rows: int) -> Row:
+    import byheart as bh
+
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "airports.csv"
+        airport_table(path, rows)
+        started = time.perf_counter()
+        facts = bh.read_facts(path)
+        memory = bh.build(facts)
+        proof = bh.certify(memory)
+        memory.save(Path(place) / "airports.memory")
+        proof.write(Path(place) / "airports.memory")
+        total = time.perf_counter() - started
+    assert proof.certified
+    return {
+        "facts": facts.T,
+        "answers": len(facts.answer_ids),
+        "spec": f"d={memory.spec.d}, H={memory.spec.H}",
+        "recalled": memory.construction["recalled"],
+        "certified": proof.facts - proof.failed,
+        "build s": memory.construction["seconds"],
+        "certify s": proof.seconds,
+        "total s": total,
+        "condition": memory.construction["condition"],
+        "margin": proof.margin,
+        "error bound": proof.error_bound,
+    }
+
+
+def airports() -> list[Row]:
+    """Real airports, from CSV to a certified memory on disk."""
+    rows = [fresh(one_airports, n) for n in (5000, 10_000)]
+    show("Real airports: read, build, certify, save (float32 weights)", rows)
+    return rows
+
+
+def one_capacity(d: int, N: int, seed: int) -> Row:
+    """Largest T that the convex read-out holds in full, by bisection to 2 %."""
+    import byheart as bh
+
+    H = (100 - d) // d
+    m = H * d + d
+
+    def holds(T: int) -> bool:
+        facts = bh.random_associations(N=N, S=3, T=T, seed=seed)
+        memory = bh.build(facts, d=d, H=H, d_h=d, readout="convex", seed=seed, dtype="float64")
+        return not memory.construction["lost"]
+
+    low, high = m, 2 * m
+    while holds(high):
+        low, high = high, high + m
+    while high - low > 0.02 * m:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return {"d": d, "N": N, "seed": seed, "m = H·d_h + d": m, "T held": low, "T/m": low / m}
+
+
+RECIPES = {(2, 10): 1.56, (2, 50): 1.29, (10, 10): 4.35, (10, 50): 2.86}
+
+
+def readout() -> list[Row]:
+    """How many facts the convex read-out holds, in units of H d_h + d."""
+    rows = [one_capacity(d, N, seed) for d, N in RECIPES for seed in (0, 1, 2)]
+    show("Convex read-out: largest T held in full (frozen random attention, S = 3)", rows)
+    print()
+    for (d, N), known in RECIPES.items():
+        values = [r["T/m"] for r in rows if (r["d"], r["N"]) == (d, N)]
+        spread = np.std(values, ddof=1)
+        print(f"d={d}, N={N}: {np.mean(values):.2f} ± {spread:.2f} m (recipe: {known})")
+    return rows
+
+
+BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
+    "build": build,
+    "airports": airports,
+    "readout": readout,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help=", ".join(BENCHMARKS))
+    parser.add_argument("--json", metavar="FILE")
+    chosen = parser.parse_args()
+    unknown = set(chosen.names) - BENCHMARKS.keys()
+    if unknown:
+        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    print(f"{platform.machine()}, {multiprocessing.cpu_count()} cores, {platform.python_version()}")
+    results = {name: BENCHMARKS[name]() for name in chosen.names or BENCHMARKS}
+    if chosen.json:
+        Path(chosen.json).write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,259 @@
+"""Corollary 1 as software: H d_h + d facts are held exactly, one more is refused."""
+
+import re
+
+import pytest
+import torch
+from torch import Tensor
+
+import byheart as bh
+from byheart.construct.attention_only import (
+    attention_only_weights,
+    check_admissible,
+    features,
+    in_basis,
+    random_attention,
+    rounded,
+)
+from byheart.construct.build import BETAS
+from byheart.construct.frames import coherence, frame
+from byheart.construct.solve import RankError
+from byheart.errors import CapacityError
+from byheart.facts import Facts
+from byheart.models import AttentionOnlySpec, Memory
+from byheart.models.attention_only import head_outputs, residual
+
+EPS = torch.finfo(torch.float64).eps
+# (N, S, d, d_h, H)
+BOUNDARIES = [
+    (10, 2, 2, 2, 20),
+    (10, 8, 2, 2, 249),
+    (50, 32, 10, 10, 99),
+    (50, 2, 10, 10, 199),
+    pytest.param((100, 32, 20, 20, 249), marks=pytest.mark.slow),
+]
+
+
+def change_of_basis(memory: Memory) -> Tensor:
+    """M_0 from e = e' M_0, with the e' that the construction started from (I for a fixed skip)."""
+    beta = memory.construction["beta"]
+    seed = memory.construction["seed"] + 7919 * BETAS.index(beta)
+    assert isinstance(memory.spec, AttentionOnlySpec)
+    nominal = random_attention(memory.spec, seed, beta)
+    return torch.linalg.lstsq(nominal["W_E"], memory.weights["W_E"]).solution
+
+
+def row_errors(memory: Memory, facts: Facts) -> Tensor:
+    """|residual(t) - w_g(t)|_2 of every fact, in float64."""
+    assert isinstance(memory.spec, AttentionOnlySpec)
+    weights = {name: w[None].to(torch.float64) for name, w in memory.weights.items()}
+    found = residual(memory.spec, weights, memory.with_start(facts.tokens))[0]
+    rows = weights["W_U"][0][:, torch.tensor(facts.answers)].T
+    return (found - rows).norm(dim=1)
+
+
+def allowed_error(memory: Memory) -> float:
+    """How far residual(t) may be from the row it was solved for.
+
+    W_O has norm <= cond |w_g - x_S| / |X|, so every relative error ε of the features moves the
+    residual by ε cond |w_g - x_S|, and |w_g - x_S| <= 3 (a unit vector, and |x_S|² ≈ 1).
+    Features are good to some eps, or after x -> x M_0, W -> M_0^{-1} W to some eps cond(M_0), which
+    the scores (standard deviation β, hence the factor) pass on to the softmax. 4 for "some".
+    """
+    condition, beta = memory.construction["condition"], memory.construction["beta"]
+    basis = float(torch.linalg.cond(change_of_basis(memory)))
+    return 4 * 3 * beta * EPS * condition * basis
+
+
+@pytest.mark.parametrize("sizes", BOUNDARIES, ids=str)
+def test_at_the_boundary_all_facts_are_recalled_and_certified(sizes):
+    N, S, d, d_h, H = sizes
+    T = H * d_h + d
+    facts = bh.random_associations(N=N, S=S, T=T, seed=3)
+    memory = bh.build(facts, d=d, d_h=d_h, H=H, dtype="float64")
+    assert memory.spec == AttentionOnlySpec(N=N, S=S, d=d, d_h=d_h, H=H)
+    assert memory.construction["recalled"] == memory.construction["capacity"] == T
+    assert memory.construction["skip"] == "change of basis"
+
+    errors = row_errors(memory, facts)
+    assert float(errors.max()) <= allowed_error(memory) < 1e-3
+    # Margin = min_j (w_g - w_j)·residual, |w_g - w_j| <= 2: as far from the ideal one as twice the
+    # error of the residual, and a rounding of logits of order 1.
+    ideal = 1 - coherence(frame(len(facts.answer_ids), d))
+    margins = memory.margins(facts)
+    assert memory.construction["ideal_margin"] == ideal
+    assert bool((margins >= ideal - 2 * errors - 100 * EPS).all())
+    certificate = bh.certify(memory, arithmetic="rounding")
+    assert (certificate.certified, certificate.facts) == (True, T)
+
+
+@pytest.mark.parametrize("sizes", BOUNDARIES[:3], ids=str)
+def test_one_fact_more_is_refused_with_the_way_out(sizes):
+    N, S, d, d_h, H = sizes
+    T = H * d_h + d + 1
+    facts = bh.random_associations(N=N, S=S, T=T, seed=3)
+    with pytest.raises(CapacityError, match="Corollary 1") as caught:
+        bh.build(facts, d=d, d_h=d_h, H=H, dtype="float64")
+    message = str(caught.value)
+    assert f"{T:,} facts" in message and f"= {T - 1:,}," in message
+    advice = re.search(r"--heads (\d+)", message)
+    assert advice is not None
+    heads = int(advice[1])
+    assert heads == H + 1
+    memory = bh.build(facts, d=d, d_h=d_h, H=heads, dtype="float64")
+    assert memory.construction["recalled"] == T
+
+
+@pytest.mark.parametrize("T", [30, 40])
+def test_within_the_heads_the_skip_is_left_alone(T):
+    """T <= H d_h: no change of basis, so only W_O is rounded after the solve."""
+    facts = bh.random_associations(N=10, S=2, T=T, seed=1)
+    memory = bh.build(facts, d=4, d_h=4, H=10, dtype="float64")
+    assert memory.construction["skip"] == "fixed"
+    nominal = random_attention(memory.spec, 0, memory.construction["beta"])  # pyright: ignore
+    for name in ("W_E", "W_pos", "W_Q", "W_K", "W_V"):
+        assert torch.equal(memory.weights[name], nominal[name])
+    assert float(row_errors(memory, facts).max()) <= allowed_error(memory) < 1e-6
+
+
+@pytest.mark.parametrize("T", [18, 20, 22])
+def test_few_last_tokens_leave_fewer_directions_to_the_skip(T, make_table):
+    """d = 5 but two last tokens: x_S spans two directions, so H d_h + 2 = 22, not 25."""
+    facts = make_table(N=20, S=2, T=T, seed=0, keys="few last tokens")
+    assert (facts.T, facts.last_tokens) == (T, 2)
+    memory = bh.build(facts, d=5, d_h=5, H=4, dtype="float64")
+    assert memory.construction["recalled"] == T
+    assert memory.construction["capacity"] == 22
+    assert float(row_errors(memory, facts).max()) <= allowed_error(memory) < 1e-3
+
+
+def test_one_fact_more_than_few_last_tokens_allow(make_table):
+    facts = make_table(N=20, S=2, T=23, seed=0, keys="few last tokens")
+    with pytest.raises(CapacityError, match=r"23 facts .*min\(5, 2 distinct last tokens\) = 22"):
+        bh.build(facts, d=5, d_h=5, H=4, dtype="float64")
+    # It is not caution: the matrix of the theorem has rank 22 < 23 and there is no solution.
+    spec = AttentionOnlySpec(N=20, S=2, d=5, d_h=5, H=4)
+    x_S, F = features(spec, random_attention(spec, 0, 4.0), torch.tensor(facts.tokens))
+    assert int(torch.linalg.matrix_rank(torch.cat([F, x_S], 1))) == 22
+
+
+def test_changing_the_basis_keeps_scores_and_features_and_turns_the_skip():
+    spec = AttentionOnlySpec(N=8, S=3, d=4, d_h=3, H=5)
+    weights = random_attention(spec, seed=0, beta=4.0)
+    M_0 = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    moved = in_basis(weights, M_0)
+    tokens = torch.randint(spec.N, (20, 3), generator=torch.Generator().manual_seed(2))
+    # x M_0 and M_0^{-1} W meet again with an error of some eps cond(M_0).
+    tolerance = 100 * EPS * float(torch.linalg.cond(M_0))
+    x_S, F = features(spec, weights, tokens)
+    new_x_S, new_F = features(spec, moved, tokens)
+    assert torch.allclose(new_F, F, rtol=0, atol=tolerance)
+    assert torch.allclose(new_x_S, x_S @ M_0, rtol=0, atol=tolerance)
+    assert float((new_x_S - x_S).abs().max()) > 0.1
+    for h in range(spec.H):
+        x, new_x = weights["W_E"] + weights["W_pos"][-1], moved["W_E"] + moved["W_pos"][-1]
+        scores = x @ weights["W_Q"][0, h] @ (x @ weights["W_K"][0, h]).T
+        new_scores = new_x @ moved["W_Q"][0, h] @ (new_x @ moved["W_K"][0, h]).T
+        assert torch.allclose(new_scores, scores, rtol=0, atol=10 * tolerance)
+
+
+def test_features_in_batches_are_features_at_once(monkeypatch):
+    from byheart.construct import attention_only
+
+    spec = AttentionOnlySpec(N=8, S=3, d=4, d_h=3, H=5)
+    weights = random_attention(spec, seed=0, beta=4.0)
+    tokens = torch.randint(spec.N, (7, 3), generator=torch.Generator().manual_seed(2))
+    x_S, F = features(spec, weights, tokens)
+    stacked = {name: w[None] for name, w in weights.items()}
+    skip, heads = head_outputs(spec, stacked, tokens)
+    assert torch.equal(x_S, skip[0]) and torch.equal(F, heads[0].flatten(1))
+    monkeypatch.setattr(attention_only, "BATCH_BYTES", 3 * spec.row_bytes(8))
+    parts = features(spec, weights, tokens)
+    assert torch.allclose(parts[1], F, rtol=0, atol=100 * EPS)
+    assert torch.equal(parts[0], x_S)
+
+
+def test_random_attention_is_as_announced():
+    """|x|² ≈ 1, scores of standard deviation β, W_V with orthonormal columns."""
+    for r, scale in ((1, False), (4, False), (16, False), (4, True)):
+        spec = AttentionOnlySpec(N=400, S=2, d=16, d_h=8, H=50, qk_rank=r, scale=scale)
+        weights = random_attention(spec, seed=0, beta=5.0)
+        x = weights["W_E"] + weights["W_pos"][0]
+        # 400 tokens of 16 coordinates: a mean square within 10 %, pos_0 (0.3 ± 0.11) included 40 %.
+        assert float((x**2).sum(1).mean()) == pytest.approx(1.0, rel=0.4)
+        W_QK = weights["W_Q"][0] @ weights["W_K"][0].transpose(-1, -2)
+        unit = torch.nn.functional.normalize(x)
+        scores = unit @ W_QK @ unit.T / (r**0.5 if scale else 1)
+        assert float(scores.std()) == pytest.approx(5.0, rel=0.2)
+        identity = torch.eye(8, dtype=torch.float64).expand(50, 8, 8)
+        gram = weights["W_V"][0].transpose(-1, -2) @ weights["W_V"][0]
+        assert torch.allclose(gram, identity, rtol=0, atol=100 * EPS)
+
+
+def test_one_token_keys_get_a_start_token_and_are_told():
+    facts = bh.random_associations(N=20, S=1, T=20, seed=0)
+    memory = bh.build(facts, d=4, d_h=4, H=5, dtype="float64")
+    assert memory.spec.S == 2 and memory.spec.N == 21
+    assert memory.start_id == 20 and memory.vocabulary.token(20) == "<start>"
+    assert any("start token" in reason for reason in memory.construction["why"])
+    assert memory.construction["recalled"] == 20
+
+
+def test_why_one_token_keys_need_the_start_token():
+    """Attention over one position is 1 whatever the scores: F(t) = x_S W_V is linear in x_S, the
+    features have rank d instead of H d_h, and the theorem's system has no solution."""
+    facts = bh.random_associations(N=20, S=1, T=20, seed=0)
+    spec = AttentionOnlySpec(N=20, S=1, d=4, d_h=4, H=5)  # the same sizes hold 20 facts at S = 2
+    check_admissible(spec, facts.T, facts.last_tokens)  # by counting alone it would fit
+    tokens = torch.tensor(facts.tokens)
+    x_S, F = features(spec, random_attention(spec, 0, 4.0), tokens)
+    assert int(torch.linalg.matrix_rank(torch.cat([F, x_S], 1))) == spec.d
+    W_U = torch.zeros(4, 20, dtype=torch.float64)
+    ids = torch.from_numpy(facts.answer_ids.copy())
+    W_U[:, ids] = frame(len(ids), 4).T
+    targets = W_U[:, torch.tensor(facts.answers)].T
+    for beta in BETAS:
+        with pytest.raises((RankError, CapacityError)):
+            attention_only_weights(
+                spec, tokens, targets, W_U, seed=0, beta=beta, dtype=torch.float64
+            )
+
+
+@pytest.mark.parametrize(
+    "options", [{"layers": 2}, {"skip": False}, {"positions": "none"}, {"positions": "attention"}]
+)
+def test_what_the_corollary_is_not_about(options):
+    spec = AttentionOnlySpec(N=5, S=2, d=3, d_h=3, H=2, **options)
+    with pytest.raises(CapacityError, match="Corollary 1 is about one layer with the skip"):
+        check_admissible(spec, 1, 1)
+
+
+def test_rounded_weights_are_what_the_format_stores():
+    weights = {"w": torch.tensor([0.1, 1.0, 1e-50], dtype=torch.float64)}
+    found = rounded(weights, torch.float32)["w"]
+    assert found.dtype == torch.float64
+    assert found.tolist() == [0.10000000149011612, 1.0, 0.0]
+
+
+# The homogeneous span of the inputs. A^h(t) is a weighted mean of x_s = e(t_s) + pos_s, and these
+# vectors span n + S - 1 dimensions for n tokens in S positions, also if d is larger. So a head
+# with d_h >= n + S - 1 has no more than n + S - 1 independent features, of which one, the sum of
+# the attention weights, is 1 for all heads alike.
+@pytest.mark.parametrize(("S", "T", "d", "H"), [(2, 4, 4, 1), (4, 16, 20, 1), (6, 60, 20, 3)])
+def test_few_tokens_leave_fewer_features_to_a_head(binary_facts, S, T, d, H):
+    """Two tokens in S positions: H d_h counts features that cannot be independent. Either the
+    facts are recalled or Corollary 1 is said not to cover them; no third answer."""
+    facts = binary_facts(S, T)
+    spec = AttentionOnlySpec(N=2, S=S, d=d, d_h=d, H=H)
+    x_S, F = features(spec, random_attention(spec, 0, 4.0), torch.tensor(facts.tokens))
+    span = 2 + S - 1
+    rank = int(torch.linalg.matrix_rank(torch.cat([F, x_S], 1)))
+    assert rank <= 1 + H * (span - 1) + 1 < T <= H * d + min(d, facts.last_tokens)
+    with pytest.raises(CapacityError):
+        bh.build(facts, d=d, d_h=d, H=H, dtype="float64")
+
+
+def test_heads_chosen_for_few_tokens_are_enough(binary_facts):
+    """Given the width only, the number of heads is byheart's to choose, so it must suffice."""
+    memory = bh.build(binary_facts(6, 60), d=64)
+    assert memory.construction["recalled"] == 60
