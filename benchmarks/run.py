@@ -1,8 +1,8 @@
 """`make bench`: what byheart costs on this machine, each row measured in a fresh process.
 
-    python benchmarks/run.py                 everything (about six minutes on 2 cores)
-    python benchmarks/run.py build airports  some of it
-    python benchmarks/run.py --json out.json also as JSON
+python benchmarks/run.py                 everything (about six minutes on 2 cores)
+python benchmarks/run.py build airports  some of it
+python benchmarks/run.py --json out.json also as JSON
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from byheart import Memory
 
 Row = dict[str, Any]
 
@@ -55,6 +57,11 @@ def growth_exponent(T: Sequence[float], seconds: Sequence[float]) -> tuple[float
     return float(slope), float(np.sqrt((residual**2).sum() / max(1, len(x) - 2) / spread))
 
 
+def _sizes(memory: Memory) -> str:
+    spec = memory.spec.to_json()
+    return f"d={spec['d']}, H={spec['H']}"
+
+
 def one_build(T: int) -> Row:
     import byheart as bh
 
@@ -69,7 +76,7 @@ def one_build(T: int) -> Row:
     assert ball.certified
     return {
         "facts": T,
-        "spec": f"d={memory.spec.d}, H={memory.spec.H}",
+        "spec": _sizes(memory),
         "build s": made["seconds"],
         "certify s": proof.seconds,
         "per 1,000: rounding s": proof.seconds / T * 1000,
@@ -126,7 +133,7 @@ def one_airports(rows: int) -> Row:
     return {
         "facts": facts.T,
         "answers": len(facts.answer_ids),
-        "spec": f"d={memory.spec.d}, H={memory.spec.H}",
+        "spec": _sizes(memory),
         "recalled": memory.construction["recalled"],
         "certified": proof.facts - proof.failed,
         "build s": memory.construction["seconds"],

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from byheart.errors import ByheartError
     from byheart.facts import Facts, Vocabulary, random_associations, read_facts
     from byheart.measure import accuracy, head_split
-    from byheart.models import AssociativeSpec, AttentionOnlySpec, Memory, load
+    from byheart.models import Memory, load
+    from byheart.specs import AssociativeSpec, AttentionOnlySpec
 
 _PUBLIC = {
-    "AssociativeSpec": "byheart.models",
-    "AttentionOnlySpec": "byheart.models",
+    "AssociativeSpec": "byheart.specs",
+    "AttentionOnlySpec": "byheart.specs",
     "ByheartError": "byheart.errors",
     "Certificate": "byheart.certificates",
     "Facts": "byheart.facts",

@@ -18,8 +18,8 @@ from flint import arb, arb_mat, ctx
 from torch import Tensor
 
 from byheart.certificates.rounding import check_covered
-from byheart.models.associative import AssociativeSpec
-from byheart.models.attention_only import AttentionOnlySpec, Weights
+from byheart.models.attention_only import Weights
+from byheart.specs import AssociativeSpec, AttentionOnlySpec
 
 Rows = list[list[arb]]
 LOGIT_ENTRIES = 2**20  # ball entries of a block of logits: about 100 MB

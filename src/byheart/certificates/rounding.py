@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from byheart.errors import ByheartError
-from byheart.models.associative import AssociativeSpec
-from byheart.models.attention_only import AttentionOnlySpec, Weights
+from byheart.models.attention_only import Weights
+from byheart.specs import AssociativeSpec, AttentionOnlySpec
 
 U = 2.0**-53
 EXP_ERROR = 2.0**-47

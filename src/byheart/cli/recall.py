@@ -77,7 +77,7 @@ def _recall_one(memory: Memory, tokens: list[str], top: int, as_json: bool) -> N
 def _carriers(memory: Memory, tokens: list[str]) -> tuple[list[tuple[int, float]], float | None]:
     """Contributions of the heads, largest first, and of the skip; nothing for headless memories."""
     from byheart.measure import head_split
-    from byheart.models import AttentionOnlySpec
+    from byheart.specs import AttentionOnlySpec
 
     if not isinstance(memory.spec, AttentionOnlySpec) or memory.spec.N == 1:
         return [], None

@@ -12,7 +12,7 @@ from torch import Tensor
 from byheart.construct.frames import frame
 from byheart.facts import Facts
 from byheart.models import associative
-from byheart.models.associative import AssociativeSpec
+from byheart.specs import AssociativeSpec
 
 
 def associative_weights(facts: Facts, spec: AssociativeSpec, seed: int = 0) -> dict[str, Tensor]:

@@ -32,8 +32,9 @@ from torch import Tensor
 
 from byheart.construct.solve import Solution, minimum_norm
 from byheart.errors import CapacityError
-from byheart.models.attention_only import AttentionOnlySpec, Weights, head_outputs
+from byheart.models.attention_only import Weights, head_outputs
 from byheart.models.memory import BATCH_BYTES
+from byheart.specs import AttentionOnlySpec
 from byheart.theory import corollary1_capacity, corollary1_heads
 
 # Share of |x|² = 1 that tokens and positions get.

@@ -27,9 +27,9 @@ from byheart.construct.readout import convex_readout
 from byheart.construct.solve import RankError, solve_bytes
 from byheart.errors import ByheartError, CapacityError, CheckFailed
 from byheart.facts import Facts
-from byheart.models.associative import AssociativeSpec
-from byheart.models.attention_only import AttentionOnlySpec, Weights
+from byheart.models.attention_only import Weights
 from byheart.models.memory import Memory
+from byheart.specs import AssociativeSpec, AttentionOnlySpec
 from byheart.theory import corollary1_capacity
 
 METHODS: tuple[str, ...] = ("auto", "attention", "associative")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from byheart.errors import ByheartError
 from byheart.facts import Facts
-from byheart.models.attention_only import AttentionOnlySpec
+from byheart.specs import AttentionOnlySpec
 from byheart.theory import corollary1_capacity
 
 # How much of H d_h + d a convex read-out is asked for at first; see docs/benchmarks.md.

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from byheart.errors import ByheartError
-from byheart.models import AttentionOnlySpec, Memory
+from byheart.models import Memory
 from byheart.models.attention_only import head_outputs
+from byheart.specs import AttentionOnlySpec
 
 
 @dataclass(frozen=True)

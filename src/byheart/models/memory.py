@@ -15,10 +15,7 @@ from torch import Tensor
 from byheart.errors import FactsError
 from byheart.facts import Facts, Vocabulary
 from byheart.models import associative, attention_only
-from byheart.models.associative import AssociativeSpec
-from byheart.models.attention_only import AttentionOnlySpec
-
-Spec = AttentionOnlySpec | AssociativeSpec
+from byheart.specs import AssociativeSpec, AttentionOnlySpec, Spec
 
 FAMILIES: dict[str, tuple[type, ModuleType]] = {
     AttentionOnlySpec.family: (AttentionOnlySpec, attention_only),
@@ -100,7 +97,8 @@ class Memory:
 
     def with_start(self, tokens: Tensor | np.ndarray) -> Tensor:
         """Token ids as the model reads them: the start token, if any, in front."""
-        ids = torch.as_tensor(np.array(tokens), dtype=torch.long)
+        # torch.tensor copies: facts keep their arrays read-only.
+        ids = tokens if isinstance(tokens, Tensor) else torch.tensor(tokens)
         if self.start_id is None:
             return ids
         return torch.cat([torch.full((len(ids), 1), self.start_id), ids], dim=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from byheart.models.attention_only import AttentionOnlySpec
+from byheart.specs import AttentionOnlySpec
 
 
 def corollary1_capacity(spec: AttentionOnlySpec, last_tokens: int | None = None) -> int:
