@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from byheart.measure import accuracy, head_split
     from byheart.models import Memory, load
     from byheart.specs import AssociativeSpec, AttentionOnlySpec
+    from byheart.theory import bounds, size
 
 _PUBLIC = {
     "AssociativeSpec": "byheart.specs",
@@ -38,12 +39,14 @@ _PUBLIC = {
     "Memory": "byheart.models",
     "Vocabulary": "byheart.facts",
     "accuracy": "byheart.measure",
+    "bounds": "byheart.theory",
     "build": "byheart.construct",
     "certify": "byheart.certificates",
     "head_split": "byheart.measure",
     "load": "byheart.models",
     "random_associations": "byheart.facts",
     "read_facts": "byheart.facts",
+    "size": "byheart.theory",
 }
 
 __all__ = [
@@ -56,12 +59,14 @@ __all__ = [
     "Vocabulary",
     "__version__",
     "accuracy",
+    "bounds",
     "build",
     "certify",
     "head_split",
     "load",
     "random_associations",
     "read_facts",
+    "size",
 ]
 
 

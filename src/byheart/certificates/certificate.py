@@ -14,11 +14,12 @@ import torch
 
 from byheart._folders import write_text
 from byheart._version import __version__
-from byheart.certificates import ball, rounding
+from byheart.certificates import ball, rounding, sharded
 from byheart.errors import ByheartError, FactsError, MemoryFileError
 from byheart.facts import Facts
 from byheart.models import Memory
 from byheart.models.memory_files import inspect, weights_sha256
+from byheart.specs import ShardedSpec
 
 SCHEMA = 1
 FILE = "certificate.json"
@@ -199,6 +200,12 @@ def _evaluate(
 ) -> tuple[np.ndarray, np.ndarray]:
     spec = memory.spec
     ids = memory.with_start(tokens)
+    answers = torch.from_numpy(right.copy())
+    if isinstance(spec, ShardedSpec):
+        if arithmetic == "rounding":
+            return sharded.sharded_margins(spec, dict(memory.weights), ids, answers, progress)
+        spec, dense, ids = sharded.literal(spec, dict(memory.weights), ids)
+        memory = replace(memory, spec=spec, weights=dense, order=None)
     weights = {name: w.to(torch.float64) for name, w in memory.weights.items()}
     if not rounding.admissible(weights):
         return np.full(len(ids), np.nan), np.full(len(ids), np.nan)
@@ -207,7 +214,6 @@ def _evaluate(
             spec, weights, ids.numpy(), right, precision=precision, progress=progress
         )
     margins, bounds = [], []
-    answers = torch.from_numpy(right.copy())
     for batch in memory.batches(len(ids), copies=3):  # values, bounds, and a bound in the making
         if arithmetic == "rounding":
             values = rounding.logits(spec, weights, ids[batch])

@@ -5,10 +5,13 @@ from __future__ import annotations
 import typer
 
 from byheart._version import __version__
+from byheart.cli.bound import bound
 from byheart.cli.build import build
 from byheart.cli.certify import certify
 from byheart.cli.facts import facts
+from byheart.cli.owner import owner
 from byheart.cli.recall import recall
+from byheart.cli.size import size
 
 app = typer.Typer(
     name="byheart",
@@ -32,6 +35,9 @@ app.command()(build)
 app.command()(recall)
 app.command()(certify)
 app.command()(facts)
+app.command()(bound)
+app.command()(size)
+app.command()(owner)
 
 
 def _version(wanted: bool) -> None:

@@ -35,14 +35,28 @@ def recall(
     """
     from byheart.errors import ByheartError
     from byheart.models import load
+    from byheart.models.memory_files import check_shard
 
     if bool(tokens) == everything:
         raise ByheartError("give the tokens of one key, or --all (not both).")
-    memory = load(folder)
+    memory = load(folder, lazy=not everything)
     if everything:
         _recall_all(memory, as_json)
     else:
+        shard = _shard(memory, tokens or [])
+        if shard is not None and shard >= 0:
+            check_shard(memory, shard)
         _recall_one(memory, tokens or [], top, as_json)
+
+
+def _shard(memory: Memory, tokens: list[str]) -> int | None:
+    """The shard that owns the key; None for memories without shards."""
+    from byheart.models.sharded import shard_of
+    from byheart.specs import ShardedSpec
+
+    if not isinstance(memory.spec, ShardedSpec):
+        return None
+    return int(shard_of(dict(memory.weights), memory.encode([tokens]))[0])
 
 
 def _recall_one(memory: Memory, tokens: list[str], top: int, as_json: bool) -> None:
@@ -76,9 +90,15 @@ def _recall_one(memory: Memory, tokens: list[str], top: int, as_json: bool) -> N
 
 def _carriers(memory: Memory, tokens: list[str]) -> tuple[list[tuple[int, float]], float | None]:
     """Contributions of the heads, largest first, and of the skip; nothing for headless memories."""
-    from byheart.measure import head_split
-    from byheart.specs import AttentionOnlySpec
+    from byheart.measure import head_split, owner
+    from byheart.specs import AttentionOnlySpec, ShardedSpec
 
+    if isinstance(memory.spec, ShardedSpec):
+        found = owner(memory, *tokens)
+        if found is None:
+            return [], None
+        heads = list(enumerate(found.parts, found.first))
+        return sorted(heads, key=lambda pair: -pair[1]), found.skip
     if not isinstance(memory.spec, AttentionOnlySpec) or memory.spec.N == 1:
         return [], None
     split = head_split(memory, memory.encode([tokens]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from byheart.construct.frames import OPTIMISED_UP_TO, hamming_width
 from byheart.errors import ByheartError
 from byheart.facts import Facts
 from byheart.specs import AttentionOnlySpec
@@ -24,14 +25,17 @@ class Choice:
 
 
 def smallest_width(answers: int) -> int:
-    """d = max(4, 2 + ceil(log2 A)): the width at which a frame of A rows keeps a margin near 0.4.
+    """The width at which a frame of A rows keeps a margin near 0.4: max(4, 2 + ceil(log2 A)) up to
+    2,048 answers, that of the Hamming code (`hamming_width`) above.
 
     d = 2 is enough in exact arithmetic (Proposition 3), but its margin 1 - cos(2π/A) falls like
     20/A², below what float32 weights keep.
 
     >>> [smallest_width(A) for A in (1, 10, 350, 5000)]
-    [4, 6, 11, 15]
+    [4, 6, 11, 19]
     """
+    if answers > OPTIMISED_UP_TO:
+        return hamming_width(answers)
     return max(4, 2 + math.ceil(math.log2(max(1, answers))))
 
 

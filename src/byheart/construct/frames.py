@@ -11,7 +11,9 @@ import math
 import torch
 from torch import Tensor
 
-OPTIMISED_UP_TO = 20_000  # answers: above, one search for neighbours takes longer than a build
+from byheart.models.threads import one_thread
+
+OPTIMISED_UP_TO = 2048  # answers: above, the search for neighbours takes longer than a build
 ROUNDS, STEPS = 20, 15  # neighbour searches, and steps between two of them
 STEP = 0.08  # length of the longest move in a step of the first round, falling to 0
 NEIGHBOURS = 24
@@ -21,8 +23,9 @@ def frame(A: int, d: int, seed: int = 0) -> Tensor:
     """A unit rows in R^d with small max_{i != j} w_i·w_j: (A, d), float64.
 
     A <= d + 1: the regular simplex, w_i·w_j = -1/(A-1), the optimum. d = 2: the circle of
-    Proposition 3, w_j = (cos 2πj/A, sin 2πj/A), margin 1 - cos(2π/A). Otherwise random rows that
-    repel their nearest neighbours (random rows alone above 20,000 answers).
+    Proposition 3, w_j = (cos 2πj/A, sin 2πj/A), margin 1 - cos(2π/A). Up to 2,048 rows otherwise:
+    random ones that repel their nearest neighbours. Above: words of an extended Hamming code,
+    margin 8/d, at once, if d is at least `hamming_width(A)`; else random rows.
 
     >>> [round(coherence(frame(A, d)), 3) for A, d in ((2, 2), (4, 3), (10, 2))]
     [-1.0, -0.333, 0.809]
@@ -34,11 +37,62 @@ def frame(A: int, d: int, seed: int = 0) -> Tensor:
     if d == 2:
         angle = 2 * math.pi * torch.arange(A, dtype=torch.float64) / A
         return torch.stack([angle.cos(), angle.sin()], dim=1)
+    if A > OPTIMISED_UP_TO and d >= hamming_width(A):
+        return _hamming(A, d)
     generator = torch.Generator().manual_seed(seed)
     W = torch.nn.functional.normalize(torch.randn(A, d, generator=generator))
     if A <= OPTIMISED_UP_TO:
-        W = _repel(W)
+        with one_thread():
+            W = _repel(W)
     return torch.nn.functional.normalize(W.to(torch.float64))
+
+
+def hamming_width(A: int) -> int:
+    """The least d with 2^(d - 1 - ceil(log2 d)) >= A: so many words of length d differ in 4 places.
+
+    >>> [hamming_width(A) for A in (2_049, 10_000, 50_000, 10**6)]
+    [18, 20, 22, 26]
+    """
+    d = 4
+    while 1 << (d - 1 - math.ceil(math.log2(d))) < A:
+        d += 1
+    return d
+
+
+def _hamming(A: int, d: int) -> Tensor:
+    """The first A words of the shortened extended Hamming code of length d, as signs / sqrt(d).
+
+    Parity checks are the columns (1, binary digits of i), i = 0..d-1: distinct, with a leading 1,
+    so no three of them add up to 0 and words differ in at least 4 places: w_i·w_j <= 1 - 8/d.
+    Positions 0 and 2^j hold the parities, the others the binary digits of the word's number.
+    """
+    digits = math.ceil(math.log2(d))
+    checks = [0] + [1 << j for j in range(digits)]
+    information = [i for i in range(d) if i not in checks]
+    number = torch.arange(A)
+    bits = torch.zeros(A, d, dtype=torch.long)
+    for place, i in enumerate(information):
+        bits[:, i] = number >> place & 1
+    for j in range(digits):
+        members = [i for i in information if i >> j & 1]
+        bits[:, 1 << j] = bits[:, members].sum(1) % 2
+    bits[:, 0] = bits.sum(1) % 2
+    return (1 - 2 * bits).to(torch.float64) / math.sqrt(d)
+
+
+def ideal_margin(rows: Tensor, N: int) -> float:
+    """1 - max w_i·w_j: the margin of a residual stream that equals the right row exactly.
+
+    Tokens that are never answers (fewer rows than N) have logit 0 and cap it at 1. A Hamming frame
+    has 8/d by construction; a single token has no competitor.
+    """
+    A, d = rows.shape
+    if N == 1:
+        return math.inf
+    if A > OPTIMISED_UP_TO and d >= hamming_width(A):
+        return 8 / d
+    margin = 1 - coherence(rows) if A > 1 else math.inf
+    return min(margin, 1.0) if A < N else margin
 
 
 def coherence(W: Tensor) -> float:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from byheart.construct.frames import coherence
 from byheart.models.memory import answer_margins
+from byheart.models.threads import one_thread
 
 ROUND = 100  # L-BFGS iterations between two looks at the margins
 ROUNDS, PATIENCE = 40, 4  # stop after PATIENCE rounds that recall no further fact
@@ -44,6 +45,11 @@ def convex_readout(F: Tensor, x_S: Tensor, rows: Tensor, right: Tensor, prior: T
     ones is dropped and the rest fitted again, until all that is left is held: an overloaded
     read-out loses far more than the surplus.
     """
+    with one_thread():
+        return _pruned_fit(F, x_S, rows, right, prior)
+
+
+def _pruned_fit(F: Tensor, x_S: Tensor, rows: Tensor, right: Tensor, prior: Tensor) -> Readout:
     X, unwhiten = _whitened(torch.cat([F, x_S], 1))
     safe = SAFE_SHARE * (1 - coherence(rows))
     V = torch.zeros(X.shape[1], rows.shape[1], dtype=torch.float64)

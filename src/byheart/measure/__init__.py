@@ -1,6 +1,6 @@
 """What a memory does: accuracy, margins, and which head carries which answer."""
 
-from byheart.measure.heads import HeadSplit, head_split
+from byheart.measure.heads import HeadSplit, Owner, head_split, owner
 from byheart.measure.recall import accuracy, margin_quantiles
 
-__all__ = ["HeadSplit", "accuracy", "head_split", "margin_quantiles"]
+__all__ = ["HeadSplit", "Owner", "accuracy", "head_split", "margin_quantiles", "owner"]

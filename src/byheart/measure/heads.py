@@ -10,7 +10,8 @@ from torch import Tensor
 from byheart.errors import ByheartError
 from byheart.models import Memory
 from byheart.models.attention_only import head_outputs
-from byheart.specs import AttentionOnlySpec
+from byheart.models.sharded import own_features, shard_of
+from byheart.specs import AttentionOnlySpec, ShardedSpec
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ def head_split(memory: Memory, tokens: Tensor, answers: Tensor | None = None) ->
     ('iron', True)
     """
     spec = memory.spec
+    if isinstance(spec, ShardedSpec):
+        raise ByheartError("a sharded memory has its own split: use byheart.measure.owner")
     if not isinstance(spec, AttentionOnlySpec):
         raise ByheartError(f"a memory of the {spec.family} family has no heads to split over")
     weights = {name: w[None].to(torch.float64) for name, w in memory.weights.items()}
@@ -60,3 +63,52 @@ def head_split(memory: Memory, tokens: Tensor, answers: Tensor | None = None) ->
             (torch.einsum("bhd,bd->bh", out, direction), (skip[0] * direction).sum(1), g, j)
         )
     return HeadSplit(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who holds a key in a sharded memory: shard, heads `first`..`first + len(parts) - 1`, and what
+    each contributes to the margin (answer against runner-up); every other head is silent."""
+
+    shard: int
+    first: int
+    parts: list[float]
+    skip: float
+    answer: int
+    runner_up: int
+
+    @property
+    def margin(self) -> float:
+        return self.skip + sum(self.parts)
+
+
+def owner(memory: Memory, *key: str) -> Owner | None:
+    """The owner of one key; None if its deciding token decides for no shard.
+
+    >>> import byheart as bh
+    >>> memory = bh.build(bh.read_facts("countries"), "sharded")
+    >>> found = owner(memory, "France", "capital")
+    >>> memory.vocabulary.token(found.answer), len(found.parts) < memory.spec.H
+    ('Paris', True)
+    """
+    spec = memory.spec
+    if not isinstance(spec, ShardedSpec):
+        raise ByheartError(
+            f"only sharded memories have owners; this one is {spec.family}, where every head "
+            "carries a part of every fact (byheart recall shows the parts)."
+        )
+    weights = dict(memory.weights)
+    tokens = memory.encode([key])
+    shard = int(shard_of(weights, tokens)[0])
+    if shard < 0:
+        return None
+    first, end = weights["head_start"][shard : shard + 2].tolist()
+    x_S, F = own_features(spec, weights, tokens, end - first, torch.float64)
+    W_O = weights["W_O"][first:end].double()[..., : spec.d_g]
+    out = torch.einsum("he,hed->hd", F[0], W_O)
+    W_U = weights["W_U"].double()
+    logits = (x_S[0] + out.sum(0)) @ W_U
+    g, j = logits.topk(2).indices.tolist()
+    direction = W_U[:, g] - W_U[:, j]
+    parts = (out @ direction).tolist()
+    return Owner(shard, first, parts, float(x_S[0] @ direction), g, j)

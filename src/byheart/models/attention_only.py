@@ -52,6 +52,14 @@ def forward(spec: AttentionOnlySpec, weights: Weights, tokens: Tensor) -> Tensor
     return residual(spec, weights, tokens) @ weights["W_U"]
 
 
+def memory_logits(
+    spec: AttentionOnlySpec, weights: Weights, tokens: Tensor, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Logits (B, N) of one model whose weights have no model axis, evaluated in `dtype`."""
+    stacked = {name: w[None].to(dtype or w.dtype) for name, w in weights.items()}
+    return forward(spec, stacked, tokens)[0]
+
+
 def _embed(spec: AttentionOnlySpec, weights: Weights, tokens: Tensor) -> Tensor:
     if tokens.dim() == 2:
         x = weights["W_E"][:, tokens]

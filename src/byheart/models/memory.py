@@ -14,12 +14,13 @@ from torch import Tensor
 
 from byheart.errors import FactsError
 from byheart.facts import Facts, Vocabulary
-from byheart.models import associative, attention_only
-from byheart.specs import AssociativeSpec, AttentionOnlySpec, Spec
+from byheart.models import associative, attention_only, sharded
+from byheart.specs import AssociativeSpec, AttentionOnlySpec, ShardedSpec, Spec
 
 FAMILIES: dict[str, tuple[type, ModuleType]] = {
     AttentionOnlySpec.family: (AttentionOnlySpec, attention_only),
     AssociativeSpec.family: (AssociativeSpec, associative),
+    ShardedSpec.family: (ShardedSpec, sharded),
 }
 
 BATCH_BYTES = 256 * 2**20  # keeps intermediates well below the size of the solve that made them
@@ -40,7 +41,8 @@ class Memory:
     """A spec with weights (no model axis), the vocabulary and, usually, the facts it holds.
 
     `start_id`: the token put in front of every key (keys of one token need it, see
-    `byheart.construct.attention_only`); `construction` says how the weights were made.
+    `byheart.construct.attention_only`); `order`: the key columns as the model reads them, where
+    that is not the order in which they are asked; `construction` says how the weights were made.
 
     >>> import byheart as bh
     >>> memory = bh.build(bh.read_facts("countries"))
@@ -54,6 +56,7 @@ class Memory:
     facts: Facts | None = None
     start_id: int | None = None
     pad_id: int | None = None
+    order: tuple[int, ...] | None = None
     construction: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -96,9 +99,11 @@ class Memory:
         return self.with_start(torch.tensor(rows, dtype=torch.long).reshape(len(rows), n))
 
     def with_start(self, tokens: Tensor | np.ndarray) -> Tensor:
-        """Token ids as the model reads them: the start token, if any, in front."""
+        """Token ids as the model reads them: in its order, the start token, if any, in front."""
         # torch.tensor copies: facts keep their arrays read-only.
         ids = tokens if isinstance(tokens, Tensor) else torch.tensor(tokens)
+        if self.order is not None:
+            ids = ids[:, list(self.order)]
         if self.start_id is None:
             return ids
         return torch.cat([torch.full((len(ids), 1), self.start_id), ids], dim=1)
@@ -106,8 +111,7 @@ class Memory:
     def logits(self, tokens: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """T(t) for token ids (B, S), evaluated in the stored number format or in `dtype`."""
         module = FAMILIES[self.spec.family][1]
-        weights = {k: w[None].to(dtype or w.dtype) for k, w in self.weights.items()}
-        return module.forward(self.spec, weights, tokens)[0]
+        return module.memory_logits(self.spec, dict(self.weights), tokens, dtype)
 
     def answers(self, tokens: Tensor) -> Tensor:
         """argmax of the logits for token ids (B, S), in batches of bounded memory."""

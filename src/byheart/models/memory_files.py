@@ -1,7 +1,8 @@
 """How a memory lies on disk: one folder, written whole or not at all.
 
     memory.json           schema, spec, vocabulary, construction, versions, SHA-256 of the others
-    weights.safetensors   the weights, exactly as evaluated
+    weights.safetensors   the weights, exactly as evaluated (sharded memories: W_O only)
+    index.safetensors     sharded memories: all other weights, and a SHA-256 of each shard's W_O
     facts.safetensors     token ids, answers, prior, rows (absent with `with_facts=False`)
     certificate.json      written by `byheart.certificates`, if a certificate was made
 
@@ -15,12 +16,13 @@ import hashlib
 import json
 import platform
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as dump_tensors
 
@@ -29,9 +31,12 @@ from byheart._version import __version__
 from byheart.errors import ByheartError, MemoryFileError
 from byheart.facts import Facts, Vocabulary
 from byheart.models.memory import FAMILIES, Memory
+from byheart.specs import ShardedSpec
 
 SCHEMA = 1
 MEMORY, WEIGHTS, FACTS = "memory.json", "weights.safetensors", "facts.safetensors"
+INDEX = "index.safetensors"
+DIGESTS = "shard_sha256"  # (shards, 32) bytes, in the index
 
 
 def save(
@@ -50,8 +55,7 @@ def save(
 
 def write_files(memory: Memory, target: Path, *, with_facts: bool = True) -> None:
     """The files of `memory` into the existing, empty folder `target`."""
-    weights = {k: w.contiguous() for k, w in memory.weights.items()}
-    files = {WEIGHTS: dump_tensors(weights)}
+    files = weight_files(memory)
     facts = memory.facts
     if facts is not None and with_facts:
         arrays = {"tokens": facts.tokens, "answers": facts.answers, "rows": facts.rows}
@@ -65,6 +69,7 @@ def write_files(memory: Memory, target: Path, *, with_facts: bool = True) -> Non
         "construction": dict(memory.construction),
         "start_id": memory.start_id,
         "pad_id": memory.pad_id,
+        "order": memory.order,
         "facts": None if facts is None else _facts_record(facts),
         "versions": {
             "byheart": __version__,
@@ -81,15 +86,36 @@ def write_files(memory: Memory, target: Path, *, with_facts: bool = True) -> Non
     write_text(target / MEMORY, json.dumps(record, ensure_ascii=False, indent=1) + "\n")
 
 
-def weights_sha256(memory: Memory) -> str:
-    """SHA-256 of `weights.safetensors` as `save` writes it."""
+def weight_files(memory: Memory) -> dict[str, bytes]:
+    """The files that hold the weights. Sharded memories keep W_O apart, so that recall can map it
+    and read its own shard only; each shard has a digest of its own."""
     weights = {k: w.contiguous() for k, w in memory.weights.items()}
-    return hashlib.sha256(dump_tensors(weights)).hexdigest()
+    if not isinstance(memory.spec, ShardedSpec):
+        return {WEIGHTS: dump_tensors(weights)}
+    W_O = weights.pop("W_O")
+    weights.pop(DIGESTS, None)
+    start = weights["head_start"].tolist()
+    sums = [shard_sha256(W_O, a, b) for a, b in pairwise(start)]
+    weights[DIGESTS] = torch.frombuffer(bytearray(b"".join(sums)), dtype=torch.uint8).view(-1, 32)
+    return {WEIGHTS: dump_tensors({"W_O": W_O}), INDEX: dump_tensors(weights)}
+
+
+def shard_sha256(W_O: torch.Tensor, a: int, b: int) -> bytes:
+    """SHA-256 of the bytes of heads a..b-1."""
+    return hashlib.sha256(W_O[a:b].contiguous().view(torch.uint8).numpy().tobytes()).digest()
+
+
+def weights_sha256(memory: Memory) -> str:
+    """SHA-256 of `weights.safetensors` as `save` writes it; of the sums of both files if there
+    are two."""
+    sums = [hashlib.sha256(data).hexdigest() for data in weight_files(memory).values()]
+    return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
 
 
 def _facts_record(facts: Facts) -> dict[str, Any]:
     return {
         "count": facts.T,
+        "vocabulary": facts.N,
         "digest": facts.digest(),
         "name": facts.name,
         "columns": facts.columns,
@@ -113,8 +139,11 @@ class LoadedMemory:
     damage: tuple[str, ...]
 
 
-def load(folder: str | Path) -> Memory:
+def load(folder: str | Path, *, lazy: bool = False) -> Memory:
     """The memory in `folder`; a `MemoryFileError` if a file is missing, damaged or changed.
+
+    `lazy` (sharded memories): W_O is mapped, not read or hashed, and the facts are left out;
+    `check_shard` then checks the shards that are used.
 
     >>> import byheart as bh, tempfile, pathlib
     >>> place = pathlib.Path(tempfile.mkdtemp()) / "elements"
@@ -122,7 +151,7 @@ def load(folder: str | Path) -> Memory:
     >>> bh.load(place).recall("Fe", "name").answer
     'iron'
     """
-    loaded = inspect(folder)
+    loaded = inspect(folder, lazy=lazy)
     if loaded.damage:
         raise MemoryFileError(
             f"{folder}: {'; '.join(loaded.damage)}. "
@@ -131,7 +160,20 @@ def load(folder: str | Path) -> Memory:
     return loaded.memory
 
 
-def inspect(folder: str | Path) -> LoadedMemory:
+def check_shard(memory: Memory, shard: int) -> None:
+    """Refuse a lazily loaded memory whose shard is not the one that was written."""
+    a, b = memory.weights["head_start"][shard : shard + 2].tolist()
+    if (
+        shard_sha256(memory.weights["W_O"], a, b)
+        != memory.weights[DIGESTS][shard].numpy().tobytes()
+    ):
+        raise MemoryFileError(
+            f"shard {shard} of {WEIGHTS} differs from its SHA-256 in {INDEX}: it was changed. "
+            "Restore the memory from a copy or build it again."
+        )
+
+
+def inspect(folder: str | Path, *, lazy: bool = False) -> LoadedMemory:
     """Like `load`, but files that can still be read although they were changed are reported in
     `damage` instead of refused, so that `certify` can say which facts they still hold."""
     place = Path(folder)
@@ -139,16 +181,18 @@ def inspect(folder: str | Path) -> LoadedMemory:
     damage = [] if record.get("digest") == _digest(record) else [f"{MEMORY} was changed by hand"]
     tensors, sums = {}, record["sha256"]
     for name in sums:
+        if lazy and name == FACTS:
+            continue
+        if lazy and INDEX in sums and name == WEIGHTS:
+            tensors[name] = _mapped(place, name)
+            continue
         data = _read(place, name)
         if hashlib.sha256(data).hexdigest() != sums[name]:
             damage.append(f"{name} differs from the SHA-256 in {MEMORY}")
         try:
             tensors[name] = load_tensors(data)
         except SafetensorError as error:
-            raise MemoryFileError(
-                f"{place / name}: not a complete safetensors file ({error}); it was truncated or "
-                "overwritten. Restore it from a copy or build the memory again."
-            ) from None
+            raise _incomplete(place / name, error) from None
     try:
         memory = _assemble(record, tensors)
     except (KeyError, TypeError, ValueError, IndexError, ByheartError) as error:
@@ -160,6 +204,24 @@ def inspect(folder: str | Path) -> LoadedMemory:
     if facts is not None and facts.digest() != record["facts"]["digest"]:
         damage.append(f"{FACTS} holds other facts than {MEMORY} says")
     return LoadedMemory(memory, record, tuple(damage))
+
+
+def _mapped(place: Path, name: str) -> dict[str, torch.Tensor]:
+    """Tensors backed by the file: only what is used is read."""
+    try:
+        with safe_open(place / name, "pt") as file:
+            return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise _incomplete(place / name, error) from None
+    except OSError as error:
+        raise MemoryFileError(f"{place / name}: cannot be read: {error}.") from None
+
+
+def _incomplete(path: Path, error: Exception) -> MemoryFileError:
+    return MemoryFileError(
+        f"{path}: not a complete safetensors file ({error}); it was truncated or overwritten. "
+        "Restore it from a copy or build the memory again."
+    )
 
 
 def _read(place: Path, name: str) -> bytes:
@@ -210,7 +272,7 @@ def _assemble(record: dict[str, Any], tensors: dict[str, dict[str, torch.Tensor]
     if FACTS in tensors:
         arrays = {k: t.numpy() for k, t in tensors[FACTS].items()}
         known = record["facts"]
-        own_tokens = spec.N - (record["start_id"] is not None)
+        own_tokens = known["vocabulary"]
         facts = Facts(
             **arrays,
             vocabulary=Vocabulary(vocabulary.tokens[:own_tokens]),
@@ -231,10 +293,11 @@ def _assemble(record: dict[str, Any], tensors: dict[str, dict[str, torch.Tensor]
             raise ValueError("facts.safetensors has token ids outside the vocabulary")
     return Memory(
         spec=spec,
-        weights=tensors[WEIGHTS],
+        weights=tensors[WEIGHTS] | tensors.get(INDEX, {}),
         vocabulary=vocabulary,
         facts=facts,
         start_id=record["start_id"],
         pad_id=record["pad_id"],
+        order=None if record["order"] is None else tuple(record["order"]),
         construction=record["construction"],
     )

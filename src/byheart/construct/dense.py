@@ -1,0 +1,220 @@
+"""One dense attention-only layer: attempts at Corollary 1, and the convex read-out beyond it."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from byheart.construct.attention_only import (
+    attention_only_weights,
+    check_admissible,
+    features,
+    in_basis,
+    random_attention,
+    rounded,
+)
+from byheart.construct.choose import Choice
+from byheart.construct.frames import frame, ideal_margin
+from byheart.construct.outcome import Progress, finite, held, holding
+from byheart.construct.readout import convex_readout
+from byheart.construct.solve import RankError, solve_bytes
+from byheart.errors import CapacityError, CheckFailed
+from byheart.facts import Facts
+from byheart.models.attention_only import Weights
+from byheart.models.memory import Memory
+from byheart.specs import AttentionOnlySpec
+from byheart.theory import corollary1_capacity
+
+# Standard deviations of the scores that are tried, in turn: 16 conditions large systems best,
+# small ones with few heads sometimes saturate there and want less.
+BETAS = (16.0, 4.0, 64.0, 1.0)
+GROWTH = 1.25  # of the heads when all of them fail and the number of heads is ours to choose
+GROWTHS = 3
+GOOD_MARGIN = 0.5  # of the ideal margin: the first attempt that keeps it is taken
+SEED_STRIDE = 7919  # between attempts, so that neighbouring seeds share no draw
+
+
+@dataclass(frozen=True)
+class _Task:
+    """The facts as a system of equations: what every attempt at them shares."""
+
+    facts: Facts
+    tokens: Tensor  # (T, S) as the model reads them
+    W_U: Tensor  # (d, N), as it will be stored
+    ideal: float  # the margin of a residual stream that is exactly right
+    dtype: torch.dtype
+    seed: int
+
+    @property
+    def dtype_name(self) -> str:
+        return str(self.dtype).removeprefix("torch.")
+
+
+def _task(facts: Facts, spec: AttentionOnlySpec, dtype: torch.dtype, seed: int) -> _Task:
+    """Tokens that are never answers get zero columns in W_U: their logit is 0, and the frame need
+    only hold the answers. One-token keys get the start token, the last id, in front."""
+    W_U = torch.zeros(spec.d, spec.N, dtype=torch.float64)
+    answers = torch.from_numpy(facts.answer_ids.copy())
+    rows = frame(len(answers), spec.d, seed)
+    W_U[:, answers] = rows.T
+    tokens = torch.tensor(facts.tokens)
+    if spec.S > facts.S:
+        tokens = torch.cat([torch.full((facts.T, 1), spec.N - 1), tokens], dim=1)
+    stored = rounded({"W_U": W_U}, dtype)["W_U"]
+    return _Task(facts, tokens, stored, ideal_margin(rows, spec.N), dtype, seed)
+
+
+def build_exact(
+    facts: Facts, choice: Choice, dtype: torch.dtype, seed: int, progress: Progress
+) -> Memory:
+    """Corollary 1: the first attempt with a good margin, else the best that recalls all facts."""
+    spec, why = choice.spec, list(choice.why)
+    check_admissible(spec, facts.T, facts.last_tokens)
+    _check_memory(facts.T, spec)
+    progress(f"placing {len(facts.answer_ids):,} answers in R^{spec.d}")
+    task = _task(facts, spec, dtype, seed)
+    failures: list[str] = []
+    for growth in range(1 + (GROWTHS if choice.heads_free else 0)):
+        if growth:
+            spec = replace(spec, H=math.ceil(spec.H * GROWTH))
+            why.append(f"H raised to {spec.H}: {failures[-1]}")
+        best: Memory | None = None
+        for attempt, beta in enumerate(BETAS):
+            progress(f"solving for {facts.T:,} facts in {spec.H * spec.d_h:,} head outputs")
+            try:
+                memory, margin = _attempt(task, spec, attempt, beta, why)
+            except RankError as error:
+                failures.append(f"β = {beta:g}: {error}")
+                continue
+            made = memory.construction
+            if made["recalled"] == facts.T:
+                if margin >= GOOD_MARGIN * min(task.ideal, 1.0):
+                    return memory
+                if best is None or margin > best.construction["margin"]:
+                    best = memory
+            failures.append(
+                f"β = {beta:g}: {made['recalled']:,} of {facts.T:,} recalled, margin "
+                f"{margin:.1e}, condition number {made['condition']:.0e}"
+            )
+        if best is not None:
+            return best
+    advice = f"--heads {spec.H + max(1, spec.H // 20)}"
+    if dtype == torch.float32:
+        advice += " or --dtype float64"
+    raise CheckFailed(
+        f"not all {facts.T:,} facts survive in {task.dtype_name} weights at d={spec.d}, "
+        f"H={spec.H}, d_h={spec.d_h}: {'; '.join(failures[-len(BETAS) :])}. "
+        f"Nothing was written. Use {advice}."
+    )
+
+
+def _attempt(
+    task: _Task, spec: AttentionOnlySpec, attempt: int, beta: float, why: list[str]
+) -> tuple[Memory, float]:
+    """One draw of the random heads, solved and verified as stored; the memory and its margin."""
+    facts = task.facts
+    made = attention_only_weights(
+        spec,
+        task.tokens,
+        task.W_U[:, torch.tensor(facts.answers)].T,
+        task.W_U,
+        seed=task.seed + SEED_STRIDE * attempt,
+        beta=beta,
+        dtype=task.dtype,
+    )
+    memory = _memory(task, spec, made.weights)
+    margins = memory.margins(facts)
+    margin = float(margins.min())
+    record = {
+        "method": "attention",
+        "readout": "exact",
+        "capacity": corollary1_capacity(spec, facts.last_tokens),
+        "recalled": int((margins > 0).sum()),
+        "lost": [],
+        "margin": finite(margin),
+        "ideal_margin": finite(task.ideal),
+        "condition": made.solution.condition,
+        "residual": made.solution.residual,
+        "solver": made.solution.way,
+        "skip": made.skip,
+        "beta": beta,
+        "why": why,
+    }
+    return replace(memory, construction=record), margin
+
+
+def build_convex(
+    facts: Facts, choice: Choice, dtype: torch.dtype, seed: int, progress: Progress
+) -> Memory:
+    """The logistic read-out; more heads, if they are ours to choose, until all facts are held."""
+    spec, why = choice.spec, list(choice.why)
+    check_admissible(spec, 0, facts.last_tokens)
+    task = _task(facts, spec, dtype, seed)
+    best: Memory | None = None
+    for growth in range(1 + (GROWTHS if choice.heads_free else 0)):
+        if growth:
+            spec = replace(spec, H=math.ceil(spec.H * GROWTH))
+            why.append(f"H raised to {spec.H}: fewer heads did not hold all facts")
+        progress(f"fitting {facts.T:,} facts on {spec.H * spec.d_h + spec.d:,} features")
+        memory = _fitted(task, spec, why)
+        if best is None or memory.construction["recalled"] > best.construction["recalled"]:
+            best = memory
+        if not memory.construction["lost"]:
+            break
+    assert best is not None
+    return holding(best, facts)
+
+
+def _fitted(task: _Task, spec: AttentionOnlySpec, why: list[str]) -> Memory:
+    facts = task.facts
+    weights = random_attention(spec, task.seed, BETAS[0])
+    x_S, F = features(spec, weights, task.tokens)
+    answers = torch.from_numpy(facts.answer_ids.copy())
+    right = torch.searchsorted(answers, torch.tensor(facts.answers))
+    rows = task.W_U[:, answers].T
+    fit = convex_readout(F, x_S, rows, right, torch.tensor(facts.prior))
+    weights = in_basis(weights, fit.M_0)
+    weights["W_O"] = fit.W_O.reshape(1, spec.H, spec.d_h, spec.d)
+    weights["W_U"] = task.W_U
+    memory = _memory(task, spec, weights)
+    record = {
+        "method": "attention",
+        "readout": "convex",
+        "capacity": corollary1_capacity(spec, facts.last_tokens),
+        **held(memory, facts),
+        "ideal_margin": finite(task.ideal),
+        "iterations": fit.iterations,
+        "beta": BETAS[0],
+        "why": why,
+    }
+    return replace(memory, construction=record)
+
+
+def _memory(task: _Task, spec: AttentionOnlySpec, weights: Weights) -> Memory:
+    facts = task.facts
+    vocabulary, start_id = facts.vocabulary, None
+    if spec.S > facts.S:
+        vocabulary, start_id = vocabulary.with_special("<start>")
+    return Memory(
+        spec=spec,
+        weights={name: w.to(task.dtype) for name, w in weights.items()},
+        vocabulary=vocabulary,
+        facts=facts,
+        start_id=start_id,
+        pad_id=facts.pad_id,
+    )
+
+
+def _check_memory(T: int, spec: AttentionOnlySpec) -> None:
+    """Refuse before any work what cannot fit into this machine's memory."""
+    needed = solve_bytes(T, spec.H * spec.d_h + spec.d)
+    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > 0.9 * present:
+        raise CapacityError(
+            f"one dense solve for {T:,} facts needs about {needed / 1e9:.0f} GB of memory, this "
+            f"machine has {present / 1e9:.0f} GB. Split the table into several memories."
+        )

@@ -1,0 +1,191 @@
+"""facts -> sharded memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from byheart.construct.frames import frame, ideal_margin
+from byheart.construct.sharded.codes import lattice
+from byheart.construct.sharded.plan import Plan
+from byheart.construct.sharded.solve import batches, by_shard, largest_score, solve_batch
+from byheart.facts import Facts
+from byheart.models.attention_only import Weights
+from byheart.models.memory import Memory
+from byheart.models.sharded import residual
+from byheart.models.threads import one_thread
+from byheart.specs import ShardedSpec
+
+# Foreign heads put at most ε = 1e-12 on real tokens: 28 nats beyond the largest score.
+LEAK_NATS = -math.log(1e-12)
+TOKEN_SHARE, POSITION_SHARE = 0.7, 0.3
+
+
+def build_sharded(
+    facts: Facts,
+    layout: Plan,
+    *,
+    slack: float,
+    seed: int,
+    dtype: torch.dtype,
+    progress: Callable[[str], None],
+) -> Memory:
+    """Weights for the layout; only W_O depends on the facts."""
+    order = layout.order(facts.S)
+    tokens = torch.from_numpy(facts.tokens[:, order])
+    with one_thread():
+        return _build(facts, layout, tokens, order, slack, seed, dtype, progress)
+
+
+def _build(
+    facts: Facts,
+    layout: Plan,
+    tokens: Tensor,
+    order: list[int],
+    slack: float,
+    seed: int,
+    dtype: torch.dtype,
+    progress: Callable[[str], None],
+) -> Memory:
+    made = batches(layout.sizes, layout.d_h, slack)
+    J = max(batch.heads for batch in made)
+    weights = _random_parts(facts, layout, J, seed, dtype)
+    progress(f"placing {len(facts.answer_ids):,} answers in R^{layout.d_g}")
+    answers = torch.from_numpy(facts.answer_ids.copy())
+    rows = frame(len(answers), layout.d_g, seed)
+    W_U = torch.zeros(layout.d_g, facts.N + 1, dtype=torch.float64)
+    W_U[:, answers] = rows.T
+    weights["W_U"] = W_U.to(dtype)
+    code = lattice(len(layout.level))
+    heads = np.empty(len(layout.sizes), dtype=np.int64)
+    for batch in made:
+        heads[batch.shards] = batch.heads
+    start = np.concatenate([[0], np.cumsum(heads)])
+    reach = largest_score(weights, tokens)
+    spec = ShardedSpec(
+        N=facts.N + 1,
+        S=facts.S,
+        d_g=layout.d_g,
+        d_h=layout.d_h,
+        H=int(start[-1]),
+        groups=len(layout.level),
+        shards=len(layout.sizes),
+        # A power of two keeps the gates exact in float32.
+        lam=2.0 ** math.ceil(math.log2(reach + LEAK_NATS)),
+        s1=code.s1,
+        s2=code.s2,
+        k=code.k,
+        bits=layout.bits.shape[1],
+    )
+    weights |= {
+        "point": torch.from_numpy(code.points).int(),
+        "far": torch.from_numpy(code.far).int(),
+        "group": torch.from_numpy(layout.group).int(),
+        "level": torch.from_numpy(layout.level).int(),
+        "first": torch.from_numpy(layout.first).int(),
+        "head_start": torch.from_numpy(start),
+    }
+    if spec.bits:
+        weights["bits"] = torch.from_numpy(layout.bits)
+    targets = weights["W_U"].double()[:, torch.from_numpy(facts.answers.copy())].T
+    W_O, residual, condition = _solve_all(
+        spec, weights, made, layout, tokens, targets, start, progress
+    )
+    weights["W_O"] = W_O.to(dtype)
+    vocabulary, start_id = facts.vocabulary.with_special("<start>")
+    return Memory(
+        spec=spec,
+        weights=weights,
+        vocabulary=vocabulary,
+        facts=facts,
+        pad_id=facts.pad_id,
+        order=tuple(order),
+        construction={
+            "method": "sharded",
+            "readout": "exact",
+            "start_id": start_id,
+            "ideal_margin": ideal_margin(rows, spec.N),
+            "residual": residual,
+            "condition": condition,
+            "s_max": reach,
+            "beta": layout.beta,
+            "slack": slack,
+            "why": list(layout.why),
+        },
+    )
+
+
+def _random_parts(facts: Facts, layout: Plan, J: int, seed: int, dtype: torch.dtype) -> Weights:
+    """Generic embeddings and tied heads, already as they will be stored."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def gaussian(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    d = layout.d_g
+    W_E = gaussian(facts.N + 1, d) * math.sqrt(TOKEN_SHARE / d)
+    W_pos = gaussian(facts.S + 1, d) * math.sqrt(POSITION_SHARE / d)
+    W_E[-1] = W_pos[0] = 0.0  # x_BOS = 0: it attracts what is not ours, and says nothing
+    parts = {
+        "W_E": W_E,
+        "W_pos": W_pos,
+        "u": layout.beta * gaussian(J, d),
+        "w": gaussian(J, d),
+        "V": torch.linalg.qr(gaussian(J, d, layout.d_h)).Q.contiguous(),
+    }
+    return {name: w.to(dtype) for name, w in parts.items()}
+
+
+def _solve_all(
+    spec: ShardedSpec,
+    weights: Weights,
+    made: list,
+    layout: Plan,
+    tokens: Tensor,
+    targets: Tensor,
+    start: np.ndarray,
+    progress: Callable[[str], None],
+) -> tuple[Tensor, float, float]:
+    W_O = torch.zeros(spec.H, spec.d_h, spec.d_g + spec.check, dtype=weights["W_E"].dtype)
+    members = by_shard(layout.shard, layout.sizes)
+    worst = condition = 0.0
+    done = 0
+    for batch in made:
+        blocks, residual, cond = solve_batch(
+            spec, weights, batch, tokens, targets, [members[g] for g in batch.shards]
+        )
+        for g, block in zip(batch.shards.tolist(), blocks, strict=True):
+            W_O[start[g] : start[g] + batch.heads] = block
+        worst, condition = max(worst, residual), max(condition, cond)
+        done += len(batch.shards)
+        progress(f"{done:,} of {spec.shards:,} shards solved")
+    return W_O, worst, condition
+
+
+def recalled_through_own_heads(memory: Memory, facts: Facts) -> tuple[int, float]:
+    """How many facts the stored weights recall, in the stored arithmetic, and the least margin.
+
+    With δ = residual - w_g and frame margin m, every logit gap is at least m - 2|δ|: that decides
+    almost always, without the logits of all tokens. Facts for which it does not are looked at in
+    full. The margin returned is this lower bound where it is positive.
+    """
+    spec, weights = memory.spec, dict(memory.weights)
+    assert isinstance(spec, ShardedSpec)
+    ideal = memory.construction["ideal_margin"]
+    if not math.isfinite(ideal):
+        return facts.T, ideal
+    with one_thread():
+        out = residual(spec, weights, memory.with_start(facts.tokens))[:, : spec.d_g]
+    right = torch.from_numpy(facts.answers.copy())
+    lower = ideal - 2 * (out - weights["W_U"][:, right].T).norm(dim=1).double()
+    doubtful = torch.nonzero(~(lower > 0))[:, 0]
+    if len(doubtful) == 0:
+        return facts.T, float(lower.min())
+    margins = memory.margins(facts.subset(doubtful.numpy()))
+    sure = lower[lower > 0]
+    least = min(float(margins.min()), float(sure.min()) if len(sure) else math.inf)
+    return facts.T - int((~(margins > 0)).sum()), least

@@ -1,0 +1,116 @@
+"""The block-diagonal solve: one small system a shard, many shards at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from byheart.construct.solve import minimum_norm
+from byheart.models.attention_only import Weights
+from byheart.models.sharded import own_features
+from byheart.specs import ShardedSpec
+
+BATCH_ENTRIES = 4_000_000  # of the Gram matrices of one batch: 32 MB
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Shards of similar size that are solved together; all get `heads` heads."""
+
+    shards: np.ndarray
+    heads: int
+    size: int
+
+
+def batches(sizes: np.ndarray, d_h: int, slack: float) -> list[Batch]:
+    """Shards from large to small in padded batches; a fixed function of the sizes, so that any
+    number of workers solves the same batches and gets the same bytes."""
+    order = np.argsort(-sizes, kind="stable")
+    made, i = [], 0
+    while i < len(order):
+        size = max(1, int(sizes[order[i]]))
+        count = max(1, BATCH_ENTRIES // size**2)
+        some = order[i : i + count]
+        # Padding costs work: no shard is padded to more than 9/8 of its size.
+        some = some[sizes[some] * 9 >= size * 8] if size > 16 else some
+        heads = max(1, int(np.ceil(size * (1 + slack) / d_h)))
+        made.append(Batch(some, heads, size))
+        i += len(some)
+    return made
+
+
+def solve_batch(
+    spec: ShardedSpec,
+    weights: Weights,
+    batch: Batch,
+    tokens: Tensor,
+    targets: Tensor,
+    members: list[np.ndarray],
+) -> tuple[Tensor, float, float]:
+    """W_O (shards, heads, d_h, out) of a batch, its largest residual, and the condition number of
+    its first, largest shard.
+
+    `tokens`, `targets` of all facts; `members[i]` the facts of shard i of the batch.
+    F W_O = target - x_S, minimum norm by Cholesky with one refinement; rows of padding are zero
+    with a unit diagonal, so they change nothing.
+    """
+    B, n = len(batch.shards), batch.size
+    facts = np.concatenate(members)
+    row = np.repeat(np.arange(B), [len(m) for m in members])
+    column = np.concatenate([np.arange(len(m)) for m in members])
+    place = torch.from_numpy(row * n + column)
+    index = torch.from_numpy(facts)
+    x_S, F = own_features(spec, weights, tokens[index], batch.heads, torch.float64)
+    Y = targets[index].clone()
+    Y[:, : spec.d_g] -= x_S
+    X = torch.zeros(B * n, F.shape[1] * F.shape[2], dtype=torch.float64)
+    R = torch.zeros(B * n, Y.shape[1], dtype=torch.float64)
+    X[place], R[place] = F.flatten(1), Y
+    X, R = X.view(B, n, -1), R.view(B, n, -1)
+    K = torch.bmm(X, X.transpose(1, 2))
+    padding = torch.ones(B * n, dtype=torch.float64)
+    padding[place] = 0.0
+    K.diagonal(dim1=1, dim2=2).add_(padding.view(B, n))
+    L, info = torch.linalg.cholesky_ex(K)
+    W = X.transpose(1, 2) @ torch.cholesky_solve(R, L)
+    W += X.transpose(1, 2) @ torch.cholesky_solve(R - X @ W, L)
+    residual = (X @ W - R).abs().amax((1, 2))
+    for i in torch.nonzero((info != 0) | ~(residual < 1e-9))[:, 0].tolist():
+        # Too ill conditioned for Cholesky: solve this one shard by QR.
+        own = slice(0, len(members[i]))
+        solution = minimum_norm(X[i, own], R[i, own])
+        W[i], residual[i] = solution.W, solution.residual
+    shaped = W.view(B, batch.heads, spec.d_h, -1)
+    return shaped, float(residual.max()), _condition(K[0])
+
+
+def _condition(K: Tensor) -> float:
+    """cond(X) from X X^T; padding of the diagonal with 1 lies inside the spectrum's range."""
+    values = torch.linalg.eigvalsh(K)
+    return float((values[-1] / values[0].clamp_min(1e-300)).sqrt())
+
+
+def by_shard(shard: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
+    """The facts of each shard, in order."""
+    order = np.argsort(shard, kind="stable")
+    return np.split(order, np.cumsum(sizes)[:-1])
+
+
+def largest_score(weights: Weights, tokens: Tensor) -> float:
+    """s_max >= |(u_j·x_S)(w_j·x_s)| over all heads, tokens in use and positions (float64)."""
+    E, pos = weights["W_E"].double(), weights["W_pos"].double()
+    u, w = weights["u"].double(), weights["w"].double()
+
+    def reach(direction: Tensor, positions: Iterator[int]) -> Tensor:
+        best = torch.zeros(len(direction), dtype=torch.float64)
+        for s in positions:
+            x = E[tokens[:, s].unique()] + pos[s + 1]
+            best = torch.maximum(best, (x @ direction.T).abs().amax(0))
+        return best
+
+    S = tokens.shape[1]
+    return float((reach(u, iter([S - 1])) * reach(w, iter(range(S)))).max())

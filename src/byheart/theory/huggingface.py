@@ -1,0 +1,207 @@
+"""Specs from a Hugging Face `config.json`: GPT-2, BERT, Llama (SmolLM), ViT; nothing is downloaded.
+
+The names of the fields are those of `transformers`. Parameters are those of the model without task
+head (GPT-2 and Llama with the output matrix, which is the token table unless untied).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from byheart.errors import ByheartError
+from byheart.specs import TransformerSpec
+
+Config = dict[str, Any]
+
+
+def read_config(path: str | os.PathLike[str]) -> TransformerSpec:
+    """The spec of the model that this config.json (or the folder that holds it) describes.
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "config.json"
+    >>> _ = path.write_text('{"model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12,'
+    ...                     ' "n_positions": 1024, "vocab_size": 50257}')
+    >>> read_config(path).parameters
+    124439808
+    """
+    file = Path(path)
+    if file.is_dir():
+        file = file / "config.json"
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ByheartError(
+            f"{file} cannot be read: {error.strerror}. Give a config.json."
+        ) from None
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise ByheartError(f"{file} is not JSON: {error}. Give a config.json.") from None
+    if not isinstance(config, dict):
+        raise ByheartError(f"{file}: expected a JSON object, found {type(config).__name__}.")
+    kind = config.get("model_type")
+    if not isinstance(kind, str) or kind not in READERS:
+        raise ByheartError(
+            f"{file}: expected model_type {', '.join(READERS)}, found {kind!r} with the fields "
+            f"{_fields(config)}. Give the sizes by hand: --d-model, --heads, --d-head, --context, "
+            "--vocab, --layers."
+        )
+    try:
+        return READERS[kind](_Reader(config, str(file)))
+    except ValueError as error:
+        raise ByheartError(f"{file}: {error}.") from None
+
+
+class _Reader:
+    """Fields of one config, checked one by one; errors name the file and the field."""
+
+    def __init__(self, config: Config, file: str) -> None:
+        self.config, self.file = config, file
+
+    def whole(self, *names: str, default: int | None = None) -> int:
+        """The first of `names` that is there, a whole number >= 1."""
+        for name in names:
+            value = self.config.get(name)
+            if value is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ByheartError(
+                    f"{self.file}: {name} must be a whole number >= 1, found {value!r}."
+                )
+            return value
+        if default is not None:
+            return default
+        raise ByheartError(
+            f"{self.file}: {' or '.join(names)} is missing; found {_fields(self.config)}."
+        )
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.config.get(name, default)
+        if not isinstance(value, bool):
+            raise ByheartError(f"{self.file}: {name} must be true or false, found {value!r}.")
+        return value
+
+    def word(self, name: str, default: str) -> str:
+        value = self.config.get(name, default)
+        if not isinstance(value, str):
+            raise ByheartError(f"{self.file}: {name} must be a word, found {value!r}.")
+        return value
+
+    def head_width(self, d: int, H: int) -> int:
+        """head_dim, else d/H, which must be whole."""
+        if self.config.get("head_dim") is not None:
+            return self.whole("head_dim")
+        if d % H:
+            raise ByheartError(f"{self.file}: {H} heads do not divide the width {d}.")
+        return d // H
+
+    def name(self, default: str) -> str:
+        value = self.config.get("_name_or_path")
+        return value if isinstance(value, str) and value else default
+
+
+def _gpt2(config: _Reader) -> TransformerSpec:
+    d, H = config.whole("n_embd"), config.whole("n_head")
+    return TransformerSpec(
+        d=d,
+        H=H,
+        d_h=config.head_width(d, H),
+        S=config.whole("n_positions", "n_ctx"),
+        N=config.whole("vocab_size"),
+        layers=config.whole("n_layer"),
+        d_ff=config.whole("n_inner", default=4 * d),
+        bias=True,
+        activation=config.word("activation_function", "gelu_new"),
+        tied=config.flag("tie_word_embeddings", True),
+        other=2 * d,  # final layer norm
+        name=config.name("GPT-2"),
+    )
+
+
+def _bert(config: _Reader) -> TransformerSpec:
+    d, H = config.whole("hidden_size"), config.whole("num_attention_heads")
+    types = config.whole("type_vocab_size", default=2)
+    return TransformerSpec(
+        d=d,
+        H=H,
+        d_h=config.head_width(d, H),
+        S=config.whole("max_position_embeddings"),
+        N=config.whole("vocab_size"),
+        layers=config.whole("num_hidden_layers"),
+        d_ff=config.whole("intermediate_size"),
+        bias=True,
+        activation=config.word("hidden_act", "gelu"),
+        tied=True,
+        other=types * d + 2 * d + d * d + d,  # token types, norm of the embeddings, pooler
+        name=config.name("BERT"),
+    )
+
+
+def _llama(config: _Reader) -> TransformerSpec:
+    d, H = config.whole("hidden_size"), config.whole("num_attention_heads")
+    return TransformerSpec(
+        d=d,
+        H=H,
+        kv_heads=config.whole("num_key_value_heads", default=H),
+        d_h=config.head_width(d, H),
+        S=config.whole("max_position_embeddings"),
+        N=config.whole("vocab_size"),
+        layers=config.whole("num_hidden_layers"),
+        d_ff=config.whole("intermediate_size"),
+        gated=True,
+        bias=_no_bias(config),
+        norm="rms",
+        positions="rotary",
+        activation=config.word("hidden_act", "silu"),
+        tied=config.flag("tie_word_embeddings", False),
+        other=d,  # final norm
+        name=config.name("Llama"),
+    )
+
+
+def _no_bias(config: _Reader) -> bool:
+    for name in ("attention_bias", "mlp_bias"):
+        if config.flag(name, False):
+            raise ByheartError(
+                f"{config.file}: {name} = true is not counted for Llama. Set it to false: the "
+                "theorems do not see biases."
+            )
+    return False
+
+
+def _vit(config: _Reader) -> TransformerSpec:
+    d, H = config.whole("hidden_size"), config.whole("num_attention_heads")
+    image, patch = config.whole("image_size"), config.whole("patch_size")
+    if image % patch:
+        raise ByheartError(f"{config.file}: patch_size {patch} does not divide image_size {image}.")
+    channels = config.whole("num_channels", default=3)
+    # CLS, patch embedding with bias, final layer norm, pooler.
+    other = d + (channels * patch * patch + 1) * d + 2 * d + d * d + d
+    return TransformerSpec(
+        d=d,
+        H=H,
+        d_h=config.head_width(d, H),
+        S=(image // patch) ** 2 + 1,
+        N=None,
+        layers=config.whole("num_hidden_layers"),
+        d_ff=config.whole("intermediate_size"),
+        bias=True,
+        activation=config.word("hidden_act", "gelu"),
+        other=other,
+        name=config.name("ViT"),
+    )
+
+
+READERS: dict[str, Callable[[_Reader], TransformerSpec]] = {
+    "gpt2": _gpt2,
+    "bert": _bert,
+    "llama": _llama,
+    "vit": _vit,
+}
+
+
+def _fields(config: Config) -> str:
+    names = sorted(str(name) for name in config)
+    return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "") if names else "no fields"

@@ -1,0 +1,284 @@
+"""Mahdavi, Liao, Thrampoulidis, "Memorization Capacity of Multi-Head Attention" (ICLR 2024).
+
+A query e in R^d and a context of n tokens; head h has logits E W_h e with rank(W_h) <= d_h.
+"""
+
+from __future__ import annotations
+
+from byheart.theory.bound import Bound, Case, Hypothesis, Size, at_least, at_most, ceil_div
+
+PAPER = "Mahdavi, Liao, Thrampoulidis 2024 (arXiv 2306.02010)"
+DERIVED = f"derived here, after {PAPER}"
+
+
+def theorem1_capacity(H: int, n: int, d_h: int, kruskal: int | None = None) -> int:
+    """T = H (r - 1) + 1 examples, r = min(n, d_h), n replaced by the Kruskal rank Q < n.
+
+    Source: Mahdavi et al. 2024, Theorem 1.
+
+    >>> theorem1_capacity(H=20, n=32, d_h=64), theorem1_capacity(20, 32, 64, kruskal=10)
+    (621, 181)
+    """
+    r = min(n, d_h) if kruskal is None else min(n, d_h, kruskal)
+    return H * (r - 1) + 1
+
+
+def theorem1_heads(T: int, n: int, d_h: int, kruskal: int | None = None) -> int:
+    """The fewest heads with H (r - 1) + 1 >= T; r >= 2 (Theorem 1, inverted).
+
+    >>> theorem1_heads(621, n=32, d_h=64), theorem1_heads(622, n=32, d_h=64)
+    (20, 21)
+    """
+    r = min(n, d_h) if kruskal is None else min(n, d_h, kruskal)
+    return max(1, ceil_div(T - 1, r - 1))
+
+
+def generic_rank(H: int, n: int, d: int, *, shared: bool) -> int:
+    """rank(Z) of random heads: min(H(n-1)+1, H d) for one shared context, H d otherwise (n >= 2).
+
+    It does not depend on d_h. Derived here: A_h 1 = 1 for every head takes H - 1 of H n directions.
+
+    >>> generic_rank(8, 32, 64, shared=True), generic_rank(8, 32, 64, shared=False)
+    (249, 512)
+    """
+    if n == 1:
+        return 1 if shared else d
+    return min(H * (n - 1) + 1, H * d) if shared else H * d
+
+
+def effective_parameters(H: int, n: int, d: int, d_h: int, *, shared: bool) -> int:
+    """P, the dimension of the family of functions on generic examples, scalar labels.
+
+        shared:  H q (d + k - q) + rank(Z),   k = min(n-1, d), q = min(d_h, k)
+        else:    H q (2d - q) + H d,          q = min(d_h, d), n >= 2
+
+    A head is a rank-q map from queries to the k logit differences that softmax sees. More than P
+    generic labels cannot be fitted: a P-dimensional smooth family does not cover R^T (Sard).
+    Derived here; for n <= d the shared form is H q (d + n-1 - q) + H(n-1) + 1.
+
+    >>> effective_parameters(4, 8, 16, 16, shared=True)
+    477
+    >>> effective_parameters(4, 8, 16, 4, shared=False)
+    512
+    """
+    if n == 1:
+        return generic_rank(H, n, d, shared=shared)
+    k = min(n - 1, d) if shared else d
+    q = min(d_h, k)
+    return H * q * (d + k - q) + generic_rank(H, n, d, shared=shared)
+
+
+def _parameters(case: Case) -> int:
+    """H (2 d d_h + d d_v) + H d_v d_out, d_v = d_out = 1 unless given: scalar labels."""
+    d_v, d_out = case.d_v or 1, case.d_out or 1
+    return case["H"] * (2 * case["d"] * case["d_h"] + case["d"] * d_v + d_v * d_out)
+
+
+def multihead_size(case: Case) -> Size:
+    """The fewest parameters for case.T scalar labels; d, n and d_h free unless given.
+
+    At d = n = d_h = r the cost is (2r² + r + 1)/(r - 1) a fact: 11 at r = 2 and 3, then growing.
+    """
+    options = [case.d_h] if case.d_h is not None else range(2, 65)
+    best: Size | None = None
+    for d_h in options:
+        n = case.n if case.n is not None else d_h
+        d = case.d if case.d is not None else max(n, d_h)
+        r = min(n, d_h)
+        if r < 2 or n > d:
+            continue
+        H = theorem1_heads(case["T"], n, d_h)
+        found = Size(
+            H * (2 * d * d_h + d + 1),
+            {"d": d, "n": n, "d_h": d_h, "H": H},
+            note="scalar labels, the vectors themselves not counted",
+        )
+        if best is None or found.parameters < best.parameters:
+            best = found
+    if best is None:
+        raise ValueError("needs 2 <= d_h and 2 <= n <= d")
+    return best
+
+
+def _kruskal(case: Case) -> str | None:
+    """Assumption 1 as far as sizes tell: T different queries, Kruskal rank at least 2."""
+    if case.kruskal is not None and case.kruskal < 2:
+        return f"needs queries of Kruskal rank >= 2 (Assumption 1): {case.kruskal}"
+    wanted = theorem1_capacity(case.free_heads, case["n"], case["d_h"], case.kruskal)
+    if case.T is not None and case.last_tokens is not None and case.last_tokens < case.T:
+        return (
+            f"needs {case.T} different queries (Assumption 1): {case.last_tokens} last tokens, "
+            "so two queries coincide"
+        )
+    if case.family == "attention-only" and case.N is not None and wanted > case.N:
+        return f"needs H(r-1)+1 = {wanted} different queries (Assumption 1): {case.N} tokens"
+    return None
+
+
+def _plain_scores(case: Case) -> str | None:
+    if case.positions == "rotary":
+        return (
+            "needs one W_h for all positions: rotary positions change it with the distance (for "
+            "the bare layer, ask with --d-model, --heads, --d-head, --context)"
+        )
+    return "needs softmax attention, found hardmax" if case.attention == "hardmax" else None
+
+
+def _given(case: Case) -> str | None:
+    if case.family in ("attention-only", "transformer"):
+        return "needs given vectors: here the embeddings are trained as well, and P leaves them out"
+    return None
+
+
+def _shared(wanted: bool) -> Hypothesis:
+    words = "one context shared by all examples" if wanted else "a context of its own each example"
+
+    def check(case: Case) -> str | None:
+        return None if case.shared in (None, wanted) else f"needs {words}"
+
+    return Hypothesis(words, check)
+
+
+def _remark(case: Case) -> str:
+    said = []
+    if case.free_heads < case["H"]:
+        said.append(f"counts {case.free_heads} of {case['H']} heads: groups share W_K and W_V")
+    if case.kruskal is not None and case.kruskal < case["n"]:
+        said.append(f"Kruskal rank {case.kruskal} in place of n = {case['n']}")
+    if case.family == "transformer":
+        said.append("first layer: queries repeat, so from the second layer on at best")
+    return "; ".join(said)
+
+
+SIZES = ("d", "d_h", "H", "n")
+HEADS = Hypothesis("softmax scores E W_h e, one W_h for all positions", _plain_scores)
+TWO = Hypothesis("n >= 2", at_least("n", 2, "attention over one token is constant"))
+SCALAR = Hypothesis("generic scalar labels")
+GIVEN = Hypothesis("queries and contexts are given vectors, not trained", _given)
+THEOREM = (
+    HEADS,
+    Hypothesis("n <= d", at_most("n", "d")),
+    Hypothesis("d_h <= d", at_most("d_h", "d")),
+    Hypothesis("every n queries independent (Assumption 1; only Q of them: n becomes Q)", _kruskal),
+    Hypothesis("every context of rank n (Assumption 2)"),
+)
+
+BOUNDS = (
+    Bound(
+        id="mahdavi2024.theorem1",
+        title="multi-head attention",
+        statement="A layer of H heads memorizes H (min(n, d_h) - 1) + 1 examples.",
+        formula="T = H(r-1) + 1, r = min(n, d_h), n -> Q if the Kruskal rank is Q < n",
+        source=f"{PAPER}, Theorem 1",
+        kind="lower bound",
+        exactness="exact count",
+        reads=SIZES,
+        hypotheses=THEOREM,
+        capacity=lambda case: theorem1_capacity(
+            case.free_heads, case["n"], case["d_h"], case.kruskal
+        ),
+        parameters=_parameters,
+        size=multihead_size,
+        remark=_remark,
+        corrections=(
+            "The proof needs less: in each of H groups r-1 independent queries, all others outside "
+            "their span.",
+        ),
+    ),
+    Bound(
+        id="mahdavi2024.assumption3",
+        title="behind one uniform layer",
+        statement="When all queries are one token, a layer of uniform attention with skip repairs "
+        "Assumption 1, and the theorem holds for the next layer.",
+        formula="e + mean_i E_i of Kruskal rank >= n  =>  T = H(r-1) + 1 in layer 2",
+        source=f"{PAPER}, Assumption 3 and its proposition",
+        kind="lower bound",
+        exactness="exact count",
+        scope="two attention layers",
+        reads=(*SIZES, "layers"),
+        hypotheses=(
+            HEADS,
+            Hypothesis("n <= d", at_most("n", "d")),
+            Hypothesis("d_h <= d", at_most("d_h", "d")),
+            Hypothesis("two layers or more", at_least("layers", 2)),
+            Hypothesis("a skip connection", lambda case: None if case.skip else "needs the skip"),
+            Hypothesis("e + mean_i E_i of Kruskal rank >= n (Assumption 3)"),
+        ),
+        capacity=lambda case: theorem1_capacity(
+            case.free_heads, case["n"], case["d_h"], case.kruskal
+        ),
+        parameters=lambda case: 2 * _parameters(case),
+    ),
+    Bound(
+        id="mahdavi2024.tightness",
+        title="rank with one shared context",
+        statement="The rank argument is tight: rank(Z) <= H(n-1)+1 whatever the weights.",
+        formula="Z = A (I_H ⊗ E), A_h 1 = 1  =>  rank(Z) <= H(n-1) + 1",
+        source=f"{PAPER}, Proposition 2",
+        kind="rank",
+        exactness="exact count",
+        unit="rank",
+        reads=("H", "n"),
+        hypotheses=(_shared(True),),
+        capacity=lambda case: case["H"] * (case["n"] - 1) + 1,
+        corrections=("It bounds rank(Z), not what can be memorized with W tuned to the labels.",),
+    ),
+    Bound(
+        id="mahdavi2024.generic_rank_shared",
+        title="random heads, shared context",
+        statement="Random heads and a linear read-out fit this many labels, whatever d_h.",
+        formula="rank(Z) = min(H(n-1)+1, H d)",
+        source=DERIVED,
+        kind="lower bound",
+        exactness="exact count",
+        reads=SIZES,
+        hypotheses=(HEADS, TWO, _shared(True), Hypothesis("generic data and weights")),
+        capacity=lambda case: generic_rank(case.free_heads, case["n"], case["d"], shared=True),
+        parameters=_parameters,
+        corrections=("d_h buys conditioning, not rank; d_h = 1 fails in floating point.",),
+    ),
+    Bound(
+        id="mahdavi2024.generic_rank",
+        title="random heads, own contexts",
+        statement="Random heads and a linear read-out fit H d labels, whatever n >= 2 and d_h.",
+        formula="rank(Z) = H d",
+        source=DERIVED,
+        kind="lower bound",
+        exactness="exact count",
+        reads=SIZES,
+        hypotheses=(HEADS, TWO, _shared(False), Hypothesis("generic data and weights")),
+        capacity=lambda case: generic_rank(case.free_heads, case["n"], case["d"], shared=False),
+        parameters=_parameters,
+    ),
+    Bound(
+        id="mahdavi2024.effective_parameters_shared",
+        title="hard limit, shared context",
+        statement="More than P generic scalar labels cannot be fitted by any weights.",
+        formula="P = H q (d + k - q) + min(H(n-1)+1, Hd), k = min(n-1, d), q = min(d_h, k)",
+        source=DERIVED,
+        kind="upper bound",
+        exactness="exact count",
+        reads=SIZES,
+        hypotheses=(HEADS, TWO, _shared(True), GIVEN, SCALAR),
+        capacity=lambda case: effective_parameters(
+            case["H"], case["n"], case["d"], case["d_h"], shared=True
+        ),
+        parameters=_parameters,
+        corrections=("Levenberg-Marquardt reached 0.95 P in most small layers tried.",),
+    ),
+    Bound(
+        id="mahdavi2024.effective_parameters",
+        title="hard limit, own contexts",
+        statement="More than P generic scalar labels cannot be fitted by any weights.",
+        formula="P = H q (2d - q) + H d, q = min(d_h, d)",
+        source=DERIVED,
+        kind="upper bound",
+        exactness="exact count",
+        reads=SIZES,
+        hypotheses=(HEADS, TWO, _shared(False), GIVEN, SCALAR),
+        capacity=lambda case: effective_parameters(
+            case["H"], case["n"], case["d"], case["d_h"], shared=False
+        ),
+        parameters=_parameters,
+    ),
+)

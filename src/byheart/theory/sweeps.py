@@ -1,0 +1,86 @@
+"""One size varied, every bound asked: rows for a CSV file or a plot."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from byheart.errors import ByheartError
+from byheart.theory.bound import Answer
+from byheart.theory.registry import AnySpec, bounds
+
+MOST_POINTS = 10_000
+NAMES = ("heads", "d-head", "d-model", "context", "vocab", "layers")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """`heads=1:64`: the flag that varies and its values."""
+
+    name: str
+    values: range
+
+    @classmethod
+    def parse(cls, text: str) -> Sweep:
+        """NAME=FIRST:LAST or NAME=FIRST:LAST:STEP, both ends included.
+
+        >>> Sweep.parse("heads=1:7:3").values
+        range(1, 8, 3)
+        """
+        name, _, interval = text.partition("=")
+        parts = interval.split(":")
+        try:
+            first, last, step = (*map(int, parts), 1)[:3]
+        except ValueError:
+            first = last = step = 0
+        if name not in NAMES or len(parts) not in (2, 3) or first < 1 or last < first or step < 1:
+            raise ByheartError(
+                f"expected --sweep NAME=FIRST:LAST[:STEP] with 1 <= FIRST <= LAST and NAME one of "
+                f"{', '.join(NAMES)}, found {text!r}. For instance heads=1:64."
+            )
+        values = range(first, last + 1, step)
+        if len(values) > MOST_POINTS:
+            raise ByheartError(
+                f"--sweep {text} has {len(values):,} points, at most {MOST_POINTS:,} are allowed. "
+                f"Give a step: {name}={first}:{last}:{-(-(last - first) // 1000)}"
+            )
+        return cls(name, values)
+
+
+@dataclass(frozen=True)
+class Point:
+    """What one bound says at one value."""
+
+    value: int
+    answer: Answer
+
+
+def run(sweep: Sweep, spec_at: Callable[[int], AnySpec], **options: Any) -> list[Point]:
+    """Every bound at every value; `spec_at` makes the spec for a value."""
+    return [
+        Point(value, answer)
+        for value in sweep.values
+        for answer in bounds(spec_at(value), **options)
+    ]
+
+
+def as_csv(name: str, rows: list[dict[str, Any]]) -> str:
+    """CSV text, one line a row; None is an empty cell. `name` is the first column.
+
+    >>> as_csv("heads", [{"heads": 1, "id": "a", "capacity": None}]).splitlines()
+    ['heads,id,capacity', '1,a,']
+    """
+    out = io.StringIO()
+    columns = [name, *(key for key in rows[0] if key != name)]
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def rows(sweep: Sweep, points: list[Point]) -> list[dict[str, Any]]:
+    """One dict a point and bound, the varied size first."""
+    return [{sweep.name: point.value, **point.answer.to_json()} for point in points]
