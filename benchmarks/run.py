@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sharded
 
 from byheart import Memory
 
@@ -66,7 +67,7 @@ def one_build(T: int) -> Row:
     import byheart as bh
 
     facts = bh.random_associations(N=200, S=2, T=T)
-    memory = bh.build(facts)
+    memory = bh.build(facts, "attention")
     made = memory.construction
     proof = bh.certify(memory)
     sample = facts.subset(np.arange(min(T, 1000)))
@@ -124,7 +125,7 @@ def one_airports(rows: int) -> Row:
         airport_table(path, rows)
         started = time.perf_counter()
         facts = bh.read_facts(path)
-        memory = bh.build(facts)
+        memory = bh.build(facts, "attention")
         proof = bh.certify(memory)
         memory.save(Path(place) / "airports.memory")
         proof.write(Path(place) / "airports.memory")
@@ -188,10 +189,41 @@ def readout() -> list[Row]:
     return rows
 
 
+def scale() -> list[Row]:
+    """10^3 to 10^6 random facts in shards, on one core."""
+    rows = [fresh(sharded.one_scale, *sizes) for sizes in sharded.SCALES]
+    for row in rows:
+        row["all heads"] = row.pop(next(k for k in row if k.startswith("all heads")))
+    show("Sharded: T random facts, one core, float32", rows)
+    large = [r for r in rows if r["facts"] >= 10_000]
+    for name in ("build s", "certify s"):
+        slope, error = growth_exponent([r["facts"] for r in large], [r[name] for r in large])
+        print(f"{name}: grows like T^{slope:.2f} from 10^4 on (standard error {error:.2f})")
+    return rows
+
+
+def tables() -> list[Row]:
+    """Real and awkward tables at full size, on one core."""
+    rows = [fresh(sharded.one_table, name) for name in sharded.TABLES]
+    show("Sharded: real and awkward tables, one core, float32", rows)
+    return rows
+
+
+def side_by_side() -> list[Row]:
+    """One dense layer against shards."""
+    methods = ("attention", "sharded")
+    rows = [fresh(sharded.one_side, T, m) for T in (1000, 2000, 5000) for m in methods]
+    show("Dense against sharded (random facts, N = 200, S = 2)", rows)
+    return rows
+
+
 BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "build": build,
     "airports": airports,
     "readout": readout,
+    "scale": scale,
+    "tables": tables,
+    "side": side_by_side,
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import shutil
 import tempfile
@@ -23,35 +24,45 @@ def new_folder(folder: str | Path, *, marker: str, force: bool) -> Iterator[Path
     `force`, a `folder` that does not hold `marker` (so `force` never deletes other people's
     files), a place that cannot be written.
     """
-    target = Path(os.path.abspath(folder))
+    if not os.fspath(folder):
+        raise MemoryFileError("the output folder has no name: give -o DIR.")
+    target = Path(os.path.realpath(folder))  # a link is kept, what it leads to is replaced
     if os.path.lexists(target):
         if not force:
             raise MemoryFileError(
                 f"{folder} exists already. Give another -o DIR, or --force to replace it."
             )
-        if not (target / marker).is_file():
+        if not _is_ours(target / marker):
             raise MemoryFileError(
-                f"{folder} exists and is not a byheart memory (no {marker} in it): "
+                f"{folder} exists and is not a byheart memory (no {marker} of byheart in it): "
                 "it is not replaced, not even with --force. Give another -o DIR."
             )
+    missing = [p for p in target.parents if not os.path.lexists(p)]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     except OSError as error:
+        reason = error.strerror
+        if isinstance(error, FileExistsError):
+            reason = "a file is in the way"
         raise MemoryFileError(
-            f"{folder} cannot be written: {error.strerror} ({target.parent}). Give another -o DIR."
+            f"{folder} cannot be written: {reason} ({target.parent}). Give another -o DIR."
         ) from None
     try:
         temporary.chmod(0o777 & ~_umask())  # mkdtemp makes it private
         yield temporary
         for file in temporary.iterdir():
             _flush(file)
-        _put_in_place(temporary, target)
+        _put_in_place(temporary, target, marker, force)
     except OSError as error:
         raise MemoryFileError(f"{folder} cannot be written: {error.strerror}.") from error
     finally:
         # After an exchange the temporary name holds the old memory; after a failure, scraps.
         shutil.rmtree(temporary, ignore_errors=True)
+        if not os.path.lexists(target):
+            for parent in missing:  # folders made for a memory that did not come about
+                with contextlib.suppress(OSError):
+                    parent.rmdir()
 
 
 def write_text(path: Path, text: str) -> None:
@@ -70,22 +81,37 @@ def write_text(path: Path, text: str) -> None:
         raise
 
 
-def _put_in_place(temporary: Path, target: Path) -> None:
+def _put_in_place(temporary: Path, target: Path, marker: str, force: bool) -> None:
     if not os.path.lexists(target):
         os.rename(temporary, target)
         return
+    # Looked at again: it may have appeared, or changed, while the memory was being made.
+    if not force or not _is_ours(target / marker):
+        raise MemoryFileError(f"{target} appeared meanwhile and is kept. Give another -o DIR.")
     if _exchange(temporary, target):
         return
     # No atomic exchange on this system: two renames, and back again if the second one fails.
     old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
-    os.rename(target, old / "memory")
     try:
+        os.rename(target, old / "memory")
         os.rename(temporary, target)
-    except OSError:
-        os.rename(old / "memory", target)
+    except BaseException:
+        if not os.path.lexists(target):
+            os.rename(old / "memory", target)
         raise
     finally:
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _is_ours(file: Path) -> bool:
+    """A description of a byheart memory, or one too damaged to say what it is."""
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        return True
+    except OSError:
+        return False
+    return isinstance(record, dict) and str(record.get("kind", "")).startswith("byheart")
 
 
 def _exchange(a: Path, b: Path) -> bool:

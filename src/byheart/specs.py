@@ -134,6 +134,10 @@ class AssociativeSpec:
         return f"associative: N={self.N}, S={self.S}, d={self.d}"
 
 
+Gate = Literal["query", "key", "subject-sink"]
+GATES: tuple[Gate, ...] = ("query", "key", "subject-sink")
+
+
 @dataclass(frozen=True)
 class ShardedSpec:
     """An attention-only layer whose heads are gated to shards of facts (our own construction).
@@ -142,7 +146,10 @@ class ShardedSpec:
     `d_h`, `H` of them in `shards` shards of `groups` groups. Codes are lattice points in `k`
     dimensions scaled by `s1`, `s2`; `bits` per token gate sub-shards of hot tokens; gates have
     strength `lam` (λ). `check` extra output coordinates hold fingerprints of the keys.
-    Width d = d_g + 1 + k + 1 (+ bits + 1) (+ check).
+    `gate`: which token opens a shard, and what closed heads read (`models/sharded.py`): "query"
+    (the last), "key" (the first of two) or "subject-sink" (the first of any number).
+    `untied`: every shard has u, w and V of its own.
+    Width d = d_g + 1 + k + 1 + bits (+ 1 with bits or another gate than "query") + check.
 
     >>> spec = ShardedSpec(N=51, S=2, d_g=16, d_h=16, H=70, groups=10, shards=10, lam=64.0, s1=0.25)
     >>> spec.d, spec.parameters == 20 * (3 + 2 * 51 + 2 * (2 + 16) * 70)
@@ -162,6 +169,8 @@ class ShardedSpec:
     k: int = 2
     bits: int = 0
     check: int = 0
+    gate: Gate = "query"
+    untied: bool = False
 
     family: ClassVar[str] = "sharded"
 
@@ -169,20 +178,29 @@ class ShardedSpec:
         for name in ("N", "S", "d_g", "d_h", "H", "groups", "shards"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}")
+        if self.gate not in GATES:
+            raise ValueError(f"gate must be one of {', '.join(GATES)}, found {self.gate!r}")
         if self.s2 == 0.0:
             object.__setattr__(self, "s2", self.s1**2)
 
     @property
+    def marks_last(self) -> bool:
+        """Whether pos_S carries a coordinate of its own, p = 1."""
+        return self.bits > 0 or self.gate != "query"
+
+    @property
     def d(self) -> int:
-        gates = 1 + self.k + 1 + (self.bits + 1 if self.bits else 0)
-        return self.d_g + gates + self.check
+        return self.d_g + 1 + self.k + 1 + self.bits + self.marks_last + self.check
+
+    @property
+    def cancelling_heads(self) -> int:
+        """Heads of the literal layer that no shard owns: 2 ceil(d_g / d_h) with a subject sink."""
+        return 2 * -(-self.d_g // self.d_h) if self.gate == "subject-sink" else 0
 
     def dense(self) -> AttentionOnlySpec:
-        """The literal layer: BOS in front, W_QK of rank 2 (3 with a key gate)."""
-        rank = 3 if self.bits else 2
-        return AttentionOnlySpec(
-            N=self.N, S=self.S + 1, d=self.d, d_h=self.d_h, H=self.H, qk_rank=rank
-        )
+        """The literal layer: BOS in front, W_QK of rank 2 (3 where bits gate sub-shards)."""
+        rank, H = (3 if self.bits else 2), self.H + self.cancelling_heads
+        return AttentionOnlySpec(N=self.N, S=self.S + 1, d=self.d, d_h=self.d_h, H=H, qk_rank=rank)
 
     @property
     def parameters(self) -> int:
@@ -192,11 +210,12 @@ class ShardedSpec:
     @property
     def stored_numbers(self) -> int:
         """Distinct numbers: tied heads count once, gates are k + 1 integers a group."""
-        tied = 2 * self.d_g + self.d_g * self.d_h
+        drawn = 2 * self.d_g + self.d_g * self.d_h
         per_head = self.d_h * (self.d_g + self.check)
-        heads = -(-self.H // self.shards)
+        heads = self.H if self.untied else -(-self.H // self.shards)
         tokens = self.N * (2 * self.d_g + 1 + self.bits)
-        return self.H * per_head + heads * tied + tokens + self.groups * (self.k + 2)
+        cancel = 2 * self.d_g * (self.d_g + self.check) if self.cancelling_heads else 0
+        return self.H * per_head + heads * drawn + tokens + self.groups * (self.k + 2) + cancel
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the weights whose size the spec fixes (tied heads: as many as a shard has)."""
@@ -211,7 +230,16 @@ class ShardedSpec:
             "first": (self.groups,),
             "head_start": (self.shards + 1,),
         }
-        return shapes | ({"bits": (self.N, self.bits)} if self.bits else {})
+        if self.bits:
+            shapes["bits"] = (self.N, self.bits)
+        if self.gate != "query":
+            shapes["deciding"] = (1,)
+        if self.gate == "subject-sink":
+            shapes |= {"subject": (self.N,), "cancel": (2, self.d_g, self.d_g + self.check)}
+        if self.untied:
+            shapes |= dict.fromkeys(("u", "w"), (self.H, self.d_g))
+            shapes["V"] = (self.H, self.d_g, self.d_h)
+        return shapes
 
     def row_bytes(self, itemsize: int) -> int:
         """Bytes of the largest intermediates per key, for choosing a batch size."""
@@ -225,6 +253,8 @@ class ShardedSpec:
         return (
             f"sharded attention: N={self.N}, S={self.S}+1, d={self.d} (d_g={self.d_g}), "
             f"d_h={self.d_h}, H={self.H} in {self.shards} shards, \u03bb={self.lam:g}"
+            + (f", {self.gate} gate" if self.gate != "query" else "")
+            + (", untied" if self.untied else "")
         )
 
 
@@ -244,7 +274,8 @@ class MultiHeadSpec:
     """One multi-head attention layer that reads a query e in R^d and a context of `n` tokens.
 
     `H` heads, query and key width `d_h`, value width `d_v` (1 is enough for a scalar label),
-    `d_out` outputs; `shared`: every example has the same context (Mahdavi et al. 2024).
+    `d_out` outputs; `shared`: every example has the same context, or its own, or None, not said
+    (Mahdavi et al. 2024).
 
     >>> MultiHeadSpec(d=64, n=32, d_h=64, H=20).parameters
     165140
@@ -256,7 +287,7 @@ class MultiHeadSpec:
     H: int
     d_v: int = 1
     d_out: int = 1
-    shared: bool = False
+    shared: bool | None = None
 
     family: ClassVar[str] = "multi-head"
 

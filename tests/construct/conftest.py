@@ -5,8 +5,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 
+from byheart.construct.attention_only import features, random_attention
+from byheart.construct.dense import BETAS, SEED_STRIDE
 from byheart.facts import Facts, Vocabulary
+from byheart.specs import AttentionOnlySpec
 
 
 def table(
@@ -46,10 +50,34 @@ def make_table() -> Callable[..., Facts]:
 
 @pytest.fixture(scope="session")
 def binary_facts() -> Callable[[int, int], Facts]:
-    """`binary_facts(S, T)`: the first T of the 2^S keys over two tokens, answers alternating."""
+    """`binary_facts(S, T)`: T of the 2^S keys over two tokens, in random order, random answers."""
 
     def make(S: int, T: int) -> Facts:
-        keys = list(itertools.islice(itertools.product(range(2), repeat=S), T))
-        return Facts.make(keys, np.arange(T) % 2, Vocabulary(("off", "on")))
+        rng = np.random.default_rng(S)
+        keys = rng.permutation(list(itertools.product(range(2), repeat=S)))[:T]
+        return Facts.make(keys, rng.integers(2, size=T), Vocabulary(("off", "on")))
 
     return make
+
+
+@pytest.fixture(scope="session")
+def independence() -> Callable[[Facts, AttentionOnlySpec], float]:
+    """σ_T / σ_1 of the system of Theorem 1, the best of the draws that `build` tries with seed 0.
+
+    0 up to rounding (some T eps): the rows [F(t), x_S] are dependent, whatever H d_h + d says.
+    """
+
+    def best(facts: Facts, spec: AttentionOnlySpec) -> float:
+        tokens = torch.tensor(facts.tokens)
+        if spec.S > facts.S:
+            tokens = torch.cat([torch.full((facts.T, 1), spec.N - 1), tokens], dim=1)
+        found = 0.0
+        for draw, beta in enumerate(BETAS):
+            weights = random_attention(spec, SEED_STRIDE * draw, beta)
+            x_S, F = features(spec, weights, tokens)
+            s = torch.linalg.svdvals(torch.cat([F, x_S], 1))
+            if len(s) >= facts.T:
+                found = max(found, float(s[facts.T - 1] / s[0]))
+        return found
+
+    return best

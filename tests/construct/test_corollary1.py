@@ -15,13 +15,14 @@ from byheart.construct.attention_only import (
     random_attention,
     rounded,
 )
-from byheart.construct.build import BETAS
+from byheart.construct.dense import BETAS, SEED_STRIDE
 from byheart.construct.frames import coherence, frame
 from byheart.construct.solve import RankError
 from byheart.errors import CapacityError
 from byheart.facts import Facts
-from byheart.models import AttentionOnlySpec, Memory
+from byheart.models import Memory
 from byheart.models.attention_only import head_outputs, residual
+from byheart.specs import AttentionOnlySpec
 
 EPS = torch.finfo(torch.float64).eps
 # (N, S, d, d_h, H)
@@ -37,7 +38,7 @@ BOUNDARIES = [
 def change_of_basis(memory: Memory) -> Tensor:
     """M_0 from e = e' M_0, with the e' that the construction started from (I for a fixed skip)."""
     beta = memory.construction["beta"]
-    seed = memory.construction["seed"] + 7919 * BETAS.index(beta)
+    seed = memory.construction["seed"] + SEED_STRIDE * BETAS.index(beta)
     assert isinstance(memory.spec, AttentionOnlySpec)
     nominal = random_attention(memory.spec, seed, beta)
     return torch.linalg.lstsq(nominal["W_E"], memory.weights["W_E"]).solution
@@ -124,7 +125,7 @@ def test_few_last_tokens_leave_fewer_directions_to_the_skip(T, make_table):
     memory = bh.build(facts, d=5, d_h=5, H=4, dtype="float64")
     assert memory.construction["recalled"] == T
     assert memory.construction["capacity"] == 22
-    assert float(row_errors(memory, facts).max()) <= allowed_error(memory) < 1e-3
+    assert float(row_errors(memory, facts).max()) <= min(allowed_error(memory), 0.1)
 
 
 def test_one_fact_more_than_few_last_tokens_allow(make_table):
@@ -235,20 +236,32 @@ def test_rounded_weights_are_what_the_format_stores():
     assert found.tolist() == [0.10000000149011612, 1.0, 0.0]
 
 
-# The homogeneous span of the inputs. A^h(t) is a weighted mean of x_s = e(t_s) + pos_s, and these
-# vectors span n + S - 1 dimensions for n tokens in S positions, also if d is larger. So a head
-# with d_h >= n + S - 1 has no more than n + S - 1 independent features, of which one, the sum of
-# the attention weights, is 1 for all heads alike.
-@pytest.mark.parametrize(("S", "T", "d", "H"), [(2, 4, 4, 1), (4, 16, 20, 1), (6, 60, 20, 3)])
-def test_few_tokens_leave_fewer_features_to_a_head(binary_facts, S, T, d, H):
-    """Two tokens in S positions: H d_h counts features that cannot be independent. Either the
-    facts are recalled or Corollary 1 is said not to cover them; no third answer."""
-    facts = binary_facts(S, T)
+# A^h(t) is a weighted mean of the vectors x_s = e(t_s) + pos_s. For n tokens in S positions these
+# span k = n + S - 1 dimensions, also if d is larger. So a head with d_h >= k has k features, of
+# which one, the sum of the attention weights, is the same 1 for all heads and for the skip: what
+# "generic" in Lemma 2 leaves is at most H min(d_h, k - 1) + min(d, last tokens).
+BINARY = [(3, 6, 1), (4, 20, 3), (6, 7, 9), (6, 20, 3)]  # (S, d, H), d_h = d > S = k - 1
+
+
+@pytest.mark.parametrize(("S", "d", "H"), [(2, 4, 1), *BINARY])
+def test_few_tokens_leave_fewer_features_to_a_head(binary_facts, independence, S, d, H):
+    """Two tokens: H S + 2 facts have independent rows, so the system of Theorem 1 has a solution
+    and they are to be recalled."""
+    facts = binary_facts(S, H * S + 2)
     spec = AttentionOnlySpec(N=2, S=S, d=d, d_h=d, H=H)
-    x_S, F = features(spec, random_attention(spec, 0, 4.0), torch.tensor(facts.tokens))
-    span = 2 + S - 1
-    rank = int(torch.linalg.matrix_rank(torch.cat([F, x_S], 1)))
-    assert rank <= 1 + H * (span - 1) + 1 < T <= H * d + min(d, facts.last_tokens)
+    assert independence(facts, spec) > 1e-9
+    memory = bh.build(facts, d=d, d_h=d, H=H, dtype="float64")
+    assert memory.construction["recalled"] == facts.T
+
+
+@pytest.mark.parametrize(("S", "d", "H"), BINARY)
+def test_few_tokens_beyond_their_features_are_refused(binary_facts, independence, S, d, H):
+    """One fact more: H d_h + min(d, last tokens) would let it pass, but the rows are dependent.
+    That the theorem does not cover it is for `CapacityError` to say, not for the number format."""
+    facts = binary_facts(S, H * S + 3)
+    spec = AttentionOnlySpec(N=2, S=S, d=d, d_h=d, H=H)
+    assert facts.T <= H * d + 2
+    assert independence(facts, spec) < 1e-14
     with pytest.raises(CapacityError):
         bh.build(facts, d=d, d_h=d, H=H, dtype="float64")
 
@@ -257,3 +270,19 @@ def test_heads_chosen_for_few_tokens_are_enough(binary_facts):
     """Given the width only, the number of heads is byheart's to choose, so it must suffice."""
     memory = bh.build(binary_facts(6, 60), d=64)
     assert memory.construction["recalled"] == 60
+
+
+# At the boundary [W_O; M_0] = X^{-1} Y has no more rank than the targets Y. Fewer than d + 1
+# answers leave directions of R^d that no logit reads; unless the targets use them too, M_0 is
+# singular.
+@pytest.mark.parametrize("answers", [1, 2, 3])
+@pytest.mark.parametrize(("d", "d_h", "H"), [(2, 2, 1), (4, 1, 7), (5, 5, 4), (7, 3, 6)])
+def test_few_answers_at_the_boundary(d, d_h, H, answers):
+    """However few the answers: H d_h + d facts are recalled, and well enough to be certified."""
+    T = H * d_h + d
+    random = bh.random_associations(N=30, S=3, T=T, seed=0)
+    facts = Facts.make(random.tokens, random.answers % answers, random.vocabulary)
+    assert facts.last_tokens >= d
+    memory = bh.build(facts, d=d, d_h=d_h, H=H, dtype="float64")
+    assert memory.construction["recalled"] == T
+    assert bh.certify(memory).certified

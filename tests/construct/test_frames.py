@@ -16,13 +16,16 @@ def gram_off_diagonal(W: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("A", "d"), [(1, 1), (2, 1), (1, 4), (2, 2), (3, 2), (10, 2), (5, 4), (6, 4), (50, 10), (350, 11)]
+    ("A", "d"),
+    [(1, 1), (2, 1), (1, 4), (2, 2), (3, 2), (10, 2), (5, 4), (6, 4), (50, 10), (350, 11)],
 )
 def test_rows_are_unit_vectors(A, d):
     W = frame(A, d)
     assert W.shape == (A, d) and W.dtype == torch.float64
     # A row is divided by its computed norm: d squares, one root, one quotient.
-    assert torch.allclose(W.norm(dim=1), torch.ones(A, dtype=torch.float64), rtol=0, atol=(d + 3) * EPS)
+    assert torch.allclose(
+        W.norm(dim=1), torch.ones(A, dtype=torch.float64), rtol=0, atol=(d + 3) * EPS
+    )
 
 
 @pytest.mark.parametrize(("A", "d"), [(2, 1), (2, 5), (3, 2), (4, 3), (5, 4), (4, 9), (20, 19)])

@@ -29,7 +29,9 @@ def assert_backward_stable(X: torch.Tensor, Y: torch.Tensor, W: torch.Tensor) ->
     costs eps |X| |W|. c = 10 m covers the sums of m products in solution and check.
     """
     residual = torch.linalg.matrix_norm(X @ W - Y, 2)
-    allowed = 10 * X.shape[1] * EPS * torch.linalg.matrix_norm(X, 2) * torch.linalg.matrix_norm(W, 2)
+    allowed = (
+        10 * X.shape[1] * EPS * torch.linalg.matrix_norm(X, 2) * torch.linalg.matrix_norm(W, 2)
+    )
     assert residual <= allowed
 
 
@@ -45,7 +47,7 @@ def test_solution_of_least_norm(T, m):
     assert difference <= 20 * m * EPS * cond * torch.linalg.matrix_norm(reference, 2)
 
 
-@pytest.mark.parametrize("condition", [1e3, 1e9, 1e13])
+@pytest.mark.parametrize("condition", [1e3, 1e5, 3e6, 1e9, 1e13])
 @pytest.mark.parametrize(("T", "m"), [(30, 30), (30, 45)])
 def test_ill_conditioned_systems(T, m, condition):
     X, Y = with_condition(T, m, condition), gaussian(T, 4, seed=9)
@@ -96,7 +98,7 @@ def rank_deficient(kind: str, T: int, m: int) -> torch.Tensor:
 def test_rank_deficient_systems_are_refused(T, m, kind):
     X = rank_deficient(kind, T, m)
     assert torch.linalg.matrix_rank(X) < T
-    with pytest.raises(RankError, match=f"{T} x {m} system has numerical rank below {T}"):
+    with pytest.raises(RankError, match=rf"{T} x {m} system has numerical rank \d+ < {T}"):
         minimum_norm(X, gaussian(T, 2))
 
 
@@ -116,6 +118,4 @@ def test_nothing_that_is_not_finite_is_called_a_solution():
 def test_lower_triangle_of_the_gram_matrix(T):
     """Also where the last block is not full."""
     X = gaussian(T, 4)
-    assert torch.allclose(
-        lower_gram(X, block=6).tril(), (X @ X.T).tril(), rtol=0, atol=40 * EPS
-    )
+    assert torch.allclose(lower_gram(X, block=6).tril(), (X @ X.T).tril(), rtol=0, atol=40 * EPS)

@@ -113,7 +113,7 @@ def test_duplicate_rows_are_merged(make_file):
         (
             CAPITALS,
             {"answer": "captial"},
-            "'country', 'capital', found .*'captial'.*mean 'capital'",
+            "'country', 'capital' for answer .*'captial'.*mean 'capital'",
         ),
         (CAPITALS, {"keys": ["land"]}, "unknown column 'land'"),
         (CAPITALS, {"weights": "people"}, "unknown column 'people'"),

@@ -8,7 +8,8 @@ from torch import Tensor
 
 import byheart as bh
 from byheart.facts import Facts, Vocabulary
-from byheart.models import AssociativeSpec, AttentionOnlySpec, Memory
+from byheart.models import Memory
+from byheart.specs import AssociativeSpec, AttentionOnlySpec
 
 SPECS = [
     AttentionOnlySpec(N=7, S=3, d=4, d_h=4, H=3),
@@ -75,7 +76,7 @@ MEMORIES: dict[str, Callable[[], Memory]] = {
 }
 
 
-@pytest.fixture(params=MEMORIES.values(), ids=MEMORIES.keys())
+@pytest.fixture(params=MEMORIES.values(), ids=list(MEMORIES))
 def any_memory(request: pytest.FixtureRequest) -> Memory:
     """One memory of every kind that the files must keep apart."""
     return request.param()

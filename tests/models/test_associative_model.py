@@ -6,8 +6,8 @@ import math
 import pytest
 import torch
 
-from byheart.models import AssociativeSpec
 from byheart.models.associative import forward, keys
+from byheart.specs import AssociativeSpec
 
 
 def signs(spec: AssociativeSpec, models: int) -> dict[str, torch.Tensor]:

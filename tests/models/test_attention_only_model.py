@@ -6,8 +6,8 @@ import json
 import pytest
 import torch
 
-from byheart.models import AttentionOnlySpec
 from byheart.models.attention_only import forward, head_outputs, literal_forward, residual
+from byheart.specs import AttentionOnlySpec
 
 # A logit of these specs is a chain of some 200 float64 operations, each off by 2^-53 relative to
 # intermediates of order 10; three layers multiply the errors by another 10^3. Both paths together

@@ -9,7 +9,8 @@ import torch
 import byheart as bh
 from byheart.errors import FactsError
 from byheart.facts import Facts, Vocabulary
-from byheart.models import AttentionOnlySpec, Memory, memory
+from byheart.models import Memory, memory
+from byheart.specs import AttentionOnlySpec
 
 
 def test_recall_gives_answer_margin_and_runner_up(tiny_memory):

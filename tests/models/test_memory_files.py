@@ -239,7 +239,11 @@ def test_force_replaces_a_damaged_memory(tiny_memory, tmp_path):
 @pytest.mark.parametrize("force", [False, True])
 def test_places_that_cannot_be_written(tiny_memory, tmp_path, force):
     (tmp_path / "file").write_text("")
-    for place in (tmp_path / "file" / "memory", tmp_path / "file" / "a" / "b", tmp_path / ("x" * 300)):
+    for place in (
+        tmp_path / "file" / "memory",
+        tmp_path / "file" / "a" / "b",
+        tmp_path / ("x" * 300),
+    ):
         with pytest.raises(MemoryFileError, match="cannot be written"):
             tiny_memory.save(place, force=force)
     assert os.listdir(tmp_path) == ["file"]

@@ -51,6 +51,8 @@ class Certificate:
 
     `margin` is the smallest computed margin, `error_bound` the largest bound on its error
     (null: no other token to compete with). `certified` is never true for the plain float check.
+    `shard_errors` (sharded memories) is the largest own error of each shard: after an edit only
+    the shards that changed are proved again (`update`).
     """
 
     certified: bool
@@ -67,6 +69,7 @@ class Certificate:
     damage: tuple[str, ...] = ()
     schema: int = SCHEMA
     byheart: str = __version__
+    shard_errors: tuple[float, ...] | None = None
     statement: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -120,13 +123,18 @@ def certify(
         )
     tokens, right, known = _in_vocabulary_of(memory, facts)
     margins, bounds = np.full(facts.T, np.nan), np.full(facts.T, np.nan)
+    worst = None
+    if isinstance(memory.spec, ShardedSpec) and arithmetic == "rounding":
+        worst = np.zeros(memory.spec.shards)
     if known.any():
         margins[known], bounds[known] = _evaluate(
-            memory, tokens[known], right[known], arithmetic, precision, progress
+            memory, tokens[known], right[known], arithmetic, precision, progress, worst
         )
     held = margins > bounds  # false for NaN: what could not be evaluated is not proved
     failures = tuple(
-        _failure(memory, facts, int(i), float(margins[i]), float(bounds[i]), bool(known[i]))
+        _failure(
+            memory, facts, int(i), tokens[i], float(margins[i]), float(bounds[i]), bool(known[i])
+        )
         for i in np.flatnonzero(~held)[:LISTED]
     )
     finite = np.isfinite(margins)
@@ -141,11 +149,12 @@ def certify(
         failed=int((~held).sum()),
         arithmetic=name,
         margin=float(margins[finite].min()) if finite.any() else None,
-        error_bound=float(bounds[finite].max()) if finite.any() else None,
+        error_bound=_finite(bounds[finite].max()) if finite.any() else None,
         seconds=time.perf_counter() - started,
         weights_sha256=weights_sha256(memory),
         facts_digest=facts.digest(),
         failures=failures,
+        shard_errors=None if worst is None or not passed else tuple(worst.tolist()),
     )
 
 
@@ -164,12 +173,25 @@ def certify_folder(
     still runs, to say which facts are lost.
     """
     loaded = inspect(folder)
-    made = certify(loaded.memory, facts, arithmetic, precision=precision, progress=progress)
+    try:
+        made = certify(loaded.memory, facts, arithmetic, precision=precision, progress=progress)
+    except Exception as error:
+        if not loaded.damage:
+            raise
+        raise MemoryFileError(
+            f"{folder}: {'; '.join(loaded.damage)}, and cannot be evaluated any more ({error}). "
+            "Restore it from a copy or build it again."
+        ) from error
     if loaded.damage:
         made = replace(made, certified=False, passed=False, damage=loaded.damage)
     if write and made.certified:
         made.write(folder)
     return made
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity: a bound that overflowed is null (and its facts have failed)."""
+    return float(value) if np.isfinite(value) else None
 
 
 def _in_vocabulary_of(memory: Memory, facts: Facts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -197,13 +219,16 @@ def _evaluate(
     arithmetic: str,
     precision: int,
     progress: Callable[[str], None],
+    worst: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     spec = memory.spec
     ids = memory.with_start(tokens)
     answers = torch.from_numpy(right.copy())
     if isinstance(spec, ShardedSpec):
         if arithmetic == "rounding":
-            return sharded.sharded_margins(spec, dict(memory.weights), ids, answers, progress)
+            return sharded.sharded_margins(
+                spec, dict(memory.weights), ids, answers, progress, worst
+            )
         spec, dense, ids = sharded.literal(spec, dict(memory.weights), ids)
         memory = replace(memory, spec=spec, weights=dense, order=None)
     weights = {name: w.to(torch.float64) for name, w in memory.weights.items()}
@@ -227,7 +252,13 @@ def _evaluate(
 
 
 def _failure(
-    memory: Memory, facts: Facts, i: int, margin: float, bound: float, known: bool
+    memory: Memory,
+    facts: Facts,
+    i: int,
+    tokens: np.ndarray,
+    margin: float,
+    bound: float,
+    known: bool,
 ) -> Failure:
     key, answer = facts.key(i), facts.answer(i)
     if not known:
@@ -236,7 +267,7 @@ def _failure(
     elif np.isnan(margin):
         reason = "could not be evaluated: weights that are not finite or not below 2^60"
     elif margin <= 0:
-        ids = memory.with_start(_in_vocabulary_of(memory, facts.subset(np.array([i])))[0])
+        ids = memory.with_start(tokens[None])
         said = memory.vocabulary.token(int(memory.logits(ids, torch.float64)[0].argmax()))
         reason = f"the memory answers {said!r}" if said != answer else "tied with another answer"
     else:
@@ -245,7 +276,7 @@ def _failure(
         row=int(facts.rows[i]),
         key=key,
         answer=answer,
-        margin=None if np.isnan(margin) else margin,
-        error_bound=None if np.isnan(bound) else bound,
+        margin=margin if np.isfinite(margin) else None,
+        error_bound=bound if np.isfinite(bound) else None,
         reason=reason,
     )

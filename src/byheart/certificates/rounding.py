@@ -85,7 +85,8 @@ def softmax(scores: Bounded) -> Bounded:
     value = e / e.sum(-1, keepdim=True)
     S = shifted.shape[-1]
     relative = torch.expm1(2 * eta + 4 * EXP_ERROR + 4 * gamma(S + 4)) * (1 + 2.0**-30)
-    return Bounded(value, _up(value * relative, 4))
+    # Where exp underflows to 0 the exact value is below 2^-1020 and its error relative to that.
+    return Bounded(value, _up((value + 2.0**-1020) * relative, 5))
 
 
 def attention_only_logits(spec: AttentionOnlySpec, weights: Weights, tokens: Tensor) -> Bounded:

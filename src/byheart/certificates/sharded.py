@@ -9,11 +9,21 @@ For a fact t of shard g the residual stream of the literal layer is
    entries are the exact reals and dist(g, g') is a whole number, 0 for the own shard, >= 1 for any
    other (`exact_gates` checks what this needs). Own heads therefore see gates of exactly 0.
 2. Own heads: float64 with the error bounds of `rounding`.
-3. Leak: a foreign head's real tokens score at most s_max - λ against 0 for BOS, so they get at most
-   S e^{s_max - λ} of the attention, and x_BOS = 0 contributes nothing:
-   |leak| <= Σ_h S e^{s_max - λ} max_s |V_j x_s| ||W_O^h||_F. In shards of hot tokens position S is
-   shut by 2 λ; its share is counted with the own heads' leak.
-4. Margin: (w_g - w_j)·(w_g + δ + leak) >= [w_g·w_g - max_j w_g·w_j] - 2 max|w| (|δ| + |leak|). The
+3. Leak, query and key gate: a foreign head's real tokens score at most s_max - λ against 0 for BOS
+   (key gate: position 1 loses λ dist, position S 2 λ; sub-shards: λ a wrong bit and 2 λ), so they
+   get at most S e^{s_max - λ} of the attention, and x_BOS = 0 contributes nothing:
+   |leak| <= Σ_h S e^{s_max - λ} max_s |V_j x_s| ||W_O^h||_F. Where own heads shut position S by
+   2 λ, its share e^{s_max - 2 λ} is counted with them.
+4. Leak, subject sink: every other position, BOS too, scores at most s_max - λ against x_1, where
+   s_max now bounds |u·x_S|(|w·x_s| + |w·x_1|). With E = Σ cancel + Σ_h V^h W_O^h (0 but for the
+   rounding of `cancel`) and cancelling heads that score λ on x_1 and 0 elsewhere,
+
+       Σ_{foreign} + cancelling = x_1 E - Σ_{own} W_O^h V^h x_1 + leak,
+       |leak| <= S 2 max|x| (e^{s_max - λ} Σ_h ||V_j||_F ||W_O^h||_F + e^{-λ} ||cancel||_F).
+
+   So own heads count as V (A - x_1), and |x_1| ||E||_F joins the leak. E is summed in float64, with
+   its own error bound. Facts in which a subject stands elsewhere are not covered, and not proved.
+5. Margin: (w_g - w_j)·(w_g + δ + leak) >= [w_g·w_g - max_j w_g·w_j] - 2 max|w| (|δ| + |leak|). The
    bracket belongs to the frame, and is computed once per answer, not once per fact.
 """
 
@@ -27,15 +37,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from byheart.certificates.rounding import Bounded, U, add, exact, gamma, product, softmax
+from byheart.certificates.rounding import (
+    Bounded,
+    U,
+    add,
+    admissible,
+    exact,
+    gamma,
+    product,
+    softmax,
+)
 from byheart.errors import ByheartError
 from byheart.models.attention_only import Weights
-from byheart.models.sharded import shard_of, to_dense
+from byheart.models.sharded import heads_sum, last_shut, shard_of, to_dense, with_bos
 from byheart.specs import AttentionOnlySpec, ShardedSpec
 
 EXACT_INTEGERS = {torch.float32: 2**24, torch.float64: 2**53}
 ROWS_AT_ONCE = 8192  # facts in one batch of own heads
 FRAME_ROWS = 1024  # answers in one block of frame margins
+HEADS_AT_ONCE = 1024  # untied heads whose largest scores are bounded together
 LITERAL_PARAMETERS = 2_000_000  # of a layer that is evaluated head by head
 # Every bound below is a sum of fewer than 2^20 positive float64 terms: this covers its rounding.
 INFLATE = 1 + 2.0**-30
@@ -57,11 +77,41 @@ def exact_gates(spec: ShardedSpec, weights: Weights) -> None:
         raise ByheartError(f"lattice points too far out: sums beyond {limit:,} are not exact")
     if bool((weights["W_E"][-1] != 0).any()) or bool((weights["W_pos"][0] != 0).any()):
         raise ByheartError("the start token is not the zero vector: foreign heads are not silent")
+    _check_layout(spec, weights)
+
+
+def _check_layout(spec: ShardedSpec, weights: Weights) -> None:
+    """Refuse tables by which sparse recall and the literal layer would differ."""
+    start, level, first = (weights[name].long() for name in ("head_start", "level", "first"))
+    counts = start[1:] - start[:-1]
+    if int(start[0]) != 0 or int(start[-1]) != spec.H or bool((counts < 0).any()):
+        raise ByheartError(f"head_start does not run from 0 to H = {spec.H:,} upward")
+    drawn = spec.H if spec.untied else int(counts.max())
+    if any(len(weights[name]) < drawn for name in ("u", "w", "V")):
+        raise ByheartError(f"fewer than {drawn:,} heads u, w, V are stored")
+    splits = spec.bits if spec.gate == "query" and spec.S == 2 else 0
+    if int(level.min()) < 0 or int(level.max()) > splits:
+        raise ByheartError(f"level must lie between 0 and {splits}, the bits that gates can read")
+    owned = first.repeat_interleave(2**level)
+    ends = (2**level).cumsum(0)
+    owned += torch.arange(len(owned)) - (ends - 2**level).repeat_interleave(2**level)
+    if int(owned.min()) < 0 or int(owned.max()) >= spec.shards or len(owned.unique()) < len(owned):
+        raise ByheartError(f"groups share a shard, or own one beyond the {spec.shards:,} there are")
+    group = weights["group"]
+    if int(group.min()) < -1 or int(group.max()) >= spec.groups or int(group[-1]) != -1:
+        raise ByheartError(f"group must lie between -1 and {spec.groups - 1:,}, -1 for BOS")
+    if spec.bits and bool((weights["bits"].abs() != 1).any()):
+        raise ByheartError("bits other than +1 and -1: sub-shards are not separated")
+    if spec.gate != "query" and int(weights["deciding"]) != 0:
+        raise ByheartError(f"the {spec.gate} gate reads the first token, not the one stored")
+    subject = weights.get("subject", torch.zeros(1, dtype=torch.int8))
+    if bool(((subject != 0) & (subject != 1)).any()) or int(subject[-1]) != 0:
+        raise ByheartError("subject marks other than 0 and 1, or on the start token")
 
 
 @dataclass(frozen=True)
 class Leak:
-    """Bounds that hold for all facts: `foreign` on the leak of all foreign heads together,
+    """Bounds that hold for all facts: `foreign` on everything that is not own heads,
     `shut` on what a shut position can add to its own heads, per unit of Σ_h ||W_O^h||_F |x|."""
 
     foreign: float
@@ -74,24 +124,51 @@ def sharded_margins(
     tokens: Tensor,
     right: Tensor,
     progress: Callable[[str], None],
+    worst: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Margins (T,) of the frame and bounds (T,) on what errors and leaks can take from them.
 
-    `tokens` (T, S) as the model reads them, without BOS; `right` (T,) the answers.
+    `tokens` (T, S) as the model reads them, without BOS; `right` (T,) the answers. `worst`
+    (shards,) receives the largest own error of each shard (`update` proves edits with it).
     """
     exact_gates(spec, weights)
+    if not admissible({k: w for k, w in weights.items() if w.is_floating_point()}):
+        return np.full(len(tokens), np.nan), np.full(len(tokens), np.nan)
     frame, longest = frame_margins(weights["W_U"].double(), right)
     leak = leaks(spec, weights, tokens)
+    distance, shards = own_distances(spec, weights, tokens, right, leak, progress)
+    if worst is not None:
+        np.maximum.at(worst, shards[shards >= 0].numpy(), distance[shards >= 0].numpy())
+    return frame.numpy(), error_bounds(distance, leak, longest).numpy()
+
+
+def error_bounds(distance: Tensor, leak: Leak, longest: float) -> Tensor:
+    """Step 4: 2 max|w| (|δ| + |leak|), rounded up."""
+    return 2 * longest * (distance + leak.foreign) * INFLATE
+
+
+def own_distances(
+    spec: ShardedSpec,
+    weights: Weights,
+    tokens: Tensor,
+    right: Tensor,
+    leak: Leak,
+    progress: Callable[[str], None],
+) -> tuple[Tensor, Tensor]:
+    """|x_S + Σ_own W_O^h F^h - w_g| of each fact, rounded up, inf where no shard owns the key; and
+    the shards that do."""
     distance = torch.full((len(tokens),), torch.inf, dtype=torch.float64)
     shards = shard_of(weights, tokens)
+    if spec.gate == "subject-sink":
+        subject = weights["subject"][tokens]
+        shards = torch.where((subject[:, 0] == 1) & (subject[:, 1:] == 0).all(1), shards, -1)
     order = shards.argsort(stable=True)
     order = order[shards[order] >= 0]  # a key that no shard owns is not recalled
     for i in range(0, len(order), ROWS_AT_ONCE):
         rows = order[i : i + ROWS_AT_ONCE]
         distance[rows] = _own_error(spec, weights, tokens[rows], right[rows], shards[rows], leak)
         progress(f"{i + len(rows):,} of {len(order):,} facts")
-    bound = 2 * longest * (distance + leak.foreign) * INFLATE
-    return frame.numpy(), bound.numpy()
+    return distance, shards
 
 
 def literal(
@@ -105,8 +182,7 @@ def literal(
             "The default, float64 with error bounds, covers it shard by shard."
         )
     dense, written = to_dense(spec, weights)
-    start = torch.full((len(tokens), 1), spec.N - 1)
-    return dense, written, torch.cat([start, tokens], dim=1)
+    return dense, written, with_bos(spec, tokens)
 
 
 def frame_margins(W_U: Tensor, right: Tensor) -> tuple[Tensor, float]:
@@ -136,30 +212,43 @@ def frame_margins(W_U: Tensor, right: Tensor) -> tuple[Tensor, float]:
 
 
 def leaks(spec: ShardedSpec, weights: Weights, tokens: Tensor) -> Leak:
-    """Step 3: s_max and the norms over the tokens that the facts use."""
-    u, w = weights["u"].double(), weights["w"].double()
+    """Steps 3 and 4: s_max and the norms over the tokens that the facts use."""
     E, pos = weights["W_E"].double(), weights["W_pos"].double()
-    largest_x = 0.0
-    reach_w = torch.zeros(len(w), dtype=torch.float64)
-    reach_u = torch.zeros(len(u), dtype=torch.float64)
+    x = [E[tokens[:, s].unique()] + pos[s + 1] for s in range(spec.S)]
+    norms = [float(x_s.norm(dim=1).max()) * INFLATE for x_s in x]
     # |fl(x·u) - x·u| <= γ_{d+1} |x||u|, added to what is computed.
     slop = 4 * gamma(spec.d_g + 4)
-    for s in range(spec.S):
-        x = E[tokens[:, s].unique()] + pos[s + 1]
-        norm = float(x.norm(dim=1).max()) * INFLATE
-        largest_x = max(largest_x, norm)
-        reach_w = torch.maximum(reach_w, (x @ w.T).abs().amax(0) + slop * norm * w.norm(dim=1))
-        if s == spec.S - 1:
-            reach_u = (x @ u.T).abs().amax(0) + slop * norm * u.norm(dim=1)
-    s_max = float((reach_u * reach_w).max()) * INFLATE
+    s_max, both = 0.0, list(zip(x, norms, strict=True))
+    for i in range(0, len(weights["u"]), HEADS_AT_ONCE):
+        u, w = (weights[name][i : i + HEADS_AT_ONCE].double() for name in ("u", "w"))
+        keys = torch.stack(
+            [(x_s @ w.T).abs().amax(0) + slop * n * w.norm(dim=1) for x_s, n in both]
+        )
+        query = (x[-1] @ u.T).abs().amax(0) + slop * norms[-1] * u.norm(dim=1)
+        reach = keys.amax(0) + (keys[0] if spec.gate == "subject-sink" else 0.0)
+        s_max = max(s_max, float((query * reach).max()) * INFLATE)
     # exp is within 2^-47, far inside INFLATE.
     share = spec.S * math.exp(s_max - spec.lam) * INFLATE
-    W_O = weights["W_O"].double().flatten(1).norm(dim=1).sum()
+    W_O = weights["W_O"].flatten(1).norm(dim=1, dtype=torch.float64).sum()
     V = weights["V"].double().flatten(1).norm(dim=1).max()
-    per_head = float(V) * largest_x * INFLATE
+    per_head = float(V) * max(norms) * INFLATE
     foreign = share * per_head * float(W_O) * INFLATE
-    shut = math.exp(s_max - 2 * spec.lam) * per_head * INFLATE if spec.bits else 0.0
+    if spec.gate == "subject-sink":
+        foreign = (2 * foreign + _uncancelled(spec, weights, max(norms))) * INFLATE
+    shuts = spec.bits or spec.gate == "key"
+    shut = math.exp(s_max - 2 * spec.lam) * per_head * INFLATE if shuts else 0.0
     return Leak(foreign, shut)
+
+
+def _uncancelled(spec: ShardedSpec, weights: Weights, longest: float) -> float:
+    """|x_1| ||E||_F + S e^{-λ} 2 max|x| ||cancel||_F of step 4."""
+    cancel = weights["cancel"].double()
+    # Sums over shards, then over heads and d_h, then two additions.
+    terms = spec.shards + len(weights["V"]) * spec.d_h + 4
+    error = 2 * gamma(terms) * (heads_sum(spec, weights, magnitude=True) + cancel.abs().sum(0))
+    E = (heads_sum(spec, weights) + cancel[0] + cancel[1]).abs() + error
+    closed = spec.S * math.exp(-spec.lam) * 2 * float(cancel.flatten(1).norm(dim=1).sum())
+    return (float(E.norm()) + closed) * longest * INFLATE
 
 
 def _own_error(
@@ -169,17 +258,25 @@ def _own_error(
     start = weights["head_start"]
     distinct, sizes = shards.unique_consecutive(return_counts=True)
     heads = int((start[distinct + 1] - start[distinct]).max())
-    x_S, F = _own_features(spec, weights, tokens, heads)
+    drawn = [weights[name] for name in ("u", "w", "V")]
+    tied = None
+    if not spec.untied:
+        tied = _own_features(spec, weights, tokens, [part[:heads] for part in drawn])
     target = weights["W_U"].double()[:, right].T
     distance = torch.empty(len(tokens), dtype=torch.float64)
     begin = 0
     for g, size in zip(distinct.tolist(), sizes.tolist(), strict=True):
         rows = slice(begin, begin + size)
         a, b = int(start[g]), int(start[g + 1])
+        if tied is not None:
+            x_S, F = (Bounded(part.value[rows], part.error[rows]) for part in tied)
+        else:
+            own = [part[a:b] for part in drawn]
+            x_S, F = _own_features(spec, weights, tokens[rows], own)
         W_O = weights["W_O"][a:b].double()[..., : spec.d_g]
-        mine = Bounded(F.value[rows, : b - a].flatten(1), F.error[rows, : b - a].flatten(1))
+        mine = Bounded(F.value[:, : b - a].flatten(1), F.error[:, : b - a].flatten(1))
         out = product(mine, exact(W_O.flatten(0, 1)), "bm,md->bd", (b - a) * spec.d_h)
-        out = add(out, Bounded(x_S.value[rows], x_S.error[rows]))
+        out = add(out, x_S)
         off = (out.value - target[rows]).abs() * (1 + 2 * U) + out.error
         norms = float(W_O.flatten(1).norm(dim=1).sum())
         # A shut position moves every attention weight by at most its own share, twice.
@@ -189,10 +286,11 @@ def _own_error(
 
 
 def _own_features(
-    spec: ShardedSpec, weights: Weights, tokens: Tensor, heads: int
+    spec: ShardedSpec, weights: Weights, tokens: Tensor, drawn: list[Tensor]
 ) -> tuple[Bounded, Bounded]:
-    """x_S (B, d_g) and F (B, heads, d_h) with error bounds; gates are exactly 0 here."""
-    u, w, V = (exact(weights[name][:heads].double()) for name in ("u", "w", "V"))
+    """x_S (B, d_g) and F (B, heads, d_h) of the heads u, w, V with error bounds; gates are exactly
+    0 here."""
+    u, w, V = (exact(part.double()) for part in drawn)
     pos = weights["W_pos"].double()[1:]
     x = exact(weights["W_E"].double()[tokens])
     x = add(x, exact(pos.expand_as(x.value)))
@@ -200,10 +298,10 @@ def _own_features(
     q = product(x_S, u, "bd,jd->bj", spec.d_g)
     k = product(x, w, "bsd,jd->bjs", spec.d_g)
     scores = product(q, k, "bj,bjs->bjs", 1)
-    if spec.bits:
-        hot = weights["level"][weights["group"][tokens[:, -1]].long()] > 0
+    shut = last_shut(spec, weights, tokens)
+    if shut is not None:
         value, error = scores.value.clone(), scores.error.clone()
-        value[hot, :, -1], error[hot, :, -1] = -torch.inf, 0.0
+        value[shut, :, -1], error[shut, :, -1] = -torch.inf, 0.0
         scores = Bounded(value, error)
     # BOS: score exactly 0, value exactly 0.
     zero = torch.zeros_like(scores.value[..., :1])
@@ -212,6 +310,8 @@ def _own_features(
     )
     real = Bounded(a.value[..., :-1], a.error[..., :-1])
     A = product(real, x, "bjs,bsd->bjd", spec.S)
+    if spec.gate == "subject-sink":
+        A = add(A, Bounded(-x.value[:, None, 0], x.error[:, None, 0]))
     return x_S, product(A, V, "bjd,jde->bje", spec.d_g)
 
 

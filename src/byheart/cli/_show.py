@@ -8,6 +8,7 @@ import math
 import os
 import sys
 import time
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -32,11 +33,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             extra = {"conflicts": error.conflicts} if isinstance(error, ConflictError) else {}
             fail(str(error), error.exit_code, as_json, **extra)
         except KeyboardInterrupt:
-            fail("interrupted: nothing was written or changed.", INTERRUPTED, as_json)
-        except BrokenPipeError:
-            # The reader has gone (`| head`): keep the interpreter from complaining at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(0) from None
+            fail("interrupted: nothing is half-written.", INTERRUPTED, as_json)
 
     return run
 
@@ -44,13 +41,13 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 def fail(message: str, code: int, as_json: bool, **extra: Any) -> None:
     if as_json:
         emit({"error": message, **extra})
-    typer.echo(f"error: {message}", err=True)
+    _write(f"error: {_printable(message)}", err=True)
     raise typer.Exit(code)
 
 
 def emit(record: dict[str, Any]) -> None:
     """One JSON object on stdout. Infinity and NaN, which JSON lacks, become null."""
-    typer.echo(json.dumps(_plain(record), ensure_ascii=False, indent=1))
+    _write(json.dumps(_plain(record), ensure_ascii=False, indent=1))
 
 
 def _plain(value: Any) -> Any:
@@ -76,20 +73,46 @@ def table(rows: list[tuple[str, ...]], header: tuple[str, ...] | None = None) ->
     for row in rows:
         shown.add_row(*(Text(_printable(cell)) for cell in row))
     width = None if sys.stdout.isatty() else 100
-    Console(width=width, highlight=False).print(shown)
+    console = Console(width=width, highlight=False)
+    with console.capture() as drawn:
+        console.print(shown)
+    _write(drawn.get().rstrip("\n"))
 
 
 def say(text: str = "") -> None:
-    typer.echo(_printable(text))
+    _write(_printable(text))
+
+
+def _write(text: str, err: bool = False) -> None:
+    """Print, with escapes for what the terminal cannot encode. Where the reader has gone
+    (`| head`), go on in silence: the exit code still counts."""
+    encoding = getattr(sys.stderr if err else sys.stdout, "encoding", None) or "utf-8"
+    try:
+        typer.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=err)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# Overrides of the writing direction: they would reorder the rest of the line.
+DIRECTION = {*"\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"}
 
 
 def _printable(text: str) -> str:
-    """Tokens may hold newlines and control characters: show them as escapes."""
-    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+    """Control characters, lone surrogates and direction overrides as escapes; the rest as it is."""
+    return "".join(c if c == "\n" or not _dangerous(c) else repr(c)[1:-1] for c in text)
+
+
+def _dangerous(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cs") or character in DIRECTION
+
+
+def token_text(token: str) -> str:
+    """One token on one line."""
+    return "".join(repr(c)[1:-1] if _dangerous(c) else c for c in token)
 
 
 def key_text(key: tuple[str, ...] | list[str]) -> str:
-    return " · ".join(token.replace("\n", "\\n") for token in key)
+    return " · ".join(map(token_text, key))
 
 
 def number(value: float | None) -> str:

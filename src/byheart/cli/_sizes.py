@@ -32,6 +32,16 @@ def is_count(text: str) -> bool:
     return (text.strip()[:1].isdigit() and not Path(text).exists()) or text.strip()[:1] in "-+"
 
 
+def check_places(output: str | None, plot: str | None) -> None:
+    """Refuse files that could not be written, before any work."""
+    if output is not None and not Path(output).parent.is_dir():
+        raise ByheartError(f"{output} cannot be written: there is no folder {Path(output).parent}.")
+    if plot is not None:
+        from byheart.theory.plots import check_path
+
+        check_path(plot)
+
+
 def write(path: str, text: str) -> None:
     """The whole text file or none of it."""
     from byheart._folders import write_text

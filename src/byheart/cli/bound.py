@@ -8,7 +8,7 @@ import typer
 
 from byheart.cli import _options as opt
 from byheart.cli._show import emit, guarded, say, table
-from byheart.cli._sizes import count, is_count, shown, write
+from byheart.cli._sizes import check_places, count, is_count, shown, write
 
 if TYPE_CHECKING:
     from byheart.theory import Answer
@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from byheart.theory.sweeps import Sweep
 
 SIZES = "Sizes"
+SIGNS = {
+    "lower bound": ">= ",
+    "upper bound": "<= ",
+    "necessary size": "<= ",
+    "accuracy": ">= ",
+    "measurement": "≈ ",
+}
 
 
 def _size(flag: str, text: str) -> Any:
@@ -158,25 +165,33 @@ def _answer(spec: AnySpec, options: dict[str, Any], as_json: bool) -> None:
             }
         )
         return
-    say(f"{spec}\n{spec.parameters:,} parameters\n")
+    say(f"{spec}\n{spec.parameters:,} parameters")
+    if spec.family == "transformer":
+        say(
+            "Theorems about attention speak of one bare attention layer of these sizes: no layer "
+            "norm,\nbias or feed-forward layer."
+        )
+    applied = [a for a in answers if a.applies]
     table(
-        [_row(a) for a in answers if a.applies],
-        header=("theorem", "applies", "says", "parameters", "facts/par.", "bits/par.", "note"),
+        [_row(a) for a in applied],
+        header=("theorem that applies", "says", "parameters", "facts/p", "bits/p"),
     )
+    for answer in applied:
+        said = {True: "holds the facts", False: "cannot hold the facts", None: ""}[answer.holds]
+        note = "; ".join(part for part in (said, answer.note) if part)
+        if note:
+            say(f" {answer.id}: {note}")
     table(
         [(a.id, "no" if a.applies is False else "?", a.reason) for a in answers if not a.applies],
-        header=("theorem", "applies", "why not, or what it needs"),
+        header=("other theorems", "applies", "why not, or what it needs"),
     )
     say("`byheart bound --explain ID` gives statement, formula, hypotheses and source.")
 
 
 def _row(answer: Answer) -> tuple[str, ...]:
-    said = {True: "holds the facts", False: "cannot hold the facts", None: ""}[answer.holds]
-    kind = "" if answer.kind == "lower bound" else answer.kind
-    note = "; ".join(part for part in (said, kind, answer.note) if part)
-    says = f"{shown(answer.capacity, answer.unit)} {answer.unit}"
+    says = f"{SIGNS.get(answer.kind, '')}{shown(answer.capacity, answer.unit)} {answer.unit}"
     rates = answer.facts_per_parameter, answer.bits_per_parameter
-    return (answer.id, "yes", says, shown(answer.parameters), *(shown(r) for r in rates), note)
+    return (answer.id, says, shown(answer.parameters), *(shown(r) for r in rates))
 
 
 def _explain(bound_id: str, as_json: bool) -> None:
@@ -217,10 +232,7 @@ def _sweep(
         raise ByheartError(f"--{wanted.name} and --sweep {text} contradict each other.")
     if output is None and plot is None and not as_json:
         raise ByheartError("say where the sweep goes: -o out.csv, --plot out.png, or --json.")
-    if plot is not None:
-        from byheart.theory import plots
-
-        plots.check_path(plot)
+    check_places(output, plot)
     points = sweeps.run(wanted, lambda value: _from_flags({**flags, wanted.name: value}), **options)
     rows = sweeps.rows(wanted, points)
     if output is not None:

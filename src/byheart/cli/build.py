@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from byheart.cli import _options as opt
-from byheart.cli._show import emit, guarded, key_text, number, progress, say, table
+from byheart.cli._show import emit, guarded, key_text, number, progress, say, table, token_text
 
 if TYPE_CHECKING:
     from byheart.certificates import Certificate
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from byheart.models import Memory
 
 SIZES = "Sizes (what is not given is chosen, and the reasons are printed)"
+SHARDS = "Shards (with --method sharded)"
 LISTED = 20
 
 
@@ -70,10 +71,35 @@ def build(
         float,
         typer.Option(min=0.0, help="Share of heads beyond the theorem.", rich_help_panel=SIZES),
     ] = 0.05,
+    gate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="query|key|subject-sink",
+            help="Which key token opens a shard: any (default; it is then read last), the first "
+            "of two, or the first of any number (docs/sharded.md).",
+            rich_help_panel=SHARDS,
+        ),
+    ] = None,
+    shard_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Facts a shard. Default: 250.", rich_help_panel=SHARDS),
+    ] = None,
+    untied: Annotated[
+        bool,
+        typer.Option("--untied", help="Draw random heads for every shard.", rich_help_panel=SHARDS),
+    ] = False,
     dtype: Annotated[
         str, typer.Option(metavar="float32|float64", help="How the weights are stored.")
     ] = "float32",
-    seed: Annotated[int, typer.Option(min=0, help="Same seed, same weights.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**62, help="Same seed, same weights.")] = 0,
+    abstain: Annotated[
+        bool,
+        typer.Option(
+            "--abstain",
+            help="Store fingerprints of the keys, for `byheart recall --abstain`.",
+            rich_help_panel=SHARDS,
+        ),
+    ] = False,
     certify: Annotated[bool, typer.Option("--certify", help="Also prove it.")] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace an existing memory folder, atomically.")
@@ -92,12 +118,13 @@ def build(
     """Turn FACTS into a Transformer that recalls every one of them, without training.
 
     The weights are solved for, then every fact is recalled from them as they are stored. Nothing
-    is written unless that succeeds.
+    is written unless that succeeds (only a convex read-out may lose facts: it lists them, keeps
+    the others, and the exit code is 1).
     """
     facts = opt.read(
         source, keys=keys, answer=answer, weights=weights, melt=melt, empty=empty, pad=pad
     )
-    folder = output or f"{facts.name.replace(':', '-')}.memory"
+    folder = f"{facts.name.replace(':', '-')}.memory" if output is None else output
     if not as_json:
         say(_describe(facts))
 
@@ -117,6 +144,10 @@ def build(
             readout=readout,
             slack=slack,
             seed=seed,
+            gate=gate,
+            shard_size=shard_size,
+            untied=untied,
+            abstain=abstain,
             progress=tell,
         )
         certificate = _certificate(memory, tell) if certify else None
@@ -169,6 +200,7 @@ def _report(
             "condition": made.get("condition"),
             "lost": made["lost"],
             "why": made["why"],
+            "abstain": made.get("abstain"),
             "merged": facts.merged,
             "path": folder,
             "certificate": None if certificate is None else _short(certificate),
@@ -191,6 +223,9 @@ def _report(
             f" ({made['solver']})" if "solver" in made else " (largest of the shards looked at)"
         )
         rows.append(("condition number", f"{made['condition']:.1e}{solver}"))
+    if "abstain" in made:
+        false = number(made["abstain"]["false_positive_rate"])
+        rows.append(("other keys", f"answered all the same: a share of {false} (--abstain)"))
     rows.append(("seconds", f"{made['seconds']:.2f}"))
     if certificate is not None:
         rows.append(("certificate", _sentence(certificate)))
@@ -202,15 +237,17 @@ def _report(
         _report_lost(made)
     say(f"\nWritten to {folder}")
     if memory.facts is not None:
-        words = " ".join(_quoted(token) for token in memory.facts.key(0))
-        say(f"Ask it:   byheart recall {_quoted(folder)} {words}")
+        key = memory.facts.key(0)
+        words = " ".join(_quoted(token) for token in key)
+        dashes = "-- " if any(token.startswith("-") for token in key) else ""
+        say(f"Ask it:   byheart recall {_quoted(folder)} {dashes}{words}")
 
 
 def _report_lost(made: Mapping[str, Any]) -> None:
     lost = made["lost"]
     say(f"\nLOST {len(lost):,} facts; the memory holds the other {made['recalled']:,}:")
     for fact in lost[:LISTED]:
-        say(f"  row {fact['row']}: {key_text(fact['key'])} -> {fact['answer']}")
+        say(f"  row {fact['row']}: {key_text(fact['key'])} -> {token_text(fact['answer'])}")
     if len(lost) > LISTED:
         say(f"  ... and {len(lost) - LISTED:,} more (--json lists all)")
     more = "--heads or --d-model" if made["method"] == "attention" else "--d-model"

@@ -30,7 +30,10 @@ def certify(
     plain_float: Annotated[
         bool, typer.Option("--float", help="Plain float64: a check, not a proof.")
     ] = False,
-    precision: Annotated[int, typer.Option(min=64, help="Bits, with --interval.")] = 128,
+    precision: Annotated[
+        int | None,
+        typer.Option(min=64, max=65_536, help="Bits, with --interval. Default: 128."),
+    ] = None,
     no_write: Annotated[
         bool, typer.Option("--no-write", help="Leave DIR/certificate.json alone.")
     ] = False,
@@ -53,6 +56,12 @@ def certify(
 
     if interval and plain_float:
         raise ByheartError("give --interval or --float, not both.")
+    if precision is not None and not interval:
+        raise ByheartError("--precision belongs to --interval: give both or neither.")
+    reading = {"--keys": keys, "--answer": answer, "--weights": weights, "--melt": melt or None}
+    given = [flag for flag, value in reading.items() if value is not None]
+    if given and facts is None:
+        raise ByheartError(f"{', '.join(given)} says how to read a table: give it with --facts.")
     table_ = None
     if facts is not None:
         table_ = opt.read(
@@ -62,7 +71,12 @@ def certify(
     try:
         with progress() as tell:
             made = certify_folder(
-                folder, table_, arithmetic, precision=precision, write=not no_write, progress=tell
+                folder,
+                table_,
+                arithmetic,
+                precision=precision or 128,
+                write=not no_write,
+                progress=tell,
             )
     except MemoryFileError as error:
         # A folder that is there but cannot be read is a check that failed, not wrong use.
@@ -89,8 +103,8 @@ def _report(made: Certificate, folder: str) -> None:
     say()
     rows = [
         ("arithmetic", made.arithmetic),
-        ("smallest margin", number(made.margin)),
-        ("largest error bound", number(made.error_bound)),
+        ("smallest margin", _number(made.margin, made)),
+        ("largest error bound", _number(made.error_bound, made)),
         ("weights", f"sha256 {made.weights_sha256[:16]}..."),
         ("facts", f"digest {made.facts_digest[:16]}..."),
         ("seconds", f"{made.seconds:.2f}"),
@@ -106,3 +120,7 @@ def _report(made: Certificate, folder: str) -> None:
             say("Margins above 0 but below the error bound: --interval has smaller bounds.")
     if made.certified:
         say(f"\nRe-prove it any time: byheart certify {folder}")
+
+
+def _number(value: float | None, made: Certificate) -> str:
+    return "not evaluated" if value is None and made.failed else number(value)

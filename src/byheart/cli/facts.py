@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from byheart.cli import _options as opt
-from byheart.cli._show import emit, guarded, key_text, say, table
+from byheart.cli._show import emit, guarded, key_text, say, table, token_text
+from byheart.errors import FactsError
 
 if TYPE_CHECKING:
     from byheart.facts import Facts
@@ -20,6 +22,7 @@ def facts(
         str | None,
         typer.Option("-o", "--output", metavar="FILE", help="Also write it as CSV, TSV or JSONL."),
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE of -o.")] = False,
     keys: opt.Keys = None,
     answer: opt.Answer = None,
     weights: opt.Weights = None,
@@ -32,12 +35,17 @@ def facts(
 
     Two rows with one key and different answers are listed, with exit code 2.
     """
-    from byheart.construct.choose import choose_attention_only
-    from byheart.theory import corollary1_capacity, corollary1_heads
-
     read = opt.read(
         source, keys=keys, answer=answer, weights=weights, melt=melt, empty=empty, pad=pad
     )
+    if output is not None and os.path.lexists(output) and not force:
+        raise FactsError(
+            f"{output} exists already. Give another -o FILE, or --force to replace it."
+        )
+
+    from byheart.construct.choose import choose_attention_only
+    from byheart.theory import corollary1_capacity, corollary1_heads
+
     choice = choose_attention_only(read)
     spec = choice.spec
     asked: dict[str, Any] = {
@@ -68,7 +76,7 @@ def _print(read: Facts, asked: dict[str, Any]) -> None:
     table(
         [
             ("facts", f"{known['facts']:,}"),
-            ("keys", f"{known['length']} tokens: {columns}"),
+            ("keys", f"{known['length']} token{'s'[: known['length'] > 1]}: {columns}"),
             ("vocabulary", f"{known['vocabulary']:,} tokens, {known['answers']:,} of them answers"),
             ("last tokens", f"{known['last_tokens']:,} distinct; {_counted(last)}"),
             ("answers", f"commonest {_counted(common)}"),
@@ -79,7 +87,7 @@ def _print(read: Facts, asked: dict[str, Any]) -> None:
     )
     say()
     for i in range(min(3, read.T)):
-        say(f"  {key_text(read.key(i))} -> {read.answer(i)}")
+        say(f"  {key_text(read.key(i))} -> {token_text(read.answer(i))}")
     say(
         "\nAttention-only, one layer (Dana et al. 2025, Corollary 1): "
         f"H·d_h + d >= {read.T:,} facts."

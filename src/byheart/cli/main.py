@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 import typer
 
 from byheart._version import __version__
+from byheart.cli._show import emit
 from byheart.cli.bound import bound
 from byheart.cli.build import build
 from byheart.cli.certify import certify
+from byheart.cli.edit import edit
 from byheart.cli.facts import facts
 from byheart.cli.owner import owner
 from byheart.cli.recall import recall
@@ -38,6 +42,7 @@ app.command()(facts)
 app.command()(bound)
 app.command()(size)
 app.command()(owner)
+app.command()(edit)
 
 
 def _version(wanted: bool) -> None:
@@ -56,4 +61,17 @@ def options(
 
 
 def main() -> None:
-    app()
+    if "--json" not in sys.argv:
+        app()
+        return
+    try:
+        code = app(standalone_mode=False)
+    except Exception as error:
+        # The parser's own errors, whose class typer does not export, know how to show themselves.
+        show = getattr(error, "show", None)
+        if show is None:
+            raise
+        emit({"error": error.format_message()})  # type: ignore[attr-defined]
+        show()
+        code = error.exit_code  # type: ignore[attr-defined]
+    sys.exit(code or 0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from byheart.cli import _options as opt
-from byheart.cli._show import emit, guarded, key_text, say
+from byheart.cli._show import emit, guarded, key_text, say, token_text
 
 if TYPE_CHECKING:
     from byheart.models import Memory
@@ -53,7 +53,7 @@ def owner(
         return
     say(f"\nThey hold {len(mates):,} facts and nothing else:")
     for i in mates[:LISTED]:
-        say(f"  {key_text(memory.facts.key(i))} -> {memory.facts.answer(i)}")
+        say(f"  {key_text(memory.facts.key(i))} -> {token_text(memory.facts.answer(i))}")
     if len(mates) > LISTED:
         say(f"  ... and {len(mates) - LISTED:,} more")
 

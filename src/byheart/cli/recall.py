@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from byheart.cli import _options as opt
-from byheart.cli._show import emit, guarded, key_text, number, say, table
+from byheart.cli._abstain import answer_unknown, is_known, rate
+from byheart.cli._show import emit, guarded, key_text, number, say, table, token_text
 
 if TYPE_CHECKING:
     from byheart.models import Memory
@@ -26,6 +27,10 @@ def recall(
         bool, typer.Option("--all", help="Ask for every fact the memory holds.")
     ] = False,
     top: Annotated[int, typer.Option(min=0, help="How many heads to show.")] = 5,
+    abstain: Annotated[
+        bool,
+        typer.Option("--abstain", help="Answer keys that are not stored with `unknown`."),
+    ] = False,
     as_json: opt.Json = False,
 ) -> None:
     """Ask the memory in DIR: the answer, its margin, and which heads carried it.
@@ -41,12 +46,16 @@ def recall(
         raise ByheartError("give the tokens of one key, or --all (not both).")
     memory = load(folder, lazy=not everything)
     if everything:
-        _recall_all(memory, as_json)
+        _recall_all(memory, as_json, abstain)
+    elif (known := is_known(memory, tokens or [], abstain)) is False and (
+        abstain or _shard(memory, tokens or []) == -1
+    ):
+        answer_unknown(memory, tokens or [], as_json)
     else:
         shard = _shard(memory, tokens or [])
         if shard is not None and shard >= 0:
             check_shard(memory, shard)
-        _recall_one(memory, tokens or [], top, as_json)
+        _recall_one(memory, tokens or [], top, as_json, known)
 
 
 def _shard(memory: Memory, tokens: list[str]) -> int | None:
@@ -59,13 +68,17 @@ def _shard(memory: Memory, tokens: list[str]) -> int | None:
     return int(shard_of(dict(memory.weights), memory.encode([tokens]))[0])
 
 
-def _recall_one(memory: Memory, tokens: list[str], top: int, as_json: bool) -> None:
+def _recall_one(
+    memory: Memory, tokens: list[str], top: int, as_json: bool, known: bool | None
+) -> None:
     said = memory.recall(*tokens)
     heads, skip = _carriers(memory, tokens)
     if as_json:
         emit(
             {
                 "answer": said.answer,
+                "known": known,
+                "false_positive_rate": rate(memory),
                 "margin": said.margin,
                 "heads": [{"head": h, "contribution": c} for h, c in heads],
                 "skip": skip,
@@ -74,10 +87,10 @@ def _recall_one(memory: Memory, tokens: list[str], top: int, as_json: bool) -> N
             }
         )
         return
-    say(said.answer)
+    say(token_text(said.answer))
     if said.runner_up is None:
         return
-    say(f"\nmargin {number(said.margin)} over {said.runner_up}")
+    say(f"\nmargin {number(said.margin)} over {token_text(said.runner_up)}")
     if heads and top:
         rows = [(f"head {h}", f"{c:+.4f}") for h, c in heads[:top]]
         if len(heads) > top:
@@ -106,7 +119,7 @@ def _carriers(memory: Memory, tokens: list[str]) -> tuple[list[tuple[int, float]
     return sorted(heads, key=lambda pair: -pair[1]), float(split.skip[0])
 
 
-def _recall_all(memory: Memory, as_json: bool) -> None:
+def _recall_all(memory: Memory, as_json: bool, abstain: bool) -> None:
     from byheart.errors import FactsError
 
     facts = memory.facts
@@ -114,6 +127,10 @@ def _recall_all(memory: Memory, as_json: bool) -> None:
         raise FactsError("this memory was saved without its facts: ask for one key instead.")
     margins = memory.margins(facts)
     recalled = margins > 0
+    if abstain:
+        from byheart.construct.sharded.fingerprint import knows
+
+        recalled &= knows(memory, memory.with_start(facts.tokens))
     lost = (~recalled).nonzero()[:, 0].tolist()
     smallest = float(margins.min())
     if as_json:
@@ -132,7 +149,8 @@ def _recall_all(memory: Memory, as_json: bool) -> None:
         count = f"{int(recalled.sum()):,} of {facts.T:,} facts recalled"
         say(f"{count}, smallest margin {number(smallest)}")
         for i in lost[:LISTED]:
-            said = memory.recall(*facts.key(i)).answer
-            say(f"  row {facts.rows[i]}: {key_text(facts.key(i))} -> {said}, not {facts.answer(i)}")
+            said = token_text(memory.recall(*facts.key(i)).answer)
+            right = token_text(facts.answer(i))
+            say(f"  row {facts.rows[i]}: {key_text(facts.key(i))} -> {said}, not {right}")
     if lost:
         raise typer.Exit(1)

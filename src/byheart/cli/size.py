@@ -8,7 +8,7 @@ import typer
 
 from byheart.cli import _options as opt
 from byheart.cli._show import emit, guarded, say, table
-from byheart.cli._sizes import count, is_count, shown, write
+from byheart.cli._sizes import check_places, count, is_count, shown, write
 
 if TYPE_CHECKING:
     from byheart.theory.bound import Case
@@ -33,7 +33,9 @@ def size(
     ] = 32,
     family: Annotated[
         list[str] | None,
-        typer.Option("--family", metavar="NAME", help="Only this family; may be repeated."),
+        typer.Option(
+            "--family", metavar="NAME", help="Only this one (sqrt, sharded, ...); may be repeated."
+        ),
     ] = None,
     sweep: Annotated[
         str | None,
@@ -102,8 +104,10 @@ def _one(case: Case, family: list[str] | None, as_json: bool) -> None:
     say(_headline(case))
     table(
         [_row(row) for row in rows],
-        header=("family", "parameters", "facts/par.", "bits/par.", "sizes", "note"),
+        header=("family", "parameters", "facts/p", "bits/p", "sizes"),
     )
+    for row in rows:
+        say(f" {row.title} ({row.bound}): {row.note}")
     say(_legend())
 
 
@@ -119,14 +123,14 @@ def _headline(case: Case) -> str:
 def _row(row: Sized) -> tuple[str, ...]:
     sizes = ", ".join(f"{name} = {value:,}" for name, value in row.sizes.items())
     rates = shown(row.facts_per_parameter), shown(row.bits_per_parameter)
-    return (row.title, shown(row.parameters), *rates, sizes, f"{row.note} [{row.bound}]")
+    return (row.title, shown(row.parameters), *rates, sizes)
 
 
 def _legend() -> str:
     return (
-        "Exact counts, except: sqrt(T) as published has the constants of Lemma C.1, dense; sqrt(T) "
-        "sparse counts nonzero\nparameters, its low bits expected. Both need weights of thousands "
-        "of bits: the information limit is for --bits."
+        "Exact counts, except: sqrt(T) as published has the constants of Lemma C.1, dense; sqrt(T)"
+        "\nsparse counts nonzero parameters, its low bits expected. Both have weights of more than "
+        "32 bits,\nso they may lie below the information limit, which is for --bits."
     )
 
 
@@ -141,10 +145,7 @@ def _sweep(
 ) -> None:
     from byheart.theory import families, sweeps
 
-    if plot is not None:
-        from byheart.theory import plots
-
-        plots.check_path(plot)
+    check_places(output, plot)
     crossed = families.crossings(case, low, high, family)
     rows = families.sweep(case, families.decades(low, high, PER_DECADE), family)
     if output is not None:
@@ -169,24 +170,28 @@ def _sweep(
             say(f"Written to {path}")
 
 
+def _short(value: float) -> str:
+    """Two digits: 2.6e10."""
+    return f"{value:.2g}".replace("e+0", "e").replace("e+", "e")
+
+
 def _flat(row: Sized) -> str:
     return " ".join(f"{name}={value}" for name, value in row.sizes.items())
 
 
 def _print_sweep(case: Case, rows: list[Sized], crossed: list[Crossing]) -> None:
     counts = sorted({row.T for row in rows})
-    at = {(row.family, row.T): shown(float(row.parameters)) for row in rows}
-    titles = dict.fromkeys((row.family, row.title) for row in rows)
+    at = {(row.family, row.T): _short(row.parameters) for row in rows}
+    titles = {row.family: row.title for row in rows}
     say(f"Fewest parameters; keys of {case.S} tokens out of {case.N:,}\n")
     table(
-        [(title, *(at[name, T] for T in counts)) for name, title in titles],
-        header=("facts", *(shown(float(T)) for T in counts)),
+        [(name, *(at[name, T] for T in counts)) for name in titles],
+        header=("facts", *(_short(T) for T in counts)),
     )
-    names = dict(titles)
     for crossing in crossed:
         say(
-            f"From {crossing.T:,} facts on, {names[crossing.winner]} is smaller than "
-            f"{names[crossing.loser]} ({shown(crossing.parameters)} parameters)."
+            f"From {crossing.T:,} facts on, {titles[crossing.winner]} is smaller than "
+            f"{titles[crossing.loser]} ({shown(crossing.parameters)} parameters)."
         )
     if not crossed:
         say("No two families cross in this range.")

@@ -16,7 +16,12 @@ change of basis (H d_h < T <= H d_h + d)
     e <- e M_0, pos <- pos M_0, W_Q, W_K, W_V <- M_0^{-1} (W_Q, W_K, W_V): scores and features stay
     what they were and the skip has become x_S M_0. No limit λ -> ∞ as in the paper's head 0.
     Written M_0 = I + D with [W_O; D] of least norm, M_0 stays invertible when the last tokens
-    span fewer than d directions.
+    span fewer than d directions; targets get random parts in the directions that no logit reads,
+    so that it stays invertible when the answers span fewer than d.
+
+Both need independent rows. The x_s span at most k = tokens + S - 1 dimensions and attention sums
+to 1, so a head adds at most min(d_h, k - 1) to the rank: tables over very few tokens need more
+heads than the theorem says, and are refused or given them.
 
 Keys of one token get a start token in front: attention over a single position is constant, F(t)
 is then linear in x_S and the rank argument of Lemma 2 fails.
@@ -24,13 +29,14 @@ is then linear in x_S and the rank argument of Lemma 2 fails.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from byheart.construct.solve import Solution, minimum_norm
+from byheart.construct.solve import RankError, Solution, minimum_norm
 from byheart.errors import CapacityError
 from byheart.models.attention_only import Weights, head_outputs
 from byheart.models.memory import BATCH_BYTES
@@ -95,23 +101,69 @@ def attention_only_weights(
     check_admissible(spec, len(tokens), len(tokens[:, -1].unique()))
     weights = random_attention(spec, seed, beta)
     if len(tokens) <= spec.H * spec.d_h:
-        weights = rounded(weights, dtype)
+        with contextlib.suppress(RankError):  # few tokens: the heads alone may not be enough
+            return _with_fixed_skip(spec, weights, tokens, targets, W_U, dtype)
+    targets = targets + unread_parts(W_U, len(tokens), seed)
+    return _with_changed_basis(spec, weights, tokens, targets, W_U, dtype)
+
+
+def _with_fixed_skip(
+    spec: AttentionOnlySpec,
+    weights: Weights,
+    tokens: Tensor,
+    targets: Tensor,
+    W_U: Tensor,
+    dtype: torch.dtype,
+) -> Constructed:
+    """F W_O = target - x_S, with everything but W_O already as it will be stored."""
+    weights = rounded(weights, dtype)
+    x_S, F = features(spec, weights, tokens)
+    solution = minimum_norm(F, targets - x_S)
+    return _constructed(spec, weights, solution.W, W_U, dtype, solution, "fixed")
+
+
+def _with_changed_basis(
+    spec: AttentionOnlySpec,
+    weights: Weights,
+    tokens: Tensor,
+    targets: Tensor,
+    W_U: Tensor,
+    dtype: torch.dtype,
+) -> Constructed:
+    """F W_O + x_S (I + D) = target, then the basis in which the skip is x_S (I + D)."""
+    x_S, F = features(spec, weights, tokens)
+    solution = minimum_norm(torch.cat([F, x_S], 1), targets - x_S)
+    W_O, D = solution.W[: -spec.d], solution.W[-spec.d :]
+    weights = rounded(in_basis(weights, torch.eye(spec.d, dtype=D.dtype) + D), dtype)
+    if dtype != torch.float64:
+        # The rounded basis moved the features: fit W_O once more to what is really stored.
         x_S, F = features(spec, weights, tokens)
-        solution = minimum_norm(F, targets - x_S)
-        W_O, skip = solution.W, "fixed"
-    else:
-        x_S, F = features(spec, weights, tokens)
-        solution = minimum_norm(torch.cat([F, x_S], 1), targets - x_S)
-        W_O, D = solution.W[: -spec.d], solution.W[-spec.d :]
-        weights = rounded(in_basis(weights, torch.eye(spec.d, dtype=D.dtype) + D), dtype)
-        skip = "change of basis"
-        if dtype != torch.float64:
-            # The rounded basis moved the features: fit W_O once more to what is really stored.
-            x_S, F = features(spec, weights, tokens)
-            W_O = W_O + torch.linalg.lstsq(F, targets - x_S - F @ W_O).solution
-    weights["W_O"] = W_O.reshape(1, spec.H, spec.d_h, spec.d)
-    weights["W_U"] = W_U
-    return Constructed(rounded(weights, dtype), solution, skip)
+        W_O = W_O + torch.linalg.lstsq(F, targets - x_S - F @ W_O).solution
+    return _constructed(spec, weights, W_O, W_U, dtype, solution, "change of basis")
+
+
+def _constructed(
+    spec: AttentionOnlySpec,
+    weights: Weights,
+    W_O: Tensor,
+    W_U: Tensor,
+    dtype: torch.dtype,
+    solution: Solution,
+    skip: str,
+) -> Constructed:
+    shaped = W_O.reshape(1, spec.H, spec.d_h, spec.d)
+    complete = {**weights, "W_O": shaped, "W_U": W_U}
+    return Constructed(rounded(complete, dtype), solution, skip)
+
+
+def unread_parts(W_U: Tensor, T: int, seed: int) -> Tensor:
+    """Random vectors (T, d) of about unit length in the directions that no column of W_U reads."""
+    d = len(W_U)
+    directions, sizes, _ = torch.linalg.svd(W_U)
+    free = directions[:, int((sizes > 1e-9 * sizes[0]).sum()) :]
+    generator = torch.Generator().manual_seed(seed + 1)
+    parts = torch.randn(T, free.shape[1], generator=generator, dtype=torch.float64)
+    return parts @ free.T / math.sqrt(d)
 
 
 def random_attention(spec: AttentionOnlySpec, seed: int, beta: float) -> Weights:
@@ -137,7 +189,9 @@ def random_attention(spec: AttentionOnlySpec, seed: int, beta: float) -> Weights
 
 def in_basis(weights: Weights, M_0: Tensor) -> Weights:
     """The same scores and features, with the skip x_S M_0 instead of x_S."""
-    back = torch.linalg.inv(M_0)
+    back, info = torch.linalg.inv_ex(M_0)
+    if int(info) != 0:
+        raise RankError("the matrix M_0 of the change of basis is singular")
     moved = {name: weights[name] @ M_0 for name in ("W_E", "W_pos")}
     return moved | {name: back @ weights[name] for name in ("W_Q", "W_K", "W_V")}
 

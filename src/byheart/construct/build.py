@@ -8,10 +8,18 @@ from dataclasses import replace
 import torch
 
 from byheart.construct.associative import associative_weights
-from byheart.construct.choose import choose_attention_only
+from byheart.construct.choose import check_width, choose_attention_only
 from byheart.construct.dense import SEED_STRIDE, build_convex, build_exact
-from byheart.construct.outcome import Progress, finite, held, holding
-from byheart.construct.sharded import build_sharded, plan, recalled_through_own_heads
+from byheart.construct.outcome import (
+    Progress,
+    check_fits,
+    finite,
+    held,
+    holding,
+    weight_bytes,
+)
+from byheart.construct.sharded import Plan, build_sharded, plan, recalled_through_own_heads
+from byheart.construct.sharded.fingerprint import abstention
 from byheart.construct.solve import RankError
 from byheart.errors import ByheartError, CheckFailed
 from byheart.facts import Facts
@@ -25,7 +33,9 @@ SHARDED_FROM = (
 READOUTS: tuple[str, ...] = ("exact", "convex")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
-ATTEMPTS = 3  # draws of a sharded memory
+# Slack of the second and third draw of a sharded memory: shards with fewer distinct tokens than
+# d_h have heads of smaller rank, which only more heads make up for.
+MORE_SLACK = (0.0, 0.2, 1.0)
 ASSOCIATIVE_LIMIT = 8192  # largest width tried: its matrix has half a gigabyte in float64
 
 
@@ -45,6 +55,11 @@ def build(
     readout: str = "exact",
     slack: float = 0.05,
     seed: int = 0,
+    gate: str | None = None,
+    shard_size: int | None = None,
+    untied: bool = False,
+    code: str | None = None,
+    abstain: bool = False,
     progress: Progress = _quiet,
 ) -> Memory:
     """A memory that recalls every fact, without training; verified in the format it is stored in.
@@ -56,6 +71,11 @@ def build(
     `readout`: "exact" solves for T <= H d_h + d facts; "convex" often holds more and lists what
     it lost. `slack`: share of heads beyond the theorem (0.05: a condition number 10x smaller, so
     that float32 weights survive).
+
+    Sharded memories only (docs/sharded.md): `gate` ("query", the default, "key" or
+    "subject-sink"), `shard_size` (250 facts), `untied` heads, `code` ("lat2" or "lat1"),
+    `abstain`: fingerprints of the keys, so that others can be answered "unknown"
+    (docs/sharded-editing.md).
 
     Raises `CapacityError` when the theorem does not cover the facts, `CheckFailed` when the stored
     weights do not recall all of them (exact read-out only).
@@ -73,8 +93,22 @@ def build(
         raise ByheartError(f"dtype must be float32 or float64, found {dtype!r}")
     if method == "auto":
         fits = H is None and qk_rank is None and readout == "exact"
-        method = "sharded" if fits and facts.T >= SHARDED_FROM else "attention"
+        asked = gate is not None or shard_size is not None or untied or code is not None or abstain
+        method = "sharded" if asked or (fits and facts.T >= SHARDED_FROM) else "attention"
+    options = {"gate": gate, "shard": shard_size, "untied": untied or None, "code": code}
+    options = {name: value for name, value in options.items() if value is not None}
+    if (options or abstain) and method != "sharded":
+        raise ByheartError(
+            "--gate, --shard-size, --untied, --abstain and code belong to sharded memories: use "
+            f"them with --method sharded, or leave them out (--method {method} has no shards)."
+        )
+    check_width(d, len(facts.answer_ids))
     if method == "associative":
+        if H is not None or d_h is not None or qk_rank is not None or readout != "exact":
+            raise ByheartError(
+                "--heads, --d-head, --qk-rank and --readout belong to attention: the associative "
+                "memory has one matrix, of width --d-model."
+            )
         memory = _associative(facts, d, DTYPES[dtype], seed, progress)
     elif method == "sharded":
         if H is not None or qk_rank is not None or readout != "exact":
@@ -82,7 +116,12 @@ def build(
                 "--heads, --qk-rank and --readout belong to one dense layer: use them with "
                 "--method attention, or leave them out (shards choose their own heads)."
             )
-        memory = _sharded(facts, d, d_h, slack, DTYPES[dtype], seed, progress)
+        if not 0 <= slack <= 10:
+            raise ByheartError(
+                f"slack must lie between 0 and 10 (0.05 is 5 % more heads), found {slack}"
+            )
+        layout = plan(facts, d_g=d, d_h=d_h, seed=seed, dtype=dtype, **options)
+        memory = _sharded(facts, layout, slack, DTYPES[dtype], seed, progress, abstain)
     else:
         choice = choose_attention_only(
             facts, d=d, H=H, d_h=d_h, qk_rank=qk_rank, slack=slack, readout=readout
@@ -101,26 +140,25 @@ def build(
 
 def _sharded(
     facts: Facts,
-    d_g: int | None,
-    d_h: int | None,
+    layout: Plan,
     slack: float,
     dtype: torch.dtype,
     seed: int,
     progress: Progress,
+    abstain: bool,
 ) -> Memory:
     """Shards of some hundred facts; other draws and more slack if one of them fails."""
-    layout = plan(facts, d_g=d_g, d_h=d_h, seed=seed)
     failures = []
-    for attempt in range(ATTEMPTS):
-        more = slack * 2**attempt
+    for attempt, least in enumerate(MORE_SLACK):
         try:
             memory = build_sharded(
                 facts,
                 layout,
-                slack=more,
+                slack=max(slack, least),
                 seed=seed + SEED_STRIDE * attempt,
                 dtype=dtype,
                 progress=progress,
+                abstain=abstain,
             )
         except RankError as error:
             failures.append(str(error))
@@ -136,6 +174,8 @@ def _sharded(
                 "lost": [],
                 "margin": finite(margin),
             }
+            if abstain:
+                record["abstain"] = abstention(memory, facts, seed + SEED_STRIDE * attempt)
             return replace(memory, construction=record)
         failures.append(f"{recalled:,} of {facts.T:,} recalled, condition {made['condition']:.0e}")
     raise CheckFailed(
@@ -151,6 +191,7 @@ def _associative(
     width = d or 16
     while True:
         spec = AssociativeSpec(N=facts.N, S=facts.S, d=width)
+        check_fits(weight_bytes(spec.parameters), f"an associative memory of width {width:,}")
         progress(f"adding up {facts.T:,} facts in a {width} x {width} matrix")
         weights = associative_weights(facts, spec, seed)
         memory = Memory(

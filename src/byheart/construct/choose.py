@@ -39,6 +39,17 @@ def smallest_width(answers: int) -> int:
     return max(4, 2 + math.ceil(math.log2(max(1, answers))))
 
 
+def check_width(d: int | None, answers: int) -> None:
+    """Refuse widths that cannot tell the answers apart."""
+    if d is not None and d < 1:
+        raise ByheartError(f"--d-model must be at least 1, found {d}")
+    if d == 1 and answers > 2:
+        raise ByheartError(
+            f"--d-model 1 tells at most 2 answers apart, these facts have {answers} "
+            "(Dana et al. 2025, Proposition 3: d = 2 is enough). Use --d-model 2 or more."
+        )
+
+
 def choose_attention_only(
     facts: Facts,
     *,
@@ -60,8 +71,8 @@ def choose_attention_only(
             f"slack must lie between 0 and 10 (0.05 is 5 % more heads), found {slack}"
         )
     A, why = len(facts.answer_ids), []
+    check_width(d, A)
     for flag, value in (
-        ("--d-model", d),
         ("--heads", H),
         ("--d-head", d_h),
         ("--qk-rank", qk_rank),
@@ -71,11 +82,6 @@ def choose_attention_only(
     if d is None:
         d = max(smallest_width(A), d_h or 1)
         why.append(f"d = {d}: the least width at which {A:,} answers keep a margin near 0.4")
-    elif d == 1 and A > 2:
-        raise ByheartError(
-            f"--d-model 1 tells at most 2 answers apart, these facts have {A} "
-            "(Dana et al. 2025, Proposition 3: d = 2 is enough). Use --d-model 2 or more."
-        )
     if qk_rank is None:
         qk_rank = 1 if H is None and d_h is None else (d_h or d)
         if qk_rank == 1 and H is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, replace
 
 import torch
@@ -19,7 +18,14 @@ from byheart.construct.attention_only import (
 )
 from byheart.construct.choose import Choice
 from byheart.construct.frames import frame, ideal_margin
-from byheart.construct.outcome import Progress, finite, held, holding
+from byheart.construct.outcome import (
+    Progress,
+    check_fits,
+    finite,
+    held,
+    holding,
+    weight_bytes,
+)
 from byheart.construct.readout import convex_readout
 from byheart.construct.solve import RankError, solve_bytes
 from byheart.errors import CapacityError, CheckFailed
@@ -74,14 +80,20 @@ def build_exact(
     """Corollary 1: the first attempt with a good margin, else the best that recalls all facts."""
     spec, why = choice.spec, list(choice.why)
     check_admissible(spec, facts.T, facts.last_tokens)
-    _check_memory(facts.T, spec)
+    system = solve_bytes(facts.T, spec.H * spec.d_h + spec.d)
+    check_fits(system + weight_bytes(spec.parameters), f"one dense solve for {facts.T:,} facts")
     progress(f"placing {len(facts.answer_ids):,} answers in R^{spec.d}")
     task = _task(facts, spec, dtype, seed)
     failures: list[str] = []
+    ranks: list[int | None] = []
     for growth in range(1 + (GROWTHS if choice.heads_free else 0)):
         if growth:
-            spec = replace(spec, H=math.ceil(spec.H * GROWTH))
+            # Heads that each add less to the rank than d_h are needed in greater number.
+            known = [rank for rank in ranks if rank]
+            factor = max(GROWTH, facts.T / max(known)) if known else GROWTH
+            spec = replace(spec, H=math.ceil(spec.H * factor))
             why.append(f"H raised to {spec.H}: {failures[-1]}")
+        ranks.clear()
         best: Memory | None = None
         for attempt, beta in enumerate(BETAS):
             progress(f"solving for {facts.T:,} facts in {spec.H * spec.d_h:,} head outputs")
@@ -89,6 +101,7 @@ def build_exact(
                 memory, margin = _attempt(task, spec, attempt, beta, why)
             except RankError as error:
                 failures.append(f"β = {beta:g}: {error}")
+                ranks.append(error.rank)
                 continue
             made = memory.construction
             if made["recalled"] == facts.T:
@@ -102,6 +115,12 @@ def build_exact(
             )
         if best is not None:
             return best
+    if len(ranks) == len(BETAS):
+        raise CapacityError(
+            f"the keys are not generic enough for Lemma 2 at d={spec.d}, H={spec.H}, "
+            f"d_h={spec.d_h}: {failures[-1]}. With {facts.N} tokens and {facts.S} positions a head "
+            f"adds at most {min(spec.d_h, facts.N + facts.S - 2)} to the rank. Use more heads."
+        )
     advice = f"--heads {spec.H + max(1, spec.H // 20)}"
     if dtype == torch.float32:
         advice += " or --dtype float64"
@@ -153,6 +172,8 @@ def build_convex(
     """The logistic read-out; more heads, if they are ours to choose, until all facts are held."""
     spec, why = choice.spec, list(choice.why)
     check_admissible(spec, 0, facts.last_tokens)
+    system = solve_bytes(spec.H * spec.d_h + spec.d, facts.T)
+    check_fits(system + weight_bytes(spec.parameters), f"a read-out of {facts.T:,} facts")
     task = _task(facts, spec, dtype, seed)
     best: Memory | None = None
     for growth in range(1 + (GROWTHS if choice.heads_free else 0)):
@@ -207,14 +228,3 @@ def _memory(task: _Task, spec: AttentionOnlySpec, weights: Weights) -> Memory:
         start_id=start_id,
         pad_id=facts.pad_id,
     )
-
-
-def _check_memory(T: int, spec: AttentionOnlySpec) -> None:
-    """Refuse before any work what cannot fit into this machine's memory."""
-    needed = solve_bytes(T, spec.H * spec.d_h + spec.d)
-    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > 0.9 * present:
-        raise CapacityError(
-            f"one dense solve for {T:,} facts needs about {needed / 1e9:.0f} GB of memory, this "
-            f"machine has {present / 1e9:.0f} GB. Split the table into several memories."
-        )

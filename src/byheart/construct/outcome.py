@@ -1,8 +1,9 @@
-"""What a construction came to: facts held, facts lost."""
+"""What a construction may cost and what it came to: memory, facts held, facts lost."""
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -43,3 +44,19 @@ def holding(memory: Memory, facts: Facts) -> Memory:
 def finite(value: float) -> float | None:
     """JSON has no infinity: a margin without competitors is null."""
     return value if math.isfinite(value) else None
+
+
+def weight_bytes(parameters: int) -> int:
+    """Weights in float64, a rounded copy, and the copy that is stored."""
+    return 3 * 8 * parameters
+
+
+def check_fits(needed: int, what: str) -> None:
+    """Refuse before any work what cannot fit into this machine's memory."""
+    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > 0.9 * present:
+        raise CapacityError(
+            f"{what} needs about {needed / 1e9:,.0f} GB of memory, this machine has "
+            f"{present / 1e9:.0f} GB. Use smaller --d-model, --heads, --d-head or --qk-rank, "
+            "or --method sharded for many facts."
+        )

@@ -11,6 +11,7 @@ from torch import Tensor
 EPS = torch.finfo(torch.float64).eps
 # Cholesky of X X^T squares the condition number: beyond this it has no digits left for refinement.
 CHOLESKY_LIMIT = 1e7
+RANK_UP_TO = 2000  # equations: above, the singular values take longer than the solve
 
 
 def solve_bytes(T: int, m: int) -> int:
@@ -19,7 +20,11 @@ def solve_bytes(T: int, m: int) -> int:
 
 
 class RankError(Exception):
-    """X has not the rank that the theorem needs, to working precision."""
+    """X has not the rank that the theorem needs, to working precision; `rank` where it is known."""
+
+    def __init__(self, message: str, rank: int | None = None) -> None:
+        super().__init__(message)
+        self.rank = rank
 
 
 @dataclass(frozen=True)
@@ -48,9 +53,13 @@ def minimum_norm(X: Tensor, Y: Tensor) -> Solution:
     solution = _lu(X, Y) if T == m else _cholesky(X, Y)
     solution = solution or _qr(X, Y)
     if not math.isfinite(solution.residual) or solution.condition > 0.1 / EPS:
+        countable = T <= RANK_UP_TO and bool(torch.isfinite(X).all())
+        rank = int(torch.linalg.matrix_rank(X)) if countable else None
+        found = f"below {T}" if rank is None or rank == T else f"{rank} < {T}"
         raise RankError(
-            f"the {T} x {m} system has numerical rank below {T} "
-            f"(condition number {solution.condition:.0e})"
+            f"the {T} x {m} system has numerical rank {found} "
+            f"(condition number {solution.condition:.0e})",
+            rank,
         )
     return solution
 

@@ -47,11 +47,17 @@ def choose_columns(header: list[str], options: Options) -> Layout:
     """
     where = options.where
     _check_header(header, where)
-    weight = None if options.weights is None else _position(options.weights, header, where)
+    weight = (
+        None if options.weights is None else _position(options.weights, header, where, "weights")
+    )
     others = [i for i in range(len(header)) if i != weight]
     if options.keys is not None and not options.keys:
         raise FactsError(f"{where}: expected at least one key column, found none in keys=[].")
-    keys = None if options.keys is None else [_position(k, header, where) for k in options.keys]
+    keys = (
+        None
+        if options.keys is None
+        else [_position(k, header, where, "keys") for k in options.keys]
+    )
     if options.melt:
         if options.answer is not None:
             raise FactsError(
@@ -66,7 +72,11 @@ def choose_columns(header: list[str], options: Options) -> Layout:
                 "none; with melt it becomes a token. Name the column."
             )
     else:
-        answer = others[-1] if options.answer is None else _position(options.answer, header, where)
+        answer = (
+            others[-1]
+            if options.answer is None
+            else _position(options.answer, header, where, "answer")
+        )
         values = [answer]
         keys = [i for i in others if i != answer] if keys is None else keys
     _check_roles(header, keys, values, weight, options)
@@ -95,11 +105,11 @@ def _check_header(header: list[str], where: str) -> None:
             )
 
 
-def _position(column: str, header: list[str], where: str) -> int:
+def _position(column: str, header: list[str], where: str, option: str) -> int:
     if column not in header:
         raise FactsError(
-            f"{where}: expected one of the columns {_listed(header)}, found the unknown column "
-            f"{quote(column)}.{did_you_mean(column, header)}"
+            f"{where}: expected one of the columns {_listed(header)} for {option} (--{option}), "
+            f"found the unknown column {quote(column)}.{did_you_mean(column, header)}"
         )
     return header.index(column)
 

@@ -73,6 +73,6 @@ class TokenIds:
 def empty_cell_error(where: str, row: int, column: str) -> FactsError:
     return FactsError(
         f"{where}, row {row}, column {quote(column)}: expected a token, found an empty cell. "
-        'Fill it in, or read with empty="skip" to leave such facts out, or with empty="token" to '
-        "keep the empty text as a token."
+        'Fill it in, or read with empty="skip" (--empty skip) to leave such facts out, or with '
+        'empty="token" (--empty token) to keep the empty text as a token.'
     )

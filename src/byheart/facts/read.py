@@ -75,7 +75,8 @@ def read_facts(
     where = os.fspath(source)
     options = Options(
         where=where,
-        name=name or Path(where).stem,
+        # A file name need not be valid text; the name of the facts goes into JSON.
+        name=(name or Path(where).stem).encode("utf-8", "backslashreplace").decode(),
         keys=None if keys is None else tuple(keys),
         answer=answer,
         weights=weights,

@@ -20,6 +20,10 @@ from byheart.specs import AttentionOnlySpec
 
 Weights = dict[str, Tensor]
 
+# Ranks of W_QK at which heads carry gates (`sharded`), whose sums are exact while each channel is
+# summed by itself. Rank 1 has a single channel; larger ranks are faster with x_S^T W_QK first.
+GATED_RANKS = (2, 3)
+
 
 def head_outputs(
     spec: AttentionOnlySpec, weights: Weights, tokens: Tensor
@@ -77,7 +81,8 @@ def _heads(
     W_Q, W_K, W_V = (weights[name][:, layer] for name in ("W_Q", "W_K", "W_V"))
     query = x[:, :, -1:] if last_only else x
     q = torch.einsum("mbqd,mhdr->mbhqr", query, W_Q)
-    if last_only:  # one query: x_S^T W_QK first, instead of the keys of all positions
+    if last_only and spec.qk_rank not in GATED_RANKS:
+        # One query: x_S^T W_QK first, instead of the keys of all positions.
         y = torch.einsum("mbhqr,mhdr->mbhqd", q, W_K)
         scores = y @ x[:, :, None].transpose(-1, -2)
     else:

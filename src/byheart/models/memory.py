@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -75,6 +76,12 @@ class Memory:
         """Tokens that a user gives: S without the start token."""
         return self.spec.S - (self.start_id is not None)
 
+    @cached_property
+    def key_vocabulary(self) -> Vocabulary:
+        """The tokens that a key may hold: all but the start token, which is the last."""
+        n = self.spec.N - (self.start_id is not None or isinstance(self.spec, ShardedSpec))
+        return Vocabulary(self.vocabulary.tokens[:n])
+
     def recall(self, *tokens: str) -> Recall:
         """Ask for one key, in words. Keys shorter than S are padded if the facts were."""
         ids = self.encode([tokens])
@@ -95,7 +102,7 @@ class Memory:
                     f"{', '.join(map(repr, key)) or 'nothing'}. Example: {self._example_key()}"
                 )
             pad = [self.pad_id] * (n - len(key)) if self.pad_id is not None else []
-            rows.append(pad + self.vocabulary.ids(key))
+            rows.append(pad + self.key_vocabulary.ids(key))
         return self.with_start(torch.tensor(rows, dtype=torch.long).reshape(len(rows), n))
 
     def with_start(self, tokens: Tensor | np.ndarray) -> Tensor:

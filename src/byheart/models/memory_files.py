@@ -181,7 +181,7 @@ def inspect(folder: str | Path, *, lazy: bool = False) -> LoadedMemory:
     damage = [] if record.get("digest") == _digest(record) else [f"{MEMORY} was changed by hand"]
     tensors, sums = {}, record["sha256"]
     for name in sums:
-        if lazy and name == FACTS:
+        if lazy and INDEX in sums and name == FACTS:
             continue
         if lazy and INDEX in sums and name == WEIGHTS:
             tensors[name] = _mapped(place, name)
@@ -195,14 +195,14 @@ def inspect(folder: str | Path, *, lazy: bool = False) -> LoadedMemory:
             raise _incomplete(place / name, error) from None
     try:
         memory = _assemble(record, tensors)
+        facts = memory.facts
+        if facts is not None and facts.digest() != record["facts"]["digest"]:
+            damage.append(f"{FACTS} holds other facts than {MEMORY} says")
     except (KeyError, TypeError, ValueError, IndexError, ByheartError) as error:
         raise MemoryFileError(
             f"{place}: the files do not belong together: {error}. "
             "Restore the folder from a copy or build the memory again."
         ) from None
-    facts = memory.facts
-    if facts is not None and facts.digest() != record["facts"]["digest"]:
-        damage.append(f"{FACTS} holds other facts than {MEMORY} says")
     return LoadedMemory(memory, record, tuple(damage))
 
 
@@ -242,7 +242,8 @@ def _read_record(place: Path) -> dict[str, Any]:
             f"{place}: no such memory folder. `byheart build FACTS -o DIR` makes one."
         )
     record = None
-    with contextlib.suppress(ValueError):  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+    # UnicodeDecodeError and JSONDecodeError are ValueErrors.
+    with contextlib.suppress(ValueError, RecursionError):
         record = json.loads(_read(place, MEMORY).decode())
     if not isinstance(record, dict) or record.get("kind") != "byheart memory":
         raise MemoryFileError(
@@ -255,7 +256,7 @@ def _read_record(place: Path) -> dict[str, Any]:
             f"{SCHEMA}. Install a newer byheart."
         )
     missing = {"family", "spec", "sha256", "vocabulary", "facts"} - record.keys()
-    if missing or not isinstance(record["sha256"], dict) or record["family"] not in FAMILIES:
+    if missing or not isinstance(record["sha256"], dict) or str(record["family"]) not in FAMILIES:
         raise MemoryFileError(
             f"{place / MEMORY}: fields missing or not understood: "
             f"{', '.join(sorted(missing)) or 'sha256, family'}. Restore it from a copy."
@@ -268,6 +269,12 @@ def _assemble(record: dict[str, Any], tensors: dict[str, dict[str, torch.Tensor]
     vocabulary = Vocabulary(tuple(record["vocabulary"]))
     if len(vocabulary) != spec.N:
         raise ValueError(f"{len(vocabulary)} tokens in the vocabulary, N = {spec.N} in the spec")
+    for name in ("start_id", "pad_id"):
+        if record[name] is not None and not 0 <= record[name] < spec.N:
+            raise ValueError(f"{name} = {record[name]} is no token of the vocabulary")
+    keys = spec.S - (record["start_id"] is not None)
+    if record["order"] is not None and sorted(record["order"]) != list(range(keys)):
+        raise ValueError(f"order {record['order']} does not permute {keys} key columns")
     facts = None
     if FACTS in tensors:
         arrays = {k: t.numpy() for k, t in tensors[FACTS].items()}

@@ -4,18 +4,29 @@ The layer is the one of `attention_only`, with a start token (BOS) in front and 
 
     x_s = [ generic d_g | r = 1 | s1 P | s2 |P|² | bits b | p ],      x_BOS = 0
 
-P is the lattice point of the token's group (`construct/sharded/codes.py`). A head of a shard with
-point P_g has three channels, W_QK = generic + query gate (+ key gate):
+P is the lattice point of the token's group (`construct/sharded/codes.py`), p = 1 at position S
+only. A head of a shard with point P_g adds gates to a generic score; D = dist(P_g, P(·)) is 0 for
+its own group and a whole number >= 1 for any other:
 
-    score(x_S, x_s) = (u_j·x_S)(w_j·x_s) - λ dist(P_g, P(x_S)) - λ mismatch(c, b(x_s)) - 2 λ p(x_s)
+    query         (u_j·x_S)(w_j·x_s) - λ D(x_S) [- λ mismatch(c, b(x_s)) - 2 λ p(x_s)]  last token
+    key           (u_j·x_S)(w_j·x_s) - λ D(x_s) - 2 λ p(x_s)                           first of two
+    subject-sink  (u_j·x_S)(w_j·x_s) + λ r(x_s) D(x_s)                                 first token
 
-and BOS scores 0. For facts of its own shard the gates are exactly 0; any other last token makes
-every real token lose at least λ against BOS, whose value is 0: the head is silent up to
-S e^{s_max - λ}. So the layer falls apart into shards, known to the last head.
-The key gate serves hot last tokens only (S = 2): sub-shards by the first j bits of the first token.
+and BOS scores 0. For facts of its own shard the gates are exactly 0. Otherwise, with "query" and
+"key", every real token loses at least λ against BOS, whose value is 0: the head is silent up to
+S e^{s_max - λ}. In brackets: sub-shards of hot last tokens (S = 2) count wrong bits among the
+first j of the first token. Wherever p is read, position S is shut: attention lives on {BOS, 1}.
 
-Heads are tied: u_j, w_j, V_j are the same in every shard, so they are stored once. Sparse recall
-evaluates a key's own heads; `to_dense` writes out the literal layer.
+With "key" that makes F = σ(score) V x_1: one number a head for facts with the same first token, so
+a shard needs at least as many heads as any of its first tokens has facts (the planner's d_h).
+With "subject-sink" only first tokens carry r and P (no token may occur there and elsewhere), and a
+foreign head reads x_1 alone. Its W_O^h V^h x_1 is not 0, so ceil(d_g/d_h) further heads, open to
+x_1 always, subtract x_1 Σ_h V^h W_O^h: own heads then count as V (A - x_1). As many heads again
+subtract what the first lost by rounding (`cancel`, two parts).
+
+So the layer falls apart into shards, known to the last head. Heads are tied: u_j, w_j, V_j are the
+same in every shard and stored once (`untied`: one set a shard). Sparse recall evaluates a key's
+own heads; `to_dense` writes out the literal layer.
 """
 
 from __future__ import annotations
@@ -30,8 +41,9 @@ SHARDS_AT_ONCE = 64  # shards whose W_O are read together in recall
 
 
 def shard_of(weights: Weights, tokens: Tensor) -> Tensor:
-    """The shard that owns each key (B,), or -1 where the last token decides for none."""
-    group = weights["group"][tokens[:, -1]].long()
+    """The shard that owns each key (B,), or -1 where the deciding token decides for none."""
+    deciding = int(weights["deciding"]) if "deciding" in weights else -1
+    group = weights["group"][tokens[:, deciding]].long()
     known = group >= 0
     group = group.clamp_min(0)
     level = weights["level"][group].long()
@@ -44,26 +56,55 @@ def shard_of(weights: Weights, tokens: Tensor) -> Tensor:
     return torch.where(known, weights["first"][group].long() + sub, -1)
 
 
+def last_shut(spec: ShardedSpec, weights: Weights, tokens: Tensor) -> Tensor | None:
+    """Where own heads do not read position S (B,), or None if they always do."""
+    if spec.gate == "key":
+        return torch.ones(len(tokens), dtype=torch.bool)
+    if "bits" in weights:
+        return weights["level"][weights["group"][tokens[:, -1]].long().clamp_min(0)] > 0
+    return None
+
+
 def own_features(
     spec: ShardedSpec, weights: Weights, tokens: Tensor, heads: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """x_S (B, d_g) and F (B, heads, d_h) of the own heads 0..heads-1, whose gates are exactly 0.
 
-    Where the key gate reads (hot groups), position S is shut: attention lives on {BOS, 1}.
+    Untied shards with fewer heads have zeros for the others, keys without a shard zeros only.
     """
-    u, w, V = (weights[name][:heads].to(dtype) for name in ("u", "w", "V"))
     x = weights["W_E"].to(dtype)[tokens] + weights["W_pos"].to(dtype)[1:]
-    x_S = x[:, -1]
-    scores = (x_S @ u.T)[:, None] * (x @ w.T)
-    if "bits" in weights:
-        hot = weights["level"][weights["group"][tokens[:, -1]].long().clamp_min(0)] > 0
-        scores[hot, -1] = -torch.inf
+    shut = last_shut(spec, weights, tokens)
+    sink = spec.gate == "subject-sink"
+    if not spec.untied:
+        u, w, V = (weights[name][:heads].to(dtype) for name in ("u", "w", "V"))
+        return x[:, -1], _features(x, u, w, V, shut, sink)
+    F = torch.zeros(len(tokens), heads, spec.d_h, dtype=dtype)
+    shards, start = shard_of(weights, tokens), weights["head_start"]
+    for g in shards.unique().tolist():
+        if g >= 0:
+            rows = (shards == g).nonzero()[:, 0]
+            a, b = int(start[g]), min(int(start[g + 1]), int(start[g]) + heads)
+            u, w, V = (weights[name][a:b].to(dtype) for name in ("u", "w", "V"))
+            mine = None if shut is None else shut[rows]
+            F[rows, : b - a] = _features(x[rows], u, w, V, mine, sink)
+    return x[:, -1], F
+
+
+def _features(
+    x: Tensor, u: Tensor, w: Tensor, V: Tensor, shut: Tensor | None, sink: bool
+) -> Tensor:
+    """F (B, heads, d_h) of the same heads for every row of x (B, S, d_g)."""
+    scores = (x[:, -1] @ u.T)[:, None] * (x @ w.T)
+    if shut is not None:
+        scores[shut, -1] = -torch.inf
     # BOS is one more entry with score 0 and value 0.
     top = scores.amax(1, keepdim=True).clamp_min(0)
     e = torch.exp(scores - top)
     a = e / (e.sum(1, keepdim=True) + torch.exp(-top))
     A = torch.einsum("bsj,bsd->jbd", a, x)
-    return x_S, torch.bmm(A, V).transpose(0, 1)
+    if sink:  # the cancelling heads take x_1 away from every head, own ones too
+        A = A - x[:, 0]
+    return torch.bmm(A, V).transpose(0, 1)
 
 
 def residual(
@@ -71,7 +112,7 @@ def residual(
 ) -> Tensor:
     """x_S + Σ over the own heads of W_O^h F^h, on the output coordinates: (B, d_g + check).
 
-    Keys whose last token decides for no shard get x_S alone.
+    Keys whose deciding token decides for no shard get x_S alone.
     """
     dtype = dtype or weights["W_O"].dtype
     shards = shard_of(weights, tokens)
@@ -106,65 +147,116 @@ def memory_logits(
     return out[:, : spec.d_g] @ weights["W_U"].to(out.dtype)
 
 
+def drawn_as(spec: ShardedSpec, weights: Weights) -> Tensor:
+    """Which of the stored u, w, V each of the H heads uses: (H,)."""
+    if spec.untied:
+        return torch.arange(spec.H)
+    start = weights["head_start"]
+    return torch.arange(spec.H) - start[:-1].repeat_interleave(start[1:] - start[:-1])
+
+
+def heads_sum(spec: ShardedSpec, weights: Weights, magnitude: bool = False) -> Tensor:
+    """Σ_h V^h W_O^h (d_g, d_g + check) in float64, what cancelling heads take away; with
+    `magnitude` the sum of the absolute values, for error bounds."""
+    V, W_O = weights["V"].double(), weights["W_O"].double()
+    if magnitude:
+        V, W_O = V.abs(), W_O.abs()
+    # Tied heads: add up the W_O of equal V first.
+    total = torch.zeros(len(V), *W_O.shape[1:], dtype=torch.float64)
+    total.index_add_(0, drawn_as(spec, weights), W_O)
+    return torch.einsum("jde,jeo->do", V, total)
+
+
+def with_bos(spec: ShardedSpec, tokens: Tensor) -> Tensor:
+    """Keys as the literal layer reads them: (B, 1 + S)."""
+    return torch.cat([torch.full((len(tokens), 1), spec.N - 1), tokens], dim=1)
+
+
 def to_dense(spec: ShardedSpec, weights: Weights) -> tuple[AttentionOnlySpec, Weights]:
     """The literal attention-only layer: every head with its gates, all coordinates, no model axis.
 
-    Tokens are those of the memory with BOS as the last id; keys get BOS in front.
+    Tokens are those of the memory with BOS as the last id; keys get BOS in front (`with_bos`).
     """
-    dense = spec.dense()
-    dtype = weights["W_O"].dtype
-    g, k, d = spec.d_g, spec.k, dense.d
-    code = slice(g + 1, g + 1 + k)
-    square = g + 1 + k
-    bits = slice(square + 1, square + 1 + spec.bits)
+    dense, dtype = spec.dense(), weights["W_O"].dtype
+    g, d, e = spec.d_g, dense.d, spec.d_h
+    code, square = slice(g + 1, g + 1 + spec.k), g + 1 + spec.k
     p = square + 1 + spec.bits
-    group, point = weights["group"].long(), weights["point"].to(torch.float64)
-    P = torch.where(group[:, None] >= 0, point[group.clamp_min(0)], weights["far"].double())
+    W_E, W_pos = _embeddings(spec, weights)
+    shape = (1, dense.H, d)
+    W_Q = torch.zeros(*shape, dense.qk_rank, dtype=torch.float64)
+    W_K = torch.zeros(*shape, dense.qk_rank, dtype=torch.float64)
+    W_V = torch.zeros(*shape, e, dtype=torch.float64)
+    W_O = torch.zeros(1, dense.H, e, d, dtype=torch.float64)
+    out = [*range(g), *range(d - spec.check, d)]
+    index = drawn_as(spec, weights)
+    W_Q[0, : spec.H, :g, 0] = weights["u"].double()[index]
+    W_K[0, : spec.H, :g, 0] = weights["w"].double()[index]
+    W_V[0, : spec.H, :g] = weights["V"].double()[index]
 
-    W_E = torch.zeros(spec.N, d, dtype=torch.float64)
-    W_E[:, :g] = weights["W_E"].double()
-    W_E[:, g] = 1.0
-    W_E[:, code] = spec.s1 * P
-    W_E[:, square] = spec.s2 * (P**2).sum(1)
-    if spec.bits:
-        W_E[:, bits] = weights["bits"].double()
-    W_E[-1] = 0.0  # BOS
-    W_pos = torch.zeros(spec.S + 1, d, dtype=torch.float64)
-    W_pos[:, :g] = weights["W_pos"].double()
-    if spec.bits:
-        W_pos[-1, p] = 1.0
-
-    H, r = spec.H, dense.qk_rank
-    W_Q = torch.zeros(1, H, d, r, dtype=torch.float64)
-    W_K = torch.zeros(1, H, d, r, dtype=torch.float64)
-    W_V = torch.zeros(1, H, d, spec.d_h, dtype=torch.float64)
-    W_O = torch.zeros(1, H, spec.d_h, d, dtype=torch.float64)
+    point, lam = weights["point"].double(), spec.lam
     start = weights["head_start"].tolist()
     for c in range(len(point)):
         level, first = int(weights["level"][c]), int(weights["first"][c])
+        # λ dist(P_g, P(x)) = x · this
+        distance = torch.zeros(d, dtype=torch.float64)
+        distance[g] = lam * (point[c] ** 2).sum()
+        distance[code] = lam * -2 * point[c] / spec.s1
+        distance[square] = lam / spec.s2
         for sub in range(2**level):
-            a, b = start[first + sub], start[first + sub + 1]
-            W_Q[0, a:b, :g, 0] = weights["u"][: b - a].double()
-            W_K[0, a:b, :g, 0] = weights["w"][: b - a].double()
-            # Query gate: λ dist(P_g, P(x_S)) from the query, -r from the key.
-            W_Q[0, a:b, g, 1] = spec.lam * (point[c] ** 2).sum()
-            W_Q[0, a:b, code, 1] = spec.lam * -2 * point[c] / spec.s1
-            W_Q[0, a:b, square, 1] = spec.lam / spec.s2
-            W_K[0, a:b, g, 1] = -1.0
-            if level:
-                # Key gate: λ times the number of wrong bits, and 2 λ at position S.
-                signs = [1.0 if sub >> (level - 1 - j) & 1 else -1.0 for j in range(level)]
-                W_Q[0, a:b, g, 2] = 1.0
-                W_K[0, a:b, g, 2] = -spec.lam * level / 2
-                W_K[0, a:b, bits.start : bits.start + level, 2] = (
-                    spec.lam / 2 * torch.tensor(signs, dtype=torch.float64)
-                )
-                W_K[0, a:b, p, 2] = -2 * spec.lam
-            W_V[0, a:b, :g] = weights["V"][: b - a].double()
-            W_O[0, a:b, :, :g] = weights["W_O"][a:b, :, :g].double()
-            if spec.check:
-                W_O[0, a:b, :, d - spec.check :] = weights["W_O"][a:b, :, g:].double()
+            heads = slice(start[first + sub], start[first + sub + 1])
+            W_O[0, heads][..., out] = weights["W_O"][heads].double()
+            if spec.gate == "query":
+                W_Q[0, heads, :, 1], W_K[0, heads, g, 1] = distance, -1.0
+            elif spec.gate == "key":
+                W_Q[0, heads, g, 1], W_K[0, heads, :, 1] = 1.0, -distance
+                W_K[0, heads, p, 1] = -2 * lam
+            else:  # p = 1 at position S: the query's constant, whatever the last token is
+                W_Q[0, heads, p, 1], W_K[0, heads, :, 1] = 1.0, distance
+            if level:  # λ times the number of wrong bits, and 2 λ at position S
+                wrong = lam * _mismatch(spec, level, sub)
+                W_Q[0, heads, g, 2], W_K[0, heads, :, 2] = 1.0, -wrong
+                W_K[0, heads, p, 2] = -2 * lam
+    if spec.cancelling_heads:
+        W_Q[0, spec.H :, p, 1], W_K[0, spec.H :, g, 1] = 1.0, lam  # always x_1
+        for part, cancel in enumerate(weights["cancel"].double()):
+            h = spec.H + part * spec.cancelling_heads // 2
+            for i in range(g):  # coordinate i by coordinate i mod d_h of head i // d_h
+                W_V[0, h + i // e, i, i % e] = 1.0
+                W_O[0, h + i // e, i % e][out] = cancel[i]
     W_U = torch.zeros(d, spec.N, dtype=torch.float64)
     W_U[:g] = weights["W_U"].double()
     names = {"W_E": W_E, "W_pos": W_pos, "W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O, "W_U": W_U}
     return dense, {name: w.to(dtype) for name, w in names.items()}
+
+
+def _embeddings(spec: ShardedSpec, weights: Weights) -> tuple[Tensor, Tensor]:
+    """W_E (N, d) and W_pos (S + 1, d) of the literal layer."""
+    g, d, square = spec.d_g, spec.d, spec.d_g + 1 + spec.k
+    group, point = weights["group"].long(), weights["point"].double()
+    P = torch.where(group[:, None] >= 0, point[group.clamp_min(0)], weights["far"].double())
+    W_E = torch.zeros(spec.N, d, dtype=torch.float64)
+    W_E[:, g] = 1.0
+    W_E[:, g + 1 : square] = spec.s1 * P
+    W_E[:, square] = spec.s2 * (P**2).sum(1)
+    if spec.gate == "subject-sink":
+        W_E *= weights["subject"].double()[:, None]
+    W_E[:, :g] = weights["W_E"].double()
+    if spec.bits:
+        W_E[:, square + 1 : square + 1 + spec.bits] = weights["bits"].double()
+    W_E[-1] = 0.0  # BOS
+    W_pos = torch.zeros(spec.S + 1, d, dtype=torch.float64)
+    W_pos[:, :g] = weights["W_pos"].double()
+    if spec.marks_last:
+        W_pos[-1, square + 1 + spec.bits] = 1.0
+    return W_E, W_pos
+
+
+def _mismatch(spec: ShardedSpec, level: int, sub: int) -> Tensor:
+    """(d,) whose product with a token is the number of its first `level` bits not those of `sub`:
+    level/2 - Σ c_j b_j / 2."""
+    row = torch.zeros(spec.d, dtype=torch.float64)
+    row[spec.d_g] = level / 2
+    first = spec.d_g + 1 + spec.k + 1
+    signs = [1.0 if sub >> (level - 1 - j) & 1 else -1.0 for j in range(level)]
+    row[first : first + level] = -torch.tensor(signs, dtype=torch.float64) / 2
+    return row

@@ -26,7 +26,7 @@ class Case:
     `activation`, `width` = max(m, s, q) of Kajitsuka and Sato, `parameters` of the whole model,
     `layer_parameters` of one bare attention layer with embeddings, `bits` per parameter.
     Facts: `T` of them, keys of `S` tokens, `answers` different ones, `last_tokens` different last
-    tokens, `distinct`: all T facts have different last tokens or none was counted.
+    tokens, a `uniform` prior or not.
     Data: `kruskal` rank Q of the queries, tokens in R^`d_in` with norm / distance `spread` = r/δ.
 
     >>> Case(d=2, H=3).given("d", "H", "N")

@@ -34,6 +34,7 @@ FAMILIES = (
     Family("attention-64", "attention-only, d = 64", "dana2025.corollary1", {"d": 64, "d_h": 64}),
     Family("rank1-64", "attention-only, d = 64, rank-1 W_QK", "dana2025.corollary1_rank1",
            {"d": 64, "d_h": 64}),
+    Family("sharded", "sharded attention, d = 20", "sharded.layer", {"d_h": 16}),
     Family("multi-head", "multi-head, smallest", "mahdavi2024.theorem1", {}),
     Family("multi-head-64", "multi-head, d = 64, n = 32", "mahdavi2024.theorem1",
            {"d": 64, "n": 32, "d_h": 32}),
@@ -204,10 +205,10 @@ def crossings(
     Found on a grid of ten points a decade, then by bisection: within a step of whole heads, where
     two families may cross several times, one of the crossings.
 
-    >>> case = facts_case(None, T=100, N=1000, S=2, answers=2)
-    >>> crossing, = crossings(case, 100, 10**6, ["associative", "attention-64"])
-    >>> crossing.winner, crossing.loser
-    ('attention-64', 'associative')
+    >>> case = facts_case(None, T=100, N=1000, S=2)
+    >>> crossing, = crossings(case, 100, 10**4, ["attention-2", "multi-head"])
+    >>> crossing.winner, crossing.loser, crossing.T
+    ('attention-2', 'multi-head', 1334)
     """
     chosen = choose(families)
     grid = decades(low, high, 10)

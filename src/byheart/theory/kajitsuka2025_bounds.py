@@ -70,6 +70,10 @@ def _limited(T: int, case: Case) -> Literal:
     return theoremF1(T, n, d, spread, C, max(2, B))
 
 
+def _within(found: Literal, case: Case) -> bool:
+    return found.depth <= case["layers"] and found.bits <= case.bits
+
+
 def _inverse(construction: Construction) -> Callable[[Case], int]:
     """The largest T whose network is no deeper than the spec."""
     return lambda case: largest(lambda T: construction(T, case).depth <= case["layers"], 2)
@@ -85,6 +89,14 @@ def _size(construction: Construction) -> Callable[[Case], Size]:
     return size
 
 
+def _bits_remark(construction: Construction) -> Callable[[Case], str]:
+    def remark(case: Case) -> str:
+        found = construction(_inverse(construction)(case), case)
+        return f"weights of about {found.bits:,.0f} bits, up to a constant"
+
+    return remark
+
+
 def _fits(construction: Construction, width: int) -> tuple[Hypothesis, ...]:
     def deep(case: Case) -> str | None:
         least = construction(2, case).depth
@@ -95,6 +107,7 @@ def _fits(construction: Construction, width: int) -> tuple[Hypothesis, ...]:
     return (
         Hypothesis("n >= 1 tokens, (r, δ)-separated, consistently labelled", _separated),
         Hypothesis("ReLU feed-forward blocks", _relu),
+        Hypothesis("no layer norm", _no_norm),
         Hypothesis(f"width >= {width}", at_least("width", width)),
         Hypothesis("deep enough", deep),
     )
@@ -102,7 +115,7 @@ def _fits(construction: Construction, width: int) -> tuple[Hypothesis, ...]:
 
 def _separated(case: Case) -> str | None:
     if (case.d_in is None or case.spread is None) and case.N is None:
-        return "needs (r, δ)-separated tokens: give a vocabulary, or d_in and spread = r/δ"
+        return "needs (r, δ)-separated tokens: a vocabulary, or bounds(spec, spread=r/δ)"
     return None
 
 
@@ -122,7 +135,15 @@ def _piecewise(case: Case) -> str | None:
 
 def _no_norm(case: Case) -> str | None:
     if case.family == "transformer":
-        return "needs blocks without layer norm: it is no piecewise polynomial"
+        return "needs blocks without layer norm: the proof has none"
+    return None
+
+
+def _constant(case: Case) -> str | None:
+    if case.family == "associative":
+        return "is about Transformers, not one matrix"
+    if case.positions != "none":
+        return "needs no positions: the proof feeds sequences of equal tokens, which stay equal"
     return None
 
 
@@ -177,6 +198,7 @@ BOUNDS = (
         reads=("width", "layers", "n"),
         hypotheses=_fits(_next_token, 14),
         capacity=_inverse(_next_token),
+        remark=_bits_remark(_next_token),
         parameters=_model,
         size=_size(_next_token),
         constants=FORMS,
@@ -193,6 +215,7 @@ BOUNDS = (
         scope="whole model",
         reads=("parameters",),
         hypotheses=(
+            Hypothesis("no positions added", _constant),
             Hypothesis("no layer norm", _no_norm),
             Hypothesis("ReLU or no feed-forward", _piecewise),
             SHATTER,
@@ -215,6 +238,7 @@ BOUNDS = (
         reads=("width", "layers", "n"),
         hypotheses=_fits(_sequence, 14),
         capacity=_inverse(_sequence),
+        remark=_bits_remark(_sequence),
         parameters=_model,
         size=_size(_sequence),
         constants=FORMS,
@@ -255,6 +279,7 @@ BOUNDS = (
         reads=("width", "layers", "n"),
         hypotheses=_fits(_sets, 12),
         capacity=_inverse(_sets),
+        remark=_bits_remark(_sets),
         parameters=_model,
         size=_size(_sets),
         constants=FORMS,
@@ -271,6 +296,7 @@ BOUNDS = (
         reads=("width", "layers", "n", "N"),
         hypotheses=_fits(_table, 14),
         capacity=_inverse(_table),
+        remark=_bits_remark(_table),
         parameters=_model,
         size=_size(_table),
         constants=FORMS + "; ω = N n pairs (token, position)",
@@ -290,7 +316,7 @@ BOUNDS = (
             *_fits(lambda T, case: _limited(max(4, T), case), 15),
             Hypothesis("B >= 2 within the bits of a parameter", _bits_fit),
         ),
-        capacity=lambda case: largest(lambda T: _limited(T, case).depth <= case["layers"], 4),
+        capacity=lambda case: largest(lambda T: _within(_limited(T, case), case), 4),
         parameters=_model,
         size=_size(lambda T, case: _limited(max(4, T), case)),
         constants=FORMS + "; the constant of the bits is not given",

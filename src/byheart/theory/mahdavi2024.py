@@ -180,6 +180,7 @@ BOUNDS = (
         parameters=_parameters,
         size=multihead_size,
         remark=_remark,
+        constants="parameters are for scalar labels, d_v = 1, unless the spec says otherwise",
         corrections=(
             "The proof needs less: in each of H groups r-1 independent queries, all others outside "
             "their span.",

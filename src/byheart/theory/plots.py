@@ -21,7 +21,7 @@ FORMATS = (".png", ".svg", ".pdf")
 # Okabe and Ito's colours, told apart by colour-blind readers, then greys.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#777777",
            "#8C6D31")  # fmt: skip
-DASHES = ("-", "--", "-.", ":")
+LABEL_GAP = 0.045  # of the height of the axes: one line of text
 
 
 def size_figure(rows: Sequence[Sized], crossings: Sequence[Crossing]) -> Figure:
@@ -34,7 +34,7 @@ def size_figure(rows: Sequence[Sized], crossings: Sequence[Crossing]) -> Figure:
     for i, (_, line) in enumerate(lines.items()):
         colour = COLOURS[i % len(COLOURS)]
         axes.plot([r.T for r in line], [r.parameters for r in line], color=colour, lw=1.8)
-        ends.append((float(line[-1].parameters), line[-1].title, colour))
+        ends.append((line[-1].T, float(line[-1].parameters), line[-1].title, colour))
     for crossing in crossings:
         axes.plot(crossing.T, crossing.parameters, "o", color="white", mec="black", ms=5, zorder=5)
     axes.set_xscale("log")
@@ -42,35 +42,44 @@ def size_figure(rows: Sequence[Sized], crossings: Sequence[Crossing]) -> Figure:
     axes.set_xlabel("facts")
     axes.set_ylabel("parameters")
     axes.set_title("Smallest model for so many facts (circles: crossings)", loc="left")
-    _label_ends(axes, max(r.T for r in rows), ends)
+    _label_ends(axes, ends)
     return figure
 
 
 def sweep_figure(sweep: Sweep, points: Sequence[Point]) -> Figure:
-    """Facts that each bound promises or allows against the varied size."""
-    figure, axes = _axes(width=10.5)
-    lines: dict[str, list[Point]] = defaultdict(list)
+    """Facts that each bound promises or allows against the varied size; equal lines share a name.
+
+    What shattering needs is left out: those bounds are so loose that they are no target.
+    """
+    lines: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    kinds: dict[str, str] = {}
     for point in points:
-        if point.answer.applies and point.answer.unit == "facts":
-            lines[point.answer.id].append(point)
+        answer = point.answer
+        if answer.applies and answer.unit == "facts" and answer.kind != "necessary size":
+            lines[answer.id].append((point.value, float(answer.capacity or 0)))
+            kinds[answer.id] = answer.kind
     if not lines:
         raise ByheartError(
             "nothing to plot: no bound on the number of facts applies anywhere in this sweep "
             "(`byheart bound` without --sweep says why)."
         )
+    names: dict[tuple[tuple[int, float], ...], list[str]] = defaultdict(list)
+    for name, line in lines.items():
+        names[tuple(line)].append(name)
+    figure, axes = _axes(width=10.5)
     ends = []
-    for i, (name, line) in enumerate(lines.items()):
-        colour, kind = COLOURS[i % len(COLOURS)], line[0].answer.kind
-        heights = [float(p.answer.capacity or 0) for p in line]
-        style = DASHES[0] if kind == "lower bound" else DASHES[1]
+    for i, (line, same) in enumerate(names.items()):
+        colour, kind = COLOURS[i % len(COLOURS)], kinds[same[0]]
+        style = "-" if kind == "lower bound" else "--"
         marker = "." if len(line) == 1 else ""
-        axes.plot([p.value for p in line], heights, style, marker=marker, color=colour, lw=1.8)
-        ends.append((heights[-1], f"{name} ({kind})", colour))
+        axes.plot(*zip(*line, strict=True), style, marker=marker, color=colour, lw=1.8)
+        label = same[0] + "".join(f", .{name.split('.')[1]}" for name in same[1:])
+        ends.append((*line[-1], f"{label} ({kind})", colour))
     axes.set_yscale("log")
     axes.set_xlabel(sweep.name)
     axes.set_ylabel("facts")
     axes.set_title("What the theorems promise (solid) and allow or measure (dashed)", loc="left")
-    _label_ends(axes, max(p.value for p in points), ends)
+    _label_ends(axes, ends)
     return figure
 
 
@@ -107,28 +116,33 @@ def _axes(width: float) -> tuple[Figure, Any]:
     return figure, axes
 
 
-def _label_ends(axes: Any, x: float, ends: list[tuple[float, str, str]]) -> None:
-    """Names at the right end of the lines, pushed apart where they would overlap."""
+def _label_ends(axes: Any, ends: list[tuple[float, float, str, str]]) -> None:
+    """Names to the right of the line ends (x, y, name, colour), spread where they would overlap."""
     low, high = (math.log10(v) for v in axes.get_ylim())
-    gap, places = 0.042, []
-    for y, name, colour in sorted(ends):
-        height = (math.log10(max(y, 10**low)) - low) / (high - low)
-        places.append([max(height, places[-1][0] + gap) if places else height, name, colour])
-    over = places[-1][0] - 1.0
-    if over > 0:  # too high: push the pile down from the top
-        top = 1.0
-        for place in reversed(places):
-            place[0] = min(place[0], top)
-            top = place[0] - gap
-    for height, name, colour in places:
+    ends = sorted(ends, key=lambda end: end[1])
+    heights = [(math.log10(max(y, 10**low)) - low) / (high - low) for _, y, _, _ in ends]
+    for _ in range(200):  # neighbours push each other apart until all have room
+        for i in range(len(heights) - 1):
+            short = LABEL_GAP - (heights[i + 1] - heights[i])
+            if short > 0:
+                heights[i] -= short / 2
+                heights[i + 1] += short / 2
+    for (x, y, name, colour), height in zip(ends, heights, strict=True):
         axes.annotate(
             name,
-            xy=(1.0, height),
-            xycoords="axes fraction",
-            xytext=(6, 0),
-            textcoords="offset points",
+            xy=(x, y),
+            xytext=(1.03, height),
+            textcoords="axes fraction",
             color=colour,
             va="center",
             fontsize=9,
             annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": colour,
+                "lw": 0.6,
+                "shrinkA": 1,
+                "shrinkB": 2,
+                "relpos": (0, 0.5),
+            },
         )

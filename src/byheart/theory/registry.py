@@ -21,6 +21,7 @@ from byheart.theory import (
     kajitsuka2025_bounds,
     mahdavi2024,
     related,
+    sharded,
 )
 from byheart.theory.bound import Answer, Bound, Case
 
@@ -29,6 +30,7 @@ BOUNDS: tuple[Bound, ...] = (
     *dana2025_kl_bounds.BOUNDS,
     *mahdavi2024.BOUNDS,
     *kajitsuka2025_bounds.BOUNDS,
+    *sharded.BOUNDS,
     *related.BOUNDS,
     *empirical.BOUNDS,
 )
@@ -49,18 +51,22 @@ def bounds(
     *,
     kruskal: int | None = None,
     bits: int = 32,
+    answers: int | None = None,
+    spread: float | None = None,
 ) -> list[Answer]:
     """What every theorem says about `spec`: a number, or the hypothesis that fails.
 
     `facts`: a table (anything with T, S, N, last_tokens, prior, answer_ids), their number, or None.
-    `kruskal`: Kruskal rank Q of the queries, where it was measured; `bits` of a parameter.
+    `kruskal`: Kruskal rank Q of the queries, where it was measured; `bits` of a parameter;
+    `answers`: how many different ones (default: those of the facts, else the vocabulary);
+    `spread` = r/δ: largest norm over smallest distance of input tokens that are vectors.
 
     >>> from byheart.specs import AttentionOnlySpec
     >>> rows = {a.id: a for a in bounds(AttentionOnlySpec(N=50257, S=1024, d=768, d_h=64, H=12))}
     >>> rows["dana2025.corollary1"].capacity, rows["mahdavi2024.theorem1"].reason
     (1536, 'needs n <= d: 1024 > 768')
     """
-    case = case_of(spec, facts, kruskal=kruskal, bits=bits)
+    case = case_of(spec, facts, kruskal=kruskal, bits=bits, answers=answers, spread=spread)
     return [bound.answer(case) for bound in BOUNDS]
 
 
@@ -81,14 +87,28 @@ def find(bound_id: str) -> Bound:
 
 
 def case_of(
-    spec: AnySpec, facts: Any = None, *, kruskal: int | None = None, bits: int = 32
+    spec: AnySpec,
+    facts: Any = None,
+    *,
+    kruskal: int | None = None,
+    bits: int = 32,
+    answers: int | None = None,
+    spread: float | None = None,
 ) -> Case:
     """The sizes of a spec and of facts, checked against each other."""
-    if bits < 1 or (kruskal is not None and kruskal < 1):
-        raise ByheartError(f"bits and kruskal must be at least 1, found {bits} and {kruskal}")
+    for name, value, least in (
+        ("bits", bits, 1),
+        ("kruskal", kruskal, 1),
+        ("answers", answers, 2),
+        ("spread", spread, 1),
+    ):
+        if value is not None and not value >= least:
+            raise ByheartError(f"{name} must be at least {least}, found {value}")
     sizes = _architecture(spec) | _facts(facts)
     _agree(sizes)
-    return Case(kruskal=kruskal, bits=bits, **sizes)
+    if answers is not None:
+        sizes["answers"] = answers
+    return Case(kruskal=kruskal, bits=bits, spread=spread, **sizes)
 
 
 def _architecture(spec: AnySpec) -> dict[str, Any]:
@@ -123,6 +143,7 @@ def _architecture(spec: AnySpec) -> dict[str, Any]:
         return common | {
             "d": spec.m, "n": spec.n, "layers": spec.blocks, "d_ff": spec.q, "width": spec.width,
             "activation": "relu", "attention": spec.attention, "positions": "none",
+            "d_in": spec.d,
         }  # fmt: skip
     return common | {"n": spec.S, "N": spec.N, "positions": "none", "d_ff": 0}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -11,12 +12,13 @@ from torch import Tensor
 
 from byheart.construct.frames import frame, ideal_margin
 from byheart.construct.sharded.codes import lattice
+from byheart.construct.sharded.fingerprint import coordinates, fingerprints
 from byheart.construct.sharded.plan import Plan
 from byheart.construct.sharded.solve import batches, by_shard, largest_score, solve_batch
 from byheart.facts import Facts
 from byheart.models.attention_only import Weights
 from byheart.models.memory import Memory
-from byheart.models.sharded import residual
+from byheart.models.sharded import heads_sum, residual
 from byheart.models.threads import one_thread
 from byheart.specs import ShardedSpec
 
@@ -33,12 +35,13 @@ def build_sharded(
     seed: int,
     dtype: torch.dtype,
     progress: Callable[[str], None],
+    abstain: bool = False,
 ) -> Memory:
-    """Weights for the layout; only W_O depends on the facts."""
+    """Weights for the layout; only W_O depends on the facts. `abstain`: with fingerprints."""
     order = layout.order(facts.S)
     tokens = torch.from_numpy(facts.tokens[:, order])
     with one_thread():
-        return _build(facts, layout, tokens, order, slack, seed, dtype, progress)
+        return _build(facts, layout, tokens, order, slack, seed, dtype, progress, abstain)
 
 
 def _build(
@@ -50,37 +53,43 @@ def _build(
     seed: int,
     dtype: torch.dtype,
     progress: Callable[[str], None],
+    abstain: bool,
 ) -> Memory:
     made = batches(layout.sizes, layout.d_h, slack)
     J = max(batch.heads for batch in made)
-    weights = _random_parts(facts, layout, J, seed, dtype)
+    heads = np.empty(len(layout.sizes), dtype=np.int64)
+    for batch in made:
+        heads[batch.shards] = batch.heads
+    start = np.concatenate([[0], np.cumsum(heads)])
+    H = int(start[-1])
+    weights = _random_parts(facts, layout, H if layout.untied else J, seed, dtype)
     progress(f"placing {len(facts.answer_ids):,} answers in R^{layout.d_g}")
     answers = torch.from_numpy(facts.answer_ids.copy())
     rows = frame(len(answers), layout.d_g, seed)
     W_U = torch.zeros(layout.d_g, facts.N + 1, dtype=torch.float64)
     W_U[:, answers] = rows.T
     weights["W_U"] = W_U.to(dtype)
-    code = lattice(len(layout.level))
-    heads = np.empty(len(layout.sizes), dtype=np.int64)
-    for batch in made:
-        heads[batch.shards] = batch.heads
-    start = np.concatenate([[0], np.cumsum(heads)])
-    reach = largest_score(weights, tokens)
+    code = lattice(len(layout.level), layout.k)
     spec = ShardedSpec(
         N=facts.N + 1,
         S=facts.S,
         d_g=layout.d_g,
         d_h=layout.d_h,
-        H=int(start[-1]),
+        H=H,
         groups=len(layout.level),
         shards=len(layout.sizes),
-        # A power of two keeps the gates exact in float32.
-        lam=2.0 ** math.ceil(math.log2(reach + LEAK_NATS)),
+        lam=1.0,  # until the reach of the heads is known
         s1=code.s1,
         s2=code.s2,
         k=code.k,
         bits=layout.bits.shape[1],
+        check=coordinates(dtype) if abstain else 0,
+        gate=layout.gate,
+        untied=layout.untied,
     )
+    reach = largest_score(spec, weights, tokens)
+    # A power of two keeps the gates exact in float32.
+    spec = replace(spec, lam=2.0 ** math.ceil(math.log2(reach + LEAK_NATS)))
     weights |= {
         "point": torch.from_numpy(code.points).int(),
         "far": torch.from_numpy(code.far).int(),
@@ -91,11 +100,22 @@ def _build(
     }
     if spec.bits:
         weights["bits"] = torch.from_numpy(layout.bits)
+    if spec.gate != "query":
+        weights["deciding"] = torch.zeros(1, dtype=torch.int32)
+    if layout.subject is not None:
+        weights["subject"] = torch.from_numpy(layout.subject)
     targets = weights["W_U"].double()[:, torch.from_numpy(facts.answers.copy())].T
+    if spec.check:
+        targets = torch.cat([targets, fingerprints(tokens, spec.check, seed)], dim=1)
     W_O, residual, condition = _solve_all(
         spec, weights, made, layout, tokens, targets, start, progress
     )
     weights["W_O"] = W_O.to(dtype)
+    if spec.cancelling_heads:
+        # After rounding W_O, in two parts: a sum over all heads is too large for one rounding.
+        total = -heads_sum(spec, weights)
+        coarse = total.to(dtype)
+        weights["cancel"] = torch.stack([coarse, (total - coarse.double()).to(dtype)])
     vocabulary, start_id = facts.vocabulary.with_special("<start>")
     return Memory(
         spec=spec,
@@ -120,7 +140,8 @@ def _build(
 
 
 def _random_parts(facts: Facts, layout: Plan, J: int, seed: int, dtype: torch.dtype) -> Weights:
-    """Generic embeddings and tied heads, already as they will be stored."""
+    """Generic embeddings and J heads (tied: those of the largest shard; untied: all), already as
+    they will be stored."""
     generator = torch.Generator().manual_seed(seed)
 
     def gaussian(*shape: int) -> Tensor:

@@ -6,8 +6,9 @@ s1 and s2 powers of two. A head that listens for P_g reads from it
     dist(g, t) = |P_g|² - 2 P_g·P_t + |P_t|² = |P_g - P_t|²  = 0 for its own group, >= 1 for others.
 
 Integers times powers of two: no rounding as long as partial sums stay below 2^24 (float32), which
-holds for `MAX_GROUPS` points. Other codes (circle, sphere, random) have gaps that shrink with the
-number of groups and were measured to fail in float32 from some thousand groups on.
+holds for `MAX_GROUPS` points. "lat1" has one coordinate less, and fewer groups. Other codes
+(circle, sphere, random) have gaps that shrink with the number of groups and were measured to fail
+in float32 from some thousand groups on.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# |P|² and 2|P·Q| <= 2^24 / 2, so that each partial sum of dist is an exact float32 integer.
+DIMENSIONS = {"lat1": 1, "lat2": 2}
+# 4 |P|² <= 2^24, so that each partial sum of dist is an exact float32 integer.
 MAX_GROUPS = {1: 4096, 2: 4_000_000}
 
 
@@ -43,7 +45,7 @@ def lattice(groups: int, k: int = 2) -> Lattice:
     >>> code.points.tolist(), code.far.tolist()
     ([[-1, -1], [-1, 0], [-1, 1], [0, -1], [0, 0]], [2, 2])
     >>> code.s1, code.s2
-    (0.25, 0.0625)
+    (0.25, 0.03125)
     """
     if not 1 <= groups <= MAX_GROUPS[k]:
         raise ValueError(f"lat{k} codes 1 to {MAX_GROUPS[k]:,} groups exactly, found {groups:,}")
@@ -52,9 +54,9 @@ def lattice(groups: int, k: int = 2) -> Lattice:
     columns = (index,) if k == 1 else (index // side, index % side)
     points = np.stack(columns, axis=1) - side // 2
     far = np.full(k, side - side // 2, dtype=np.int64)
-    # |far| is the largest coordinate: s1 |P| <= 1/2 or so, and s2 |P|² <= 1 with k terms.
+    # No coordinate exceeds side // 2 + 1, so s1 |coordinate| < 1 and, over k of them, s2 |P|² < 1.
     s1 = 2.0 ** -math.ceil(math.log2(side // 2 + 2))
-    return Lattice(points, far, s1, s1 * s1)
+    return Lattice(points, far, s1, s1 * s1 / k)
 
 
 def squared_distance(P: np.ndarray, Q: np.ndarray) -> np.ndarray:

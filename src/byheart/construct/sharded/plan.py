@@ -5,27 +5,35 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from byheart.construct.choose import smallest_width
-from byheart.construct.sharded.codes import MAX_GROUPS
-from byheart.errors import CapacityError
+from byheart.construct.sharded.codes import DIMENSIONS, MAX_GROUPS
+from byheart.construct.sharded.width import check_width
+from byheart.errors import ByheartError, CapacityError
 from byheart.facts import Facts
+from byheart.specs import GATES, Gate
 
 SHARD = 250  # facts: best for time, memory and conditioning between 100 and 250
 MAX_SHARD = 4000  # facts of one hot token that cannot be split (S >= 3): one dense solve
 LEAST_WIDTH = 8  # generic coordinates: below, condition numbers grow fast
+# Tokens of at most this share of a shard pack evenly (within 3 % was measured at far less).
+FINE = 1 / 8
+# Heads per fact of the busiest first token (key gate): condition numbers fall fast up to here.
+KEY_RESERVE = 1.5
 
 
 @dataclass(frozen=True)
 class Plan:
     """Everything about the layout of a sharded memory except its numbers.
 
-    `deciding`: the key column that decides, moved last. `group` (N,) the group of each token, -1
-    for tokens that decide for none; `level` and `first` (groups,) the number of key bits read and
-    the first shard of each group; `bits` (N, kb) of each token, +1 or -1; `shard` (T,) the shard
-    of each fact; `sizes` (shards,) the facts in it.
+    `deciding`: the key column that decides; the "query" gate moves it last. `group` (N + 1,) the
+    group of each token, -1 for tokens that decide for none; `level` and `first` (groups,) the
+    number of bits read of the first token and the first shard of each group; `bits` (N + 1, kb) of
+    each token, +1 or -1; `shard` (T,) the shard of each fact; `sizes` (shards,) the facts in it;
+    `subject` (N + 1,) 1 for tokens that may stand first (subject sink only).
     """
 
     deciding: int
@@ -39,9 +47,15 @@ class Plan:
     shard: np.ndarray
     sizes: np.ndarray
     why: tuple[str, ...]
+    gate: Gate = "query"
+    k: int = 2
+    untied: bool = False
+    subject: np.ndarray | None = None
 
     def order(self, S: int) -> list[int]:
-        """Key columns as the model reads them: the deciding one last."""
+        """Key columns as the model reads them: as they are asked, unless the last must decide."""
+        if self.gate != "query":
+            return list(range(S))
         return [c for c in range(S) if c != self.deciding] + [self.deciding]
 
 
@@ -50,83 +64,235 @@ def plan(
     *,
     d_g: int | None = None,
     d_h: int | None = None,
-    shard: int = SHARD,
+    shard: int | None = None,
     beta: float | None = None,
     deciding: int | None = None,
     seed: int = 0,
+    gate: str = "query",
+    code: str = "lat2",
+    untied: bool = False,
+    dtype: str = "float32",
 ) -> Plan:
-    """Inspect the facts and lay out shards of about `shard` facts."""
-    T, S = facts.tokens.shape
-    A = len(facts.answer_ids)
-    why = []
-    if d_g is None:
-        d_g = max(LEAST_WIDTH, smallest_width(A))
-        why.append(f"d_g = {d_g}: the least width at which {A:,} answers keep a margin near 0.4")
-    d_h = d_h or d_g
+    """Inspect the facts and lay out shards of about `shard` facts.
+
+    What cannot be done is refused here, before any work, with an alternative.
+
+    >>> import byheart as bh
+    >>> made = plan(bh.random_associations(N=100, S=2, T=1000))
+    >>> made.sizes.tolist(), made.order(2)
+    ([250, 250, 250, 250], [0, 1])
+    """
+    S, N = facts.S, facts.N
+    shard = SHARD if shard is None else shard
+    gate = _checked_options(gate, code, shard, S)
+    asked_d_h = d_h
+    d_g, d_h, why = _widths(len(facts.answer_ids), d_g, d_h, dtype)
     beta = beta or (4.0 if d_g >= 8 else 8.0 if d_g >= 4 else 32.0)
-    if deciding is None:
-        deciding, reason = _deciding_column(facts, shard)
-        why.append(reason)
-    counts = np.bincount(facts.tokens[:, deciding], minlength=facts.N)
+    deciding, reason = _deciding_column(facts, shard, gate, deciding)
+    subject = _roles(facts) if gate == "subject-sink" else None
+    counts = np.bincount(facts.tokens[:, deciding], minlength=N)
     hot = np.flatnonzero(counts > shard)
     cold = np.flatnonzero((counts > 0) & (counts <= shard))
-    if len(hot) and S != 2 and counts[hot].max() > MAX_SHARD:
-        worst = int(counts.argmax())
-        raise CapacityError(
-            f"{counts[worst]:,} of {T:,} facts share the deciding token "
-            f"{facts.vocabulary.token(worst)!r} (column {deciding + 1}), and keys of {S} tokens "
-            f"cannot be split further: at most {MAX_SHARD:,} fit one shard. "
-            "Use --method attention, or join two key columns into one."
-        )
-    group = np.full(facts.N + 1, -1, dtype=np.int64)  # the last id is BOS
-    bins = max(1, math.ceil(counts[cold].sum() / shard)) if len(cold) else 0
+    splits = S == 2 and gate == "query"
+    if len(hot) and not splits:
+        _refuse_too_hot(facts, deciding, counts, gate, shard)
+    group = np.full(N + 1, -1, dtype=np.int64)  # the last id is BOS
+    bins = math.ceil(counts[cold].sum() / shard)
     group[cold] = _packed(counts[cold], bins)
     group[hot] = bins + np.arange(len(hot))
     groups = bins + len(hot)
-    if groups > MAX_GROUPS[2]:
-        raise CapacityError(f"{groups:,} groups, lattice codes are exact up to {MAX_GROUPS[2]:,}")
+    _check_groups(groups, code, shard)
     level = np.zeros(groups, dtype=np.int64)
-    if S == 2:
+    if splits:
         level[bins:] = np.ceil(np.log2(counts[hot] / shard)).astype(np.int64)
     first = np.concatenate([[0], np.cumsum(2**level)])
     kb = int(level.max(initial=0))
-    bits = _balanced_bits(facts.tokens[:, 1 - deciding] if S == 2 else None, facts.N, kb, seed)
+    other = facts.tokens[:, 1 - deciding] if kb else facts.tokens[:, 0]
+    bits = _balanced_bits(other, N, kb, seed)
     fact_group = group[facts.tokens[:, deciding]]
-    sub = np.zeros(T, dtype=np.int64)
+    sub = np.zeros(facts.T, dtype=np.int64)
     for j in range(kb):
-        bit = bits[facts.tokens[:, 1 - deciding], j] > 0
-        sub = np.where(level[fact_group] > j, 2 * sub + bit, sub)
+        sub = np.where(level[fact_group] > j, 2 * sub + (bits[other, j] > 0), sub)
     shard_of_fact = first[:-1][fact_group] + sub
     sizes = np.bincount(shard_of_fact, minlength=int(first[-1]))
+    why += [reason]
+    if gate == "key":
+        d_h = _key_head_width(d_h, asked_d_h, counts, group, sizes, why)
     if len(hot):
-        where = f"{int(2 ** level[bins:].max())} sub-shards by {kb} bits of the other token"
-        largest = counts[hot].max()
-        why.append(
-            f"{len(hot):,} hot tokens with more than {shard} facts (largest {largest:,}): "
-            + (f"up to {where}" if S == 2 else "one shard each")
-        )
+        why.append(_about_hot(len(hot), int(counts[hot].max()), shard, kb))
     why.append(
-        f"{len(sizes):,} shards of {sizes.min():,} to {sizes.max():,} facts (aim {shard}): "
-        "best for time and conditioning"
+        f"{len(sizes):,} shards of {sizes.min():,} to {sizes.max():,} facts (aim {shard:,})"
+        + (": best for time and conditioning" if shard == SHARD else ", as asked")
     )
     return Plan(
-        deciding, d_g, d_h, beta, group, level, first[:-1], bits, shard_of_fact, sizes, tuple(why)
+        deciding=deciding,
+        d_g=d_g,
+        d_h=d_h,
+        beta=beta,
+        group=group,
+        level=level,
+        first=first[:-1],
+        bits=bits,
+        shard=shard_of_fact,
+        sizes=sizes,
+        why=tuple(why),
+        gate=gate,
+        k=DIMENSIONS[code],
+        untied=untied,
+        subject=subject,
     )
 
 
-def _deciding_column(facts: Facts, shard: int) -> tuple[int, str]:
-    """The column with the fewest facts under tokens too common for a shard; the last on a tie."""
-    hot_facts = []
+def _checked_options(gate: str, code: str, shard: int, S: int) -> Gate:
+    if gate not in GATES:
+        raise ByheartError(f"--gate must be one of {', '.join(GATES)}, found {gate!r}")
+    if code not in DIMENSIONS:
+        raise ByheartError(f"code must be one of {', '.join(DIMENSIONS)}, found {code!r}")
+    if not 1 <= shard <= MAX_SHARD:
+        raise ByheartError(
+            f"--shard-size must lie between 1 and {MAX_SHARD:,} facts (time grows like its 1.5th "
+            f"power, {SHARD} is a good value), found {shard:,}"
+        )
+    if gate == "key" and S != 2:
+        raise ByheartError(
+            f"--gate key reads the first of two key tokens and shuts the second out, found keys of "
+            f"{S}. Use --gate query (any length; the deciding column is read last)"
+            + (", or --gate subject-sink." if S > 2 else ".")
+        )
+    if gate == "subject-sink" and S < 2:
+        raise ByheartError(
+            "--gate subject-sink needs keys of at least 2 tokens: with one, first and last are "
+            "the same. Use --gate query."
+        )
+    return cast(Gate, gate)
+
+
+def _widths(A: int, d_g: int | None, d_h: int | None, dtype: str) -> tuple[int, int, list[str]]:
+    why = []
+    if d_h is not None and d_h < 1:
+        raise ByheartError(f"--d-head must be at least 1, found {d_h}")
+    if d_g is None:
+        d_g = max(LEAST_WIDTH, smallest_width(A), d_h or 1)
+        why.append(f"d_g = {d_g}: the least width at which {A:,} answers keep a margin near 0.4")
+    if d_g < 2:
+        raise ByheartError(
+            f"--d-model must be at least 2 for a sharded memory (features in one dimension are "
+            f"linearly dependent), found {d_g}"
+        )
+    d_h = d_h or d_g
+    if d_h > d_g:
+        raise ByheartError(
+            f"--d-head must be at most the width d_g = {d_g} that W_V reads, found {d_h}. "
+            f"Use --d-head {d_g}, or --d-model {d_h}."
+        )
+    check_width(A, d_g, dtype)
+    return d_g, d_h, why
+
+
+def _deciding_column(facts: Facts, shard: int, gate: Gate, asked: int | None) -> tuple[int, str]:
+    """The column with the fewest facts under tokens too common for a shard, then under tokens too
+    common to pack evenly; the last on a tie. Gates that leave the order alone take the first."""
+    names = facts.columns or tuple(str(c + 1) for c in range(facts.S))
+    if gate != "query":
+        if asked not in (None, 0):
+            raise ByheartError(f"--gate {gate} is decided by the first column, not {asked + 1}")
+        return 0, f"column {names[0]!r} decides the shard ({gate} gate: keys are read as asked)"
+    if asked is not None:
+        if not 0 <= asked < facts.S:
+            raise ByheartError(f"deciding must lie between 0 and {facts.S - 1}, found {asked}")
+        return asked, f"column {names[asked]!r} decides the shard, as asked"
+    hot, coarse = [], []
     for column in range(facts.S):
         counts = np.bincount(facts.tokens[:, column], minlength=facts.N)
-        hot_facts.append(int(counts[counts > shard].sum()))
-    best = min(range(facts.S), key=lambda c: (hot_facts[c], -c))
-    name = facts.columns[best] if facts.columns else f"{best + 1}"
-    reason = f"column {name!r} decides the shard"
+        hot.append(int(counts[counts > shard].sum()))
+        coarse.append(int(counts[counts > max(1, FINE * shard)].sum()))
+    best = min(range(facts.S), key=lambda c: (hot[c], coarse[c], -c))
+    reason = f"column {names[best]!r} decides the shard"
     if best != facts.S - 1:
-        last = hot_facts[-1]
-        reason += f" and is read last: by the last column {last:,} facts would share hot tokens"
+        few = f"{hot[-1]:,} facts would share hot tokens"
+        if hot[-1] == hot[best]:
+            few = f"{coarse[-1]:,} facts have tokens too common to pack evenly"
+        reason += f" and is read last: by the last column {few}"
     return best, reason
+
+
+def _roles(facts: Facts) -> np.ndarray:
+    """1 for tokens that may stand first; refuse tables where one of them stands elsewhere too."""
+    elsewhere = np.unique(facts.tokens[:, 1:])
+    both = np.intersect1d(facts.tokens[:, 0], elsewhere)
+    if len(both):
+        examples = ", ".join(repr(facts.vocabulary.token(int(t))) for t in both[:3])
+        raise ByheartError(
+            f"--gate subject-sink needs tokens with one role each: {len(both):,} tokens stand both "
+            f"first and elsewhere in a key, such as {examples}, and would attract heads there. "
+            "Use --gate query, or give the tokens of the first column names of their own."
+        )
+    subject = np.ones(facts.N + 1, dtype=np.int8)
+    subject[elsewhere] = subject[-1] = 0
+    return subject
+
+
+def _refuse_too_hot(facts: Facts, deciding: int, counts: np.ndarray, gate: Gate, shard: int):
+    """Tokens whose facts can be neither split nor solved at once."""
+    worst = int(counts.argmax())
+    if counts[worst] <= MAX_SHARD and gate != "key":
+        return
+    what = f"keys of {facts.S} tokens" if gate == "query" else f"the {gate} gate"
+    other = "--gate query, which " + (
+        "may find a better column" if facts.S != 2 else "splits hot tokens of keys of 2"
+    )
+    raise CapacityError(
+        f"{counts[worst]:,} of {facts.T:,} facts share the deciding token "
+        f"{facts.vocabulary.token(worst)!r} (column {deciding + 1}), and {what} "
+        f"cannot split them: at most {shard if gate == 'key' else MAX_SHARD:,} fit one shard. Use "
+        + (f"{other}, " if gate != "query" else "")
+        + "--method attention (up to about 10,000 facts), or join two key columns into one."
+    )
+
+
+def _key_head_width(
+    d_h: int,
+    asked: int | None,
+    counts: np.ndarray,
+    group: np.ndarray,
+    sizes: np.ndarray,
+    why: list[str],
+) -> int:
+    """d_h for the key gate: facts with the same first token have features in as many dimensions as
+    their shard has heads, n_g / d_h of them, which must be more than its busiest token has facts.
+    """
+    busiest = np.zeros(len(sizes), dtype=np.int64)  # one shard a group
+    used = np.flatnonzero(counts)
+    np.maximum.at(busiest, group[used], counts[used])
+    most = max(1, int((sizes / (KEY_RESERVE * busiest)).min()))
+    if asked is None:
+        why.append(
+            f"d_h = {min(d_h, most)}: a shard needs more heads than one first token has facts "
+            f"(up to {busiest.max():,})"
+        )
+        return min(d_h, most)
+    if asked > most:
+        raise ByheartError(
+            f"--d-head must be at most {most} with --gate key: facts with the same first token "
+            f"(up to {busiest.max():,} in a shard of {sizes[busiest.argmax()]:,}) need a head each "
+            f"and some to spare, found {asked}. Leave it out, or use --gate query."
+        )
+    return asked
+
+
+def _check_groups(groups: int, code: str, shard: int) -> None:
+    most = MAX_GROUPS[DIMENSIONS[code]]
+    if groups > most:
+        raise CapacityError(
+            f"{groups:,} groups of facts, {code} codes are exact up to {most:,}. "
+            + ("Use code lat2" if code == "lat1" else "Use fewer facts")
+            + f" or a --shard-size of {math.ceil(groups * shard / most):,} or more."
+        )
+
+
+def _about_hot(hot: int, largest: int, shard: int, kb: int) -> str:
+    split = f"up to {2**kb} sub-shards by {kb} bits of the other token" if kb else "one shard each"
+    return f"{hot:,} hot tokens with more than {shard:,} facts (largest {largest:,}): {split}"
 
 
 def _packed(counts: np.ndarray, bins: int) -> np.ndarray:
@@ -140,10 +306,10 @@ def _packed(counts: np.ndarray, bins: int) -> np.ndarray:
     return assigned
 
 
-def _balanced_bits(column: np.ndarray | None, N: int, kb: int, seed: int) -> np.ndarray:
+def _balanced_bits(column: np.ndarray, N: int, kb: int, seed: int) -> np.ndarray:
     """kb random bits a token, balanced among the tokens of `column`: (N + 1, kb) of +1 and -1."""
     bits = np.ones((N + 1, kb), dtype=np.int8)
-    if kb == 0 or column is None:
+    if kb == 0:
         return bits
     tokens = np.unique(column)
     rank = np.random.default_rng(seed).permutation(len(tokens))

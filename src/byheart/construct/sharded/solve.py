@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +14,8 @@ from byheart.models.sharded import own_features
 from byheart.specs import ShardedSpec
 
 BATCH_ENTRIES = 4_000_000  # of the Gram matrices of one batch: 32 MB
+BATCH_ROWS = 65_536  # facts of one batch: many tiny shards have small matrices but many features
+HEADS_AT_ONCE = 1024  # untied heads whose largest scores are looked for together
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ def batches(sizes: np.ndarray, d_h: int, slack: float) -> list[Batch]:
     made, i = [], 0
     while i < len(order):
         size = max(1, int(sizes[order[i]]))
-        count = max(1, BATCH_ENTRIES // size**2)
+        count = max(1, min(BATCH_ENTRIES // size**2, BATCH_ROWS // size))
         some = order[i : i + count]
         # Padding costs work: no shard is padded to more than 9/8 of its size.
         some = some[sizes[some] * 9 >= size * 8] if size > 16 else some
@@ -100,17 +101,17 @@ def by_shard(shard: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
     return np.split(order, np.cumsum(sizes)[:-1])
 
 
-def largest_score(weights: Weights, tokens: Tensor) -> float:
-    """s_max >= |(u_j·x_S)(w_j·x_s)| over all heads, tokens in use and positions (float64)."""
+def largest_score(spec: ShardedSpec, weights: Weights, tokens: Tensor) -> float:
+    """How far a head's generic score can lift a real token over the sink, for any key made of the
+    tokens in use: max_j (max |u_j·x_S|)(max_s |w_j·x_s|) over BOS, which scores 0. A subject sink
+    has a score of its own, and max_s |w_j·x_s| + max |w_j·x_1| stands for the second factor.
+    """
     E, pos = weights["W_E"].double(), weights["W_pos"].double()
-    u, w = weights["u"].double(), weights["w"].double()
-
-    def reach(direction: Tensor, positions: Iterator[int]) -> Tensor:
-        best = torch.zeros(len(direction), dtype=torch.float64)
-        for s in positions:
-            x = E[tokens[:, s].unique()] + pos[s + 1]
-            best = torch.maximum(best, (x @ direction.T).abs().amax(0))
-        return best
-
-    S = tokens.shape[1]
-    return float((reach(u, iter([S - 1])) * reach(w, iter(range(S)))).max())
+    x = [E[tokens[:, s].unique()] + pos[s + 1] for s in range(tokens.shape[1])]
+    largest = 0.0
+    for i in range(0, len(weights["u"]), HEADS_AT_ONCE):
+        u, w = (weights[name][i : i + HEADS_AT_ONCE].double() for name in ("u", "w"))
+        keys = torch.stack([(x_s @ w.T).abs().amax(0) for x_s in x])
+        reach = keys.amax(0) + (keys[0] if spec.gate == "subject-sink" else 0.0)
+        largest = max(largest, float(((x[-1] @ u.T).abs().amax(0) * reach).max()))
+    return largest

@@ -1,0 +1,242 @@
+"""What an edit means for the table of facts: resolved and checked before any weight is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from byheart.errors import ConflictError, FactsError
+from byheart.facts import Facts, Vocabulary
+from byheart.facts._distinct import conflict_error, conflicting_groups, group_equal_rows
+from byheart.facts._words import did_you_mean, quote
+from byheart.models.memory import Memory
+
+Key = Sequence[str]
+Sets = Mapping[tuple[str, ...], str] | Iterable[tuple[Key, str]]
+LISTED = 5  # stored keys shown when one is not found
+
+
+@dataclass(frozen=True)
+class Change:
+    """`facts` after the edit, the distinct keys `touched` (m, S) whose facts differ from before,
+    and how many were `set`, `added`, `deleted`, or asked for but true already (`unchanged`)."""
+
+    facts: Facts
+    touched: np.ndarray
+    set: int
+    added: int
+    deleted: int
+    unchanged: int
+
+
+def change_facts(
+    memory: Memory, facts: Facts, set: Sets, add: Facts | None, delete: Iterable[Key]
+) -> Change:
+    """The table after the edit. Ids of known tokens stay, new tokens follow them; facts that are
+    set stay where they are, added ones follow, deleted ones leave no gap.
+
+    Refuses, before anything is changed: keys that are not stored, keys edited twice, added facts
+    that contradict stored ones, and the deletion of every fact.
+    """
+    sets = list(set.items() if isinstance(set, Mapping) else set)
+    gone = list(delete)
+    _refuse_bare_words([key for key, _ in sets] + gone)
+    keys = _ids(memory, [key for key, _ in sets] + gone)
+    _refuse_twice(memory, keys)
+    at = rows_of(facts, keys)
+    _refuse_missing(memory, facts, keys, at, len(sets))
+
+    tokens, answers = facts.tokens, facts.answers.copy()
+    new_words = [answer for _, answer in sets if answer not in facts.vocabulary]
+    added_tokens = np.empty((0, facts.S), dtype=np.int64)
+    added_answers = np.empty(0, dtype=np.int64)
+    weight = np.empty(0)
+    if add is not None:
+        new_words += [t for t in _words(add) if t not in facts.vocabulary]
+    vocabulary = facts.vocabulary
+    if new_words:
+        vocabulary = Vocabulary((*vocabulary.tokens, *dict.fromkeys(new_words)))
+    if add is not None:
+        added_tokens, added_answers = _translated(memory, add, vocabulary, facts.S)
+        weight = add.prior * add.T * facts.prior.mean()
+        _refuse_conflicts(facts, vocabulary, keys, added_tokens, added_answers, add.name)
+        new = rows_of(facts, added_tokens) < 0
+        added_tokens, added_answers = added_tokens[new], added_answers[new]
+        weight = weight[new]
+    known = 0 if add is None else add.T - len(added_tokens)
+
+    set_rows, deleted_rows = at[: len(sets)], at[len(sets) :]
+    wanted = np.array([vocabulary.id(answer) for _, answer in sets], dtype=np.int64)
+    differs = answers[set_rows] != wanted
+    answers[set_rows] = wanted
+    keep = np.ones(facts.T, dtype=bool)
+    keep[deleted_rows] = False
+    if not keep.any() and not len(added_tokens):
+        raise FactsError(
+            f"the edit would delete all {facts.T:,} facts; a memory holds at least one. "
+            "Leave one, add others in the same edit, or remove the folder."
+        )
+    prior = np.concatenate([facts.prior[keep], weight])
+    if facts.prior.min() == facts.prior.max() and (weight == weight[:1]).all():
+        prior = np.ones(len(prior))  # uniform stays uniform, to the last bit
+    after = replace(
+        facts,
+        tokens=np.concatenate([tokens[keep], added_tokens]),
+        answers=np.concatenate([answers[keep], added_answers]),
+        vocabulary=vocabulary,
+        prior=prior / prior.sum(),
+        rows=np.concatenate([facts.rows[keep], _next_rows(facts, len(added_tokens))]),
+    )
+    touched = np.concatenate([keys[: len(sets)][differs], keys[len(sets) :], added_tokens])
+    unchanged = int((~differs).sum()) + known
+    return Change(
+        after, touched, int(differs.sum()), len(added_tokens), len(deleted_rows), unchanged
+    )
+
+
+def _refuse_bare_words(keys: list[Key]) -> None:
+    """A string is a sequence of letters: surely not what was meant."""
+    for key in keys:
+        if isinstance(key, str):
+            raise FactsError(
+                f"expected a key as a sequence of tokens, found the string {quote(key)}. "
+                f"Write ({quote(key)},) for a key of one token."
+            )
+
+
+def _ids(memory: Memory, keys: list[Key]) -> np.ndarray:
+    """Token ids (m, S) in the order of the table; unknown tokens are refused with suggestions."""
+    if not keys:
+        return np.empty((0, memory.key_length), dtype=np.int64)
+    ids = memory.encode(keys).numpy()
+    back = np.argsort(memory.order) if memory.order is not None else slice(None)
+    return ids[:, back]
+
+
+def _refuse_twice(memory: Memory, keys: np.ndarray) -> None:
+    _, first, counts = np.unique(keys, axis=0, return_index=True, return_counts=True)
+    if (counts > 1).any():
+        i = int(first[counts > 1].min())
+        raise FactsError(
+            f"one edit changes a key once, found {int(counts.max())} changes of "
+            f"{_key_text(memory.vocabulary, keys[i])}. Keep one of them, or edit in two steps."
+        )
+
+
+def rows_of(facts: Facts, keys: np.ndarray) -> np.ndarray:
+    """Where each key stands in the table, -1 if it does not. Table and keys have distinct rows."""
+    at = np.full(len(keys), -1, dtype=np.int64)
+    if len(keys) <= 8:  # a scan is faster than sorting the table
+        for i, key in enumerate(keys):
+            found = np.flatnonzero((facts.tokens == key).all(1))
+            at[i] = found[0] if len(found) else -1
+        return at
+    both = np.concatenate([facts.tokens, keys])
+    order, starts = group_equal_rows(both, int(both.max()) + 1)
+    pairs = starts[np.diff(np.append(starts, len(order))) == 2]
+    at[order[pairs + 1] - facts.T] = order[pairs]
+    return at
+
+
+def _refuse_missing(
+    memory: Memory, facts: Facts, keys: np.ndarray, at: np.ndarray, sets: int
+) -> None:
+    missing = np.flatnonzero(at < 0)
+    if not len(missing):
+        return
+    i = int(missing[0])
+    key = [memory.vocabulary.token(int(t)) for t in keys[i]]
+    verb, instead = "delete", "Nothing was changed"
+    if i < sets:
+        verb, instead = "set", "To store a new fact, add it (--add FILE)"
+    raise FactsError(
+        f"expected a stored fact to {verb}, found none with the key "
+        f"{_key_text(memory.vocabulary, keys[i])}.{_nearest_keys(facts, keys[i], key)} {instead}."
+    )
+
+
+def _nearest_keys(facts: Facts, wanted: np.ndarray, words: list[str]) -> str:
+    """Stored keys that differ in one token, the likeliest word first."""
+    same = facts.tokens == wanted
+    for column in range(facts.S - 1, -1, -1):
+        others = np.delete(same, column, axis=1).all(1)
+        rows = np.flatnonzero(others)
+        if len(rows) and facts.S > 1:
+            stored = [facts.vocabulary.token(int(t)) for t in facts.tokens[rows, column]]
+            hint = did_you_mean(words[column], stored)
+            shown = ", ".join(quote(word) for word in stored[:LISTED])
+            return hint or f" Stored in its place {words[column]!r}: {shown}."
+    return ""
+
+
+def _words(facts: Facts) -> list[str]:
+    """The tokens that the facts use, in order of appearance, without padding."""
+    ids = np.concatenate([facts.tokens, facts.answers[:, None]], axis=1).ravel()
+    distinct, first = np.unique(ids, return_index=True)
+    distinct = distinct[np.argsort(first)]
+    return [facts.vocabulary.token(int(t)) for t in distinct if t != facts.pad_id]
+
+
+def _translated(
+    memory: Memory, add: Facts, vocabulary: Vocabulary, S: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Keys and answers of the added facts in the memory's ids, padded on the left if it pads."""
+    if add.S > S or (memory.pad_id is None and (add.S < S or add.pad_id is not None)):
+        raise FactsError(
+            f"{add.name}: expected keys of {S} token{'s'[: S > 1]}, as in the memory, found "
+            f"{add.S}{' with padding' if add.pad_id is not None else ''}. "
+            "Are --keys and --answer the ones of the build?"
+        )
+    padding = -1 if memory.pad_id is None else memory.pad_id
+    table = np.full(add.N, padding, dtype=np.int64)
+    for t in np.unique(np.concatenate([add.tokens.ravel(), add.answers])).tolist():
+        if t != add.pad_id:
+            table[t] = vocabulary.id(add.vocabulary.token(t))
+    tokens = np.pad(table[add.tokens], ((0, 0), (S - add.S, 0)), constant_values=padding)
+    return tokens, table[add.answers]
+
+
+def _refuse_conflicts(
+    facts: Facts,
+    vocabulary: Vocabulary,
+    edited: np.ndarray,
+    tokens: np.ndarray,
+    answers: np.ndarray,
+    name: str,
+) -> None:
+    """Added keys that are edited in the same call, or stored with another answer."""
+    if len(edited):
+        both = np.concatenate([edited, tokens])
+        _, first, counts = np.unique(both, axis=0, return_index=True, return_counts=True)
+        if (counts > 1).any():
+            key = _key_text(vocabulary, both[int(first[counts > 1].min())])
+            raise FactsError(
+                f"one edit changes a key once, found {key} both in {name} and among the facts to "
+                "set or delete. Keep one of them, or edit in two steps."
+            )
+    at = rows_of(facts, tokens)
+    stored = np.flatnonzero(at >= 0)
+    clash = stored[facts.answers[at[stored]] != answers[stored]]
+    if not len(clash):
+        return
+    # One table of both, so that the message lists them like conflicts inside a file.
+    both = np.concatenate([facts.tokens[at[clash]], tokens[clash]])
+    said = np.concatenate([facts.answers[at[clash]], answers[clash]])
+    rows = np.concatenate([facts.rows[at[clash]], _next_rows(facts, len(tokens))[clash]])
+    order, starts = group_equal_rows(both, len(vocabulary))
+    groups = [order[s : s + 2] for s in starts[conflicting_groups(said, order, starts)]]
+    error = conflict_error(groups, both, said, rows, vocabulary, f"{facts.name} and {name}")
+    raise ConflictError(
+        f"{error}\nThe lower row is stored already: change its answer with --set.", error.conflicts
+    )
+
+
+def _next_rows(facts: Facts, count: int) -> np.ndarray:
+    """Row numbers for added facts: they continue where the table ends."""
+    return int(facts.rows.max()) + 1 + np.arange(count, dtype=np.int64)
+
+
+def _key_text(vocabulary: Vocabulary, ids: np.ndarray) -> str:
+    return ", ".join(quote(vocabulary.token(int(t))) for t in ids)

@@ -1,0 +1,378 @@
+"""Set, add and delete facts of a sharded memory: one small solve for each shard that is touched.
+
+A shard's W_O depends on its own facts only, so nothing else has to change, and nothing else does:
+W_O of the other shards, embeddings of known tokens, tied heads, codes and the unembeddings of known
+answers keep every bit (the tests compare bytes). What is new is appended (`grow`), who lives where
+is decided by `rooms`, and the table of facts by `changes`.
+
+Two numbers of the spec may grow, because they leave all stored tensors and all own-head answers as
+they are: λ doubles when new tokens score higher than it covers (own gates are 0, whatever λ is),
+and s1, s2 shrink by powers of two when a lattice point lies further out than before (they cancel
+between embedding and gate, exactly).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from byheart.construct.outcome import finite
+from byheart.construct.sharded import grow
+from byheart.construct.sharded.build import LEAK_NATS, recalled_through_own_heads
+from byheart.construct.sharded.changes import Change, Key, Sets, change_facts
+from byheart.construct.sharded.fingerprint import fingerprints, widened
+from byheart.construct.sharded.rooms import Rooms, Shard
+from byheart.construct.sharded.solve import Batch, largest_score, solve_batch
+from byheart.construct.sharded.width import LEAST_MARGIN
+from byheart.construct.solve import RankError
+from byheart.errors import ByheartError, CheckFailed, FactsError
+from byheart.facts import Facts
+from byheart.models.attention_only import Weights
+from byheart.models.memory import Memory
+from byheart.models.memory_files import DIGESTS
+from byheart.models.sharded import shard_of
+from byheart.models.threads import one_thread
+from byheart.specs import ShardedSpec
+
+EXACT_INTEGERS = {torch.float32: 2**24, torch.float64: 2**53}
+
+
+@dataclass(frozen=True)
+class Edited:
+    """An edited memory; `kept` (shards,) says which shard of the old memory each shard is, bit for
+    bit, or -1 if it was solved again; `counts` what was done, in numbers."""
+
+    memory: Memory
+    kept: np.ndarray
+    counts: dict[str, int]
+    why: tuple[str, ...] = ()
+
+    @property
+    def solved(self) -> list[int]:
+        """The shards that were solved."""
+        return np.flatnonzero(self.kept < 0).tolist()
+
+
+def edit(
+    memory: Memory,
+    *,
+    set: Sets = (),
+    add: Facts | None = None,
+    delete: Iterable[Key] = (),
+    progress: Callable[[str], None] = lambda _: None,
+) -> Memory:
+    """The memory with answers set, facts added and facts deleted; `memory` itself stays as it is.
+
+    `set` maps stored keys to new answers (a mapping, or pairs), `add` holds new facts, `delete`
+    lists stored keys. Verified as stored, like a build; refused as a whole or done as a whole.
+
+    >>> import byheart as bh
+    >>> memory = bh.build(bh.read_facts("countries"), "sharded")
+    >>> moved = edit(memory, set={("France", "capital"): "Lyon"}, delete=[("Peru", "capital")])
+    >>> moved.recall("France", "capital").answer, memory.recall("France", "capital").answer
+    ('Lyon', 'Paris')
+    """
+    return edit_shards(memory, set=set, add=add, delete=delete, progress=progress).memory
+
+
+def edit_shards(
+    memory: Memory,
+    *,
+    set: Sets = (),
+    add: Facts | None = None,
+    delete: Iterable[Key] = (),
+    progress: Callable[[str], None] = lambda _: None,
+) -> Edited:
+    """Like `edit`, and says which shards are the old ones."""
+    spec, facts = _editable(memory)
+    change = change_facts(memory, facts, set, add, delete)
+    counts = {
+        "set": change.set,
+        "added": change.added,
+        "deleted": change.deleted,
+        "unchanged": change.unchanged,
+    }
+    if not len(change.touched):
+        return Edited(memory, np.arange(spec.shards), counts)
+    with one_thread():
+        made = _edited(memory, spec, change, progress)
+    return replace(made, counts=counts | made.counts)
+
+
+def _editable(memory: Memory) -> tuple[ShardedSpec, Facts]:
+    spec = memory.spec
+    if not isinstance(spec, ShardedSpec):
+        raise ByheartError(
+            f"only sharded memories can be edited in place; this one is {spec.family}, where every "
+            "weight depends on every fact. Change the table and build it again, or build it once "
+            "with --method sharded."
+        )
+    if spec.gate == "subject-sink" or spec.untied:
+        what = (
+            "untied heads"
+            if spec.untied
+            else "a subject sink, whose cancelling heads add up all shards"
+        )
+        raise ByheartError(
+            f"this memory has {what}, so one shard cannot be changed alone. Change the table and "
+            "build it again; --gate query with tied heads (the default) can be edited."
+        )
+    if memory.facts is None:
+        raise FactsError(
+            "this memory was saved without its facts (--no-facts), and a shard is solved from all "
+            "facts it holds. Build it again without --no-facts."
+        )
+    return spec, memory.facts
+
+
+def _edited(
+    memory: Memory, spec: ShardedSpec, change: Change, progress: Callable[[str], None]
+) -> Edited:
+    facts, made = change.facts, memory.construction
+    weights = {name: w for name, w in memory.weights.items() if name != DIGESTS}
+    seed = int(made["seed"])
+    new_tokens = facts.N + 1 - spec.N
+    if new_tokens:
+        weights |= _with_tokens(spec, weights, new_tokens, seed)
+    new_answers, ideal = _place_answers(facts, weights, float(made["ideal_margin"]), seed)
+    order = list(memory.order or range(facts.S))
+    tokens = torch.from_numpy(facts.tokens[:, order])
+    rooms = _rooms(spec, weights, tokens.numpy(), float(made["slack"]), seed)
+    touched = change.touched[:, order]
+    rooms.settle(touched[:, 0 if spec.gate == "key" else -1])
+    heads = [shard.heads for parts in rooms.parts for shard in parts]
+    weights |= _layout(rooms, heads)
+    J = len(weights["u"])
+    if max(heads) > J:
+        drawn = grow.head_rows(seed, J, max(heads) - J, spec.d_g, spec.d_h, float(made["beta"]))
+        for name, rows in zip(("u", "w", "V"), drawn, strict=True):
+            weights[name] = torch.cat([weights[name], rows.to(memory.dtype)])
+    kept = np.array(
+        [-1 if s.old is None else s.old for parts in rooms.parts for s in parts], dtype=np.int64
+    )
+    owners = shard_of(weights, torch.from_numpy(touched)).numpy()
+    kept[owners[owners >= 0]] = -1
+    spec, reach = _grown(spec, weights, rooms, facts.N + 1, tokens)
+    solved = _solve(spec, weights, memory.weights, kept, tokens, facts, made, progress)
+    vocabulary, start_id = memory.vocabulary, spec.N - 1
+    if new_tokens:
+        vocabulary, start_id = facts.vocabulary.with_special("<start>")
+    record = {
+        **made,
+        "ideal_margin": ideal,
+        "start_id": start_id,
+        "residual": max(made["residual"], solved.residual),
+        "condition": max(made["condition"], solved.condition),
+        "s_max": max(made["s_max"], reach),
+        "capacity": spec.H * spec.d_h,
+        "facts": facts.T,
+        "recalled": facts.T,
+        "edits": made.get("edits", 0) + 1,
+    }
+    edited = replace(
+        memory,
+        spec=spec,
+        weights=weights,
+        vocabulary=vocabulary,
+        facts=facts,
+        construction=record,
+    )
+    edited = _verified(edited, facts, solved.facts, bool(new_answers), progress)
+    counts = {
+        "new_tokens": new_tokens,
+        "new_answers": new_answers,
+        "shards_solved": int((kept < 0).sum()),
+        "new_shards": spec.shards - len(memory.weights["head_start"]) + 1,
+    }
+    return Edited(edited, kept, counts, tuple(rooms.why))
+
+
+def _with_tokens(spec: ShardedSpec, weights: Weights, count: int, seed: int) -> Weights:
+    """Rows for `count` tokens between the known ones and BOS, which stays last."""
+    first = spec.N - 1
+    rows = {
+        "W_E": grow.token_rows(seed, first, count, spec.d_g),
+        "group": torch.full((count,), -1),
+    }
+    if spec.bits:
+        rows["bits"] = torch.from_numpy(grow.token_bits(seed, first, count, spec.bits))
+    made = {
+        name: torch.cat([weights[name][:-1], new.to(weights[name].dtype), weights[name][-1:]])
+        for name, new in rows.items()
+    }
+    W_U = weights["W_U"]
+    blank = torch.zeros(spec.d_g, count, dtype=W_U.dtype)
+    return made | {"W_U": torch.cat([W_U[:, :-1], blank, W_U[:, -1:]], dim=1)}
+
+
+def _place_answers(facts: Facts, weights: Weights, ideal: float, seed: int) -> tuple[int, float]:
+    """Columns of W_U for answers that have none; how many, and the margin of the frame."""
+    W_U = weights["W_U"]
+    used = (W_U != 0).any(0)
+    answers = torch.from_numpy(facts.answer_ids.copy())
+    new = answers[~used[answers]]
+    if not len(new):
+        return 0, ideal
+    least = LEAST_MARGIN[str(W_U.dtype).removeprefix("torch.")]
+    rows, margin = grow.answer_rows(W_U[:, used].T.double(), len(new), seed, least)
+    W_U = W_U.clone()
+    W_U[:, new] = rows.T.to(W_U.dtype)
+    weights["W_U"] = W_U
+    return len(new), min(ideal, margin)
+
+
+def _rooms(
+    spec: ShardedSpec, weights: Weights, tokens: np.ndarray, slack: float, seed: int
+) -> Rooms:
+    """The stored layout, with the facts that are to live in it."""
+    deciding, other = (0, -1) if spec.gate == "key" else (-1, 0)
+    start = weights["head_start"].tolist()
+    shards = [Shard(b - a, old) for old, (a, b) in enumerate(pairwise(start))]
+    level, first = weights["level"].tolist(), weights["first"].tolist()
+    bits = weights["bits"].numpy() if spec.bits else np.ones((len(weights["group"]), 0), np.int8)
+    return Rooms(
+        last=tokens[:, deciding],
+        other=tokens[:, other] if spec.S == 2 else None,
+        group=weights["group"].numpy().astype(np.int64),
+        level=level,
+        point=weights["point"].numpy().astype(np.int64),
+        far=weights["far"].numpy().astype(np.int64),
+        bits=bits,
+        parts=[shards[a : a + 2**j] for a, j in zip(first, level, strict=True)],
+        d_h=spec.d_h,
+        slack=slack,
+        seed=seed,
+        limit=EXACT_INTEGERS[weights["W_O"].dtype],
+    )
+
+
+def _layout(rooms: Rooms, heads: list[int]) -> Weights:
+    """The layout as it is stored. Shards are numbered group by group."""
+    first = np.cumsum([0] + [len(parts) for parts in rooms.parts])[:-1]
+    made = {
+        "point": torch.from_numpy(rooms.point).int(),
+        "group": torch.from_numpy(rooms.group).int(),
+        "level": torch.tensor(rooms.level, dtype=torch.int32),
+        "first": torch.from_numpy(first).int(),
+        "head_start": torch.from_numpy(np.cumsum([0, *heads])),
+    }
+    return made | ({"bits": torch.from_numpy(rooms.bits)} if rooms.bits.shape[1] else {})
+
+
+def _grown(
+    spec: ShardedSpec, weights: Weights, rooms: Rooms, N: int, tokens: Tensor
+) -> tuple[ShardedSpec, float]:
+    """The new sizes; λ, s1 and s2 only where they must (see the module), and the new s_max."""
+    s1, s2 = spec.s1, spec.s2
+    while s1 * np.abs(rooms.point).max() > 1:
+        s1, s2 = s1 / 2, s2 / 4
+    spec = replace(
+        spec,
+        N=N,
+        H=int(weights["head_start"][-1]),
+        groups=len(rooms.parts),
+        shards=len(weights["head_start"]) - 1,
+        bits=rooms.bits.shape[1],
+        s1=s1,
+        s2=s2,
+    )
+    reach = largest_score(spec, weights, tokens)
+    needed = 2.0 ** math.ceil(math.log2(reach + LEAK_NATS))
+    return replace(spec, lam=max(spec.lam, needed)), reach
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """Largest residual and condition number of the new shards, and the facts in them."""
+
+    residual: float
+    condition: float
+    facts: np.ndarray
+
+
+def _solve(
+    spec: ShardedSpec,
+    weights: Weights,
+    before: Any,
+    kept: np.ndarray,
+    tokens: Tensor,
+    facts: Facts,
+    made: Any,
+    progress: Callable[[str], None],
+) -> _Solved:
+    """W_O into `weights`: copied where `kept` says so, solved elsewhere, one shard at a time, so
+    that the result depends on the shard's facts alone."""
+    start, old_start = weights["head_start"].tolist(), before["head_start"].tolist()
+    dtype = before["W_O"].dtype
+    W_O = torch.zeros(spec.H, spec.d_h, spec.d_g + spec.check, dtype=dtype)
+    # Runs of kept neighbours are copied at once.
+    for step, run in groupby(
+        range(spec.shards), key=lambda g: kept[g] - g if kept[g] >= 0 else None
+    ):
+        if step is not None:
+            same = list(run)
+            a, b = same[0], same[-1] + 1
+            W_O[start[a] : start[b]] = before["W_O"][old_start[a + step] : old_start[b + step]]
+    shards = shard_of(weights, tokens).numpy()
+    fresh = np.flatnonzero(kept < 0)
+    worst = condition = 0.0
+    touched = []
+    for i, g in enumerate(fresh.tolist()):
+        members = np.flatnonzero(shards == g)
+        touched.append(members)
+        if not len(members):
+            continue  # nothing left to say: W_O = 0
+        mine, heads = tokens[torch.from_numpy(members)], start[g + 1] - start[g]
+        targets = [weights["W_U"].double()[:, torch.from_numpy(facts.answers[members])].T]
+        if spec.check:
+            targets.append(fingerprints(mine, spec.check, made["abstain"]["seed"]))
+        batch = Batch(np.array([g]), heads, len(members))
+        own = [np.arange(len(members))]
+        try:
+            block, residual, cond = solve_batch(
+                spec, weights, batch, mine, torch.cat(targets, dim=1), own
+            )
+        except RankError as error:
+            raise CheckFailed(f"shard {g} cannot be solved: {error}. {_NOTHING}") from None
+        W_O[start[g] : start[g + 1]] = block[0].to(dtype)
+        worst, condition = max(worst, residual), max(condition, cond)
+        progress(f"{i + 1:,} of {len(fresh):,} shards solved")
+    weights["W_O"] = W_O
+    return _Solved(worst, condition, np.concatenate(touched))
+
+
+_NOTHING = "Nothing was changed. Build the memory again from the edited table, with more --slack."
+
+
+def _verified(
+    memory: Memory,
+    facts: Facts,
+    solved: np.ndarray,
+    new_answers: bool,
+    progress: Callable[[str], None],
+) -> Memory:
+    """Recall what was solved as it is stored; everything if there are new answers to confuse
+    others with. Updates the margin and the tolerance of fingerprints."""
+    made = dict(memory.construction)
+    part = facts if new_answers else facts.subset(solved) if len(solved) else None
+    if part is None:
+        return memory
+    progress(f"recalling {part.T:,} facts")
+    recalled, margin = recalled_through_own_heads(memory, part)
+    if recalled < part.T:
+        raise CheckFailed(
+            f"{part.T - recalled:,} of {part.T:,} facts would be lost (condition number "
+            f"{made['condition']:.0e}). {_NOTHING}"
+        )
+    known = [m for m in (made["margin"], finite(margin)) if m is not None]
+    made["margin"] = min(known) if known else None
+    if memory.spec.to_json()["check"] and len(solved):
+        made["abstain"] = widened(memory, facts.subset(solved))
+    return replace(memory, construction=made)

@@ -1,0 +1,200 @@
+"""Who lives where after an edit: groups, shards and the heads they have.
+
+A shard holds at most heads·d_h facts. New deciding tokens move in where there is most room; a shard
+that overflows is split, a group of several tokens into several groups, a single token (keys of two
+tokens) by one more bit of the other token. Shards nobody moved into or out of keep their heads,
+their codes and their W_O to the bit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from byheart.construct.sharded.grow import balanced_bit, free_points
+from byheart.construct.sharded.plan import MAX_SHARD, SHARD, _packed
+from byheart.errors import CapacityError
+
+MAX_LEVEL = 16  # bits that are read of the other token: 65,536 sub-shards
+
+
+@dataclass
+class Shard:
+    """`heads` of one shard; `old`: its number in the memory before the edit, None if its facts
+    changed, so that it must be solved again."""
+
+    heads: int
+    old: int | None = None
+
+
+@dataclass
+class Rooms:
+    """The layout of a memory while it is edited.
+
+    `last`, `other` (T,): the deciding token of each fact and, for keys of two, the other one (None
+    for keys of another length, which no bit can split). `group` (N,), `point` (groups, k), `bits`
+    (N, kb) as stored; `level` and `parts` the bits read and the shards of each group.
+    """
+
+    last: np.ndarray
+    other: np.ndarray | None
+    group: np.ndarray
+    level: list[int]
+    point: np.ndarray
+    far: np.ndarray
+    bits: np.ndarray
+    parts: list[list[Shard]]
+    d_h: int
+    slack: float
+    seed: int
+    limit: int
+    why: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.counts = np.bincount(self.last, minlength=len(self.group))
+
+    @property
+    def new_heads(self) -> int:
+        """Heads of a new shard: as many as a full one has, so that others can move in; in a memory
+        of small shards as many as its largest has."""
+        largest = max(shard.heads for parts in self.parts for shard in parts)
+        return min(largest, math.ceil(SHARD * (1 + self.slack) / self.d_h))
+
+    def settle(self, touched: np.ndarray) -> None:
+        """House every deciding token, and split what overflows; only groups of the deciding tokens
+        `touched` can."""
+        self._move_in(np.flatnonzero((self.counts > 0) & (self.group < 0)))
+        load = self._loads()
+        for g in np.unique(self.group[touched]).tolist():
+            if self.level[g] or load[g] > self.parts[g][0].heads * self.d_h:
+                self._split(g)
+
+    def _loads(self) -> np.ndarray:
+        """Facts of each group."""
+        housed = self.group >= 0
+        return np.bincount(
+            self.group[housed], self.counts[housed], minlength=len(self.parts)
+        ).astype(np.int64)
+
+    def _move_in(self, homeless: np.ndarray) -> None:
+        """Tokens that now decide, most facts first, each to the group with most room."""
+        if not len(homeless):
+            return
+        load = self._loads()
+        capacity = np.array([p[0].heads * self.d_h for p in self.parts])
+        room = np.where(np.array(self.level) == 0, capacity - load, -1)
+        left = []
+        for t in homeless[np.argsort(-self.counts[homeless], kind="stable")].tolist():
+            g = int(room.argmax())
+            if room[g] < self.counts[t]:
+                left.append(t)
+                continue
+            self.group[t] = g
+            room[g] -= self.counts[t]
+        self._found(np.array(left, dtype=np.int64), self.new_heads)
+
+    def _found(self, tokens: np.ndarray, heads: int) -> None:
+        """New groups for `tokens`, with `heads` heads a shard; tokens too big for one alone."""
+        capacity = heads * self.d_h
+        big = tokens[self.counts[tokens] > capacity]
+        rest = tokens[self.counts[tokens] <= capacity]
+        homes = [big[i : i + 1] for i in range(len(big))]
+        if len(rest):
+            homes += self._bins(rest, capacity, math.ceil(self.counts[rest].sum() / capacity))
+        if not homes:
+            return
+        points = free_points(self.point, self.far, len(homes), self.limit)
+        self.point = np.concatenate([self.point, points])
+        for home in homes:
+            self.group[home] = len(self.parts)
+            self.level.append(0)
+            self.parts.append([Shard(heads)])
+
+    def _bins(self, tokens: np.ndarray, capacity: int, bins: int) -> list[np.ndarray]:
+        """`tokens` in at least `bins` lots of at most `capacity` facts, the fullest first."""
+        while True:
+            lot = _packed(self.counts[tokens], bins)
+            load = np.bincount(lot, self.counts[tokens], minlength=bins)
+            if load.max() <= capacity:
+                fullest = np.argsort(-load, kind="stable")
+                return [tokens[lot == b] for b in fullest if load[b]]
+            bins += 1
+
+    def _split(self, g: int) -> None:
+        """Make the facts of group g fit; does nothing if they do."""
+        tokens = np.flatnonzero((self.group == g) & (self.counts > 0))
+        if len(tokens) == 0:
+            return
+        if len(tokens) == 1:
+            self._split_token(g, int(tokens[0]))
+            return
+        shard = self.parts[g][0]
+        capacity = shard.heads * self.d_h
+        small = tokens[self.counts[tokens] <= capacity]
+        total = int(self.counts[small].sum())
+        # Where a big token leaves, the others may fit as they are.
+        bins = max(math.ceil(total / capacity), 1 if len(small) < len(tokens) else 2)
+        lots = self._bins(small, capacity, bins) if len(small) else [tokens[:1]]
+        stay = lots[0]
+        leave = np.setdiff1d(tokens, stay)
+        self.why.append(
+            f"a shard of {int(self.counts[tokens].sum()):,} facts for {capacity:,} places was "
+            f"split: {len(leave):,} of its {len(tokens):,} deciding tokens moved out"
+        )
+        shard.old = None
+        before = len(self.parts)
+        self._found(leave, shard.heads)
+        for new in range(before, len(self.parts)):
+            self._split(new)
+        self._split(g)
+
+    def _split_token(self, g: int, token: int) -> None:
+        """One token: more sub-shards by bits of the other token, or more heads."""
+        mine = np.flatnonzero(self.last == token)
+        if self.other is None:
+            shard = self.parts[g][0]
+            if len(mine) > shard.heads * self.d_h:
+                self._add_heads(shard, len(mine))
+            return
+        others = self.other[mine]
+        sub = self._sub(others, self.level[g])
+        while (np.bincount(sub, minlength=2 ** self.level[g]) > self._capacity(g)).any():
+            j = self.level[g]
+            if j == MAX_LEVEL:
+                raise CapacityError(
+                    f"{len(mine):,} facts share a deciding token and are not told apart by "
+                    f"{MAX_LEVEL} bits of the other. Build the memory again: it draws other bits."
+                )
+            if j == self.bits.shape[1]:
+                bit = balanced_bit(sub, others, len(self.group), self.seed, j)
+                self.bits = np.concatenate([self.bits, bit[:, None]], axis=1)
+            sub = 2 * sub + (self.bits[others, j] > 0)
+            self.level[g] = j + 1
+            # Sub-shards belong to one token: former members without facts have to go.
+            self.group[(self.group == g) & (self.counts == 0)] = -1
+            # Both halves get the heads of the whole, so the next split is far away.
+            self.parts[g] = [Shard(shard.heads) for shard in self.parts[g] for _ in range(2)]
+            self.why.append(
+                f"{len(mine):,} facts of one deciding token now lie in {2 ** (j + 1):,} sub-shards"
+            )
+
+    def _sub(self, others: np.ndarray, level: int) -> np.ndarray:
+        sub = np.zeros(len(others), dtype=np.int64)
+        for j in range(level):
+            sub = 2 * sub + (self.bits[others, j] > 0)
+        return sub
+
+    def _capacity(self, g: int) -> np.ndarray:
+        return np.array([shard.heads * self.d_h for shard in self.parts[g]])
+
+    def _add_heads(self, shard: Shard, facts: int) -> None:
+        if facts > MAX_SHARD:
+            raise CapacityError(
+                f"{facts:,} facts share a deciding token, at most {MAX_SHARD:,} fit one shard and "
+                "keys of this length cannot be split. Join two key columns into one."
+            )
+        shard.heads = math.ceil(facts * (1 + self.slack) / self.d_h)
+        shard.old = None
+        self.why.append(f"a shard of one deciding token grew to {shard.heads:,} heads")

@@ -1,0 +1,69 @@
+"""Where independent pieces of work run: in this process, on local workers, on a cluster.
+
+Every engine is a `concurrent.futures.Executor`: `submit(function, *arguments)` returns a future.
+Local workers and clusters are Dask's (`pip install 'byheart[cluster]'`): Dask moves the data and
+runs a task again whose worker died. Tasks must be plain functions of their arguments, so that
+running one twice changes nothing; each worker computes on one thread, so that results do not
+depend on how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from typing import Any
+
+from byheart.errors import ByheartError
+
+
+class InProcess(Executor):
+    """Runs each task when it is submitted."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:  # the caller sees it where it asks for the result
+            future.set_exception(error)
+        return future
+
+
+@contextmanager
+def engine(workers: int | str = 1) -> Iterator[Executor]:
+    """1: this process; k > 1: k local processes; "tcp://host:8786": any Dask scheduler.
+
+    >>> with engine() as executor:
+    ...     executor.submit(pow, 2, 10).result()
+    1024
+    """
+    text = str(workers).strip()
+    if text == "1":
+        yield InProcess()
+        return
+    if not (text.isdigit() and int(text) > 1) and "://" not in text:
+        raise ByheartError(
+            f"--workers takes a number of processes (1, 2, ...) or the address of a Dask scheduler "
+            f"(tcp://host:8786), found {workers!r}"
+        )
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError:
+        raise ByheartError(
+            "several workers need Dask: pip install 'byheart[cluster]', or use --workers 1"
+        ) from None
+    if text.isdigit():
+        with (
+            LocalCluster(
+                n_workers=int(text), threads_per_worker=1, processes=True, dashboard_address=""
+            ) as cluster,
+            Client(cluster) as client,
+        ):
+            yield client.get_executor(pure=False)
+        return
+    try:
+        client = Client(text, timeout="10s")
+    except (OSError, TimeoutError, ValueError) as error:
+        raise ByheartError(f"no Dask scheduler answers at {text}: {error}") from None
+    with client:
+        yield client.get_executor(pure=False)

@@ -1,0 +1,53 @@
+"""Our own sharded attention-only layer, counted before it is built."""
+
+from __future__ import annotations
+
+import math
+
+from byheart.specs import ShardedSpec
+from byheart.theory.bound import Bound, Case, Hypothesis, Size, ceil_div
+
+
+def sharded_heads(T: int, d_h: int, shard: int = 250, slack: float = 0.05) -> int:
+    """H = ceil(T/n) ceil(n (1 + slack)/d_h): every shard of n facts owns whole heads.
+
+    >>> sharded_heads(10**6, d_h=16)
+    68000
+    """
+    return ceil_div(T, shard) * math.ceil(shard * (1 + slack) / d_h)
+
+
+def sharded_size(case: Case) -> Size:
+    """d_g = d_h = 16 unless given, a two-dimensional code (d = d_g + 4), shards of 250, slack 5 %.
+
+    parameters = d (S + 1 + 2 (N + 1) + 2 (2 + d_h) H), structural zeros included.
+    """
+    d_g = case.d_h if case.d_h is not None else 16
+    shards = ceil_div(case["T"], 250)
+    H = sharded_heads(case["T"], d_g)
+    spec = ShardedSpec(
+        N=case["N"] + 1, S=case["S"], d_g=d_g, d_h=d_g, H=H, groups=shards, shards=shards,
+        lam=128.0, s1=0.5,
+    )  # fmt: skip
+    sizes = {"d": spec.d, "d_h": d_g, "H": H, "shards": shards}
+    return Size(spec.parameters, sizes, "each fact owned by known heads; 5 % slack included")
+
+
+BOUNDS = (
+    Bound(
+        id="sharded.layer",
+        title="sharded attention-only layer",
+        statement="Heads gated to shards of n facts: block-diagonal solves, exact in float32.",
+        formula="d (S + 1 + 2(N+1) + 2 (2 + d_h) H), H = ceil(T/n) ceil(n (1 + slack)/d_h), "
+        "d = d_g + 4",
+        source="byheart (Mahdavi's saturation, Dana's solve)",
+        kind="lower bound",
+        exactness="exact count",
+        hypotheses=(
+            Hypothesis("no last token with more facts than a shard (else sub-shards, wider d)"),
+            Hypothesis("shards packed full: bin packing reached 1.03 n at most"),
+        ),
+        matrices="is a layer of its own, sized for the facts: byheart size",
+        size=sharded_size,
+    ),
+)

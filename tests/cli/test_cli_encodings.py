@@ -1,0 +1,61 @@
+"""Terminals that cannot show every character, and file names that are not text."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from byheart.cli.main import app
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def smileys(run: Run, make_file: Callable[[str, str], Path], tmp_path: Path) -> Path:
+    path = make_file("t.csv", "key,answer\na,😀\nb,العربية\n")
+    assert run("build", path, "-o", tmp_path / "m").exit_code == 0
+    return tmp_path / "m"
+
+
+@pytest.mark.parametrize(
+    "charset",
+    [
+        "ascii",
+        "utf-8",
+        "cp1252",
+    ],
+)
+def test_any_encoding_of_the_terminal(smileys: Path, charset: str):
+    """cp1252 is what Python gives to a pipe or a file on Windows."""
+    for args in (["recall", str(smileys), "a"], ["recall", str(smileys), "b", "--json"]):
+        said = CliRunner(charset=charset).invoke(app, args)
+        assert said.exception is None
+        assert said.exit_code == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are bytes on Linux only")
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (("facts", "FILE"), 0),
+        (("facts", "FILE", "--json"), 0),
+        (("facts", "gone FILE", "--json"), 2),
+        (("recall", "FILE", "a", "--json"), 2),
+        (("build", "FILE", "-o", "m"), 0),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
+)
+def test_file_name_that_is_not_utf8(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...], code: int
+):
+    monkeypatch.chdir(tmp_path)
+    name = os.fsdecode(b"caf\xe9.csv")
+    Path(name).write_text("key,answer\na,x\n")
+    said = CliRunner().invoke(app, [arg.replace("FILE", name) for arg in args])
+    if said.exception is not None and not isinstance(said.exception, SystemExit):
+        # A traceback would show the name, which pytest-xdist cannot send.
+        pytest.fail(f"{type(said.exception).__name__} escapes", pytrace=False)
+    assert said.exit_code == code

@@ -1,0 +1,108 @@
+"""`--help`, `--version` and `--json` are the same everywhere."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from byheart import __version__
+
+Run = Callable[..., Result]
+Script = Callable[..., subprocess.CompletedProcess[str]]
+
+OPTIONS = {
+    "build": "FACTS --output -o --method --readout --d-model --heads --d-head --qk-rank --slack "
+    "--dtype --seed --certify --force --no-facts --keys --answer --weights --melt --empty --pad",
+    "recall": "DIR TOKEN --all --top",
+    "certify": "DIR --facts --interval --float --precision --no-write --keys --answer --weights",
+    "facts": "FACTS --output -o --keys --answer --weights --melt --empty --pad",
+}
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+@pytest.mark.parametrize("command", OPTIONS)
+def test_help_mentions_the_options(run: Run, plain, command: str, flag: str):
+    said = run(command, flag)
+    assert said.exit_code == 0
+    words = plain(said.stdout).split()
+    for option in (*OPTIONS[command].split(), "--json"):
+        assert any(option in word for word in words), option
+
+
+def test_help_lists_the_commands_and_a_first_walk(run: Run, plain):
+    said = run("--help")
+    assert said.exit_code == 0
+    text = plain(said.stdout)
+    for command in OPTIONS:
+        assert f" {command} " in text
+    assert "byheart build countries -o countries.memory --certify" in text
+    assert "Exit codes: 0 good, 1 a check failed, 2 wrong use or input" in text
+
+
+def test_the_first_walk_works(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    lines = [line.strip() for line in run("--help").stdout.splitlines()]
+    walk = [line.split()[1:] for line in lines if line.startswith("byheart ")]
+    assert [words[0] for words in walk] == ["facts", "build", "recall", "certify"]
+    for words in walk:
+        assert run(*words).exit_code == 0
+    assert run(*walk[2]).stdout.splitlines()[0] == "Paris"
+
+
+def test_no_command_shows_the_help(run: Run):
+    said = run()
+    assert said.exit_code == 2
+    assert "Usage: byheart" in said.output
+
+
+def test_version(run: Run):
+    assert run("--version").stdout == f"byheart {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("build", "gone.csv"),
+        ("build", "elements", "-o", "MEMORY"),
+        ("build", "elements", "-o", "NEW", "--heads", "1"),
+        ("build", "elements", "-o", "NEW", "--method", "magic"),
+        ("recall", "NEW", "a"),
+        ("recall", "MEMORY", "a"),
+        ("recall", "MEMORY"),
+        ("certify", "NEW"),
+        ("certify", "MEMORY", "--float", "--interval"),
+        ("facts", "gone.csv"),
+    ],
+    ids=" ".join,
+)
+def test_errors_are_json_too(run: Run, memory: Path, tmp_path: Path, args: tuple[str, ...]):
+    places = {"MEMORY": memory, "NEW": tmp_path / "new"}
+    said = run(*(places.get(arg, arg) for arg in args), "--json")
+    assert said.exit_code == 2
+    record = json.loads(said.stdout)
+    assert record.keys() == {"error"}
+    assert said.stderr == f"error: {record['error']}\n"
+
+
+@pytest.mark.parametrize("args", [("build", "elements", "--heads", "0"), ("recall",)])
+def test_misuse_is_json_too(script: Script, args: tuple[str, ...]):
+    said = script(*args, "--json")
+    assert said.returncode == 2
+    assert "error" in json.loads(said.stdout)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [("facts", "countries"), ("recall", "MEMORY", "--all"), ("certify", "MEMORY", "--no-write")],
+    ids=" ".join,
+)
+def test_json_is_the_only_output(run: Run, memory: Path, args: tuple[str, ...]):
+    said = run(*(memory if arg == "MEMORY" else arg for arg in args), "--json")
+    assert said.exit_code == 0
+    assert isinstance(json.loads(said.stdout), dict)
+    assert said.stderr == ""
+    # JSON proper: no NaN or Infinity, which Python would read
+    json.loads(said.stdout, parse_constant=pytest.fail)

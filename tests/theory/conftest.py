@@ -1,0 +1,18 @@
+"""Helpers of the theory tests."""
+
+from collections.abc import Callable
+
+import pytest
+
+from byheart.theory.bound import Answer
+from byheart.theory.registry import AnySpec, case_of, find
+
+
+@pytest.fixture(scope="session")
+def ask() -> Callable[..., Answer]:
+    """One bound asked about one spec: `ask("dana2025.corollary1", spec, facts=...)`."""
+
+    def one(bound_id: str, spec: AnySpec, facts=None, **options) -> Answer:
+        return find(bound_id).answer(case_of(spec, facts, **options))
+
+    return one
