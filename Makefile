@@ -13,7 +13,7 @@ help:
 	@echo "make test-slow  the checks that take minutes"
 	@echo "make bench      measure build and certificate times on this machine"
 	@echo "make lint       ruff and pyright"
-	@echo "make docs       write docs/cli.md from the commands' own help"
+	@echo "make docs       write docs/cli.md and docs/theorems.md from the code"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -46,6 +46,7 @@ bench: $(VENV)/.installed-dev
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/python tools/write_cli_docs.py
+	$(BIN)/python tools/write_theorem_docs.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis demo

@@ -23,6 +23,7 @@ from byheart._version import __version__
 if TYPE_CHECKING:
     from byheart.certificates import Certificate, certify
     from byheart.construct import build
+    from byheart.construct.sharded.edit import edit
     from byheart.errors import ByheartError
     from byheart.facts import Facts, Vocabulary, random_associations, read_facts
     from byheart.measure import accuracy, head_split
@@ -42,6 +43,7 @@ _PUBLIC = {
     "bounds": "byheart.theory",
     "build": "byheart.construct",
     "certify": "byheart.certificates",
+    "edit": "byheart.construct.sharded.edit",
     "head_split": "byheart.measure",
     "load": "byheart.models",
     "random_associations": "byheart.facts",
@@ -62,6 +64,7 @@ __all__ = [
     "bounds",
     "build",
     "certify",
+    "edit",
     "head_split",
     "load",
     "random_associations",

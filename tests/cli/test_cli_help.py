@@ -18,7 +18,11 @@ OPTIONS = {
     "--dtype --seed --certify --force --no-facts --keys --answer --weights --melt --empty --pad",
     "recall": "DIR TOKEN --all --top",
     "certify": "DIR --facts --interval --float --precision --no-write --keys --answer --weights",
-    "facts": "FACTS --output -o --keys --answer --weights --melt --empty --pad",
+    "facts": "FACTS --output -o --force --keys --answer --weights --melt --empty --pad",
+    "owner": "DIR TOKEN",
+    "bound": "--d-model --heads --d-head --context --vocab --layers --hf --facts --kruskal --bits "
+    "--explain --sweep --output -o --plot",
+    "size": "--facts --vocab --length --answers --bits --family --sweep --output -o --plot",
 }
 
 

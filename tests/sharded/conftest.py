@@ -53,7 +53,8 @@ def table(
 
 
 def relations(subjects: int, R: int, S: int = 2, seed: int = 0) -> Facts:
-    """(subject, relation, ...) -> answer: every relation of every subject, columns of own tokens."""
+    """(subject, relation, ...) -> answer: every relation of every subject; roles have tokens of
+    their own."""
     rng = np.random.default_rng(seed)
     T = subjects * R
     columns = [np.repeat(np.arange(subjects), R), subjects + np.tile(np.arange(R), subjects)]

@@ -3,9 +3,14 @@
 from collections.abc import Callable
 
 import pytest
+from hypothesis import settings
 
 from byheart.theory.bound import Answer
 from byheart.theory.registry import AnySpec, case_of, find
+
+# A busy machine may take longer over an example than Hypothesis expects of an idle one.
+settings.register_profile("theory", deadline=None)
+settings.load_profile("theory")
 
 
 @pytest.fixture(scope="session")

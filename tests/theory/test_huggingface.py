@@ -67,6 +67,7 @@ def test_a_folder_that_holds_a_config(tmp_path):
 
 GPT2 = json.loads((CONFIGS / "gpt2.json").read_text())
 LLAMA = json.loads((CONFIGS / "smollm2-135m.json").read_text())
+BERT = json.loads((CONFIGS / "bert-large.json").read_text())
 VIT = json.loads((CONFIGS / "vit-b-16.json").read_text())
 
 
@@ -92,6 +93,11 @@ VIT = json.loads((CONFIGS / "vit-b-16.json").read_text())
         ({**LLAMA, "num_key_value_heads": 2}, "kv_heads must divide H"),
         ({**LLAMA, "attention_bias": True}, "attention_bias = true"),
         ({**LLAMA, "tie_word_embeddings": "yes"}, "true or false"),
+        (
+            {**BERT, "position_embedding_type": "relative_key"},
+            "must be absolute, found relative_key",
+        ),
+        ({**VIT, "qkv_bias": False}, "qkv_bias = false"),
         ({**VIT, "patch_size": 17}, "patch_size 17 does not divide image_size 224"),
     ],
 )

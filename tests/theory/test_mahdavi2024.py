@@ -184,6 +184,14 @@ def test_grouped_queries_count_the_groups_only(ask):
     assert "rotary" in ask("mahdavi2024.theorem1", rotary).reason
 
 
+def test_the_rank_of_the_scores_counts_not_the_width_of_the_values(ask):
+    """W_QK of rank 2 and d_h = 4: r = min(n, 2), 5 · 1 + 1 = 6, not 5 · 2 + 1 = 11."""
+    spec = AttentionOnlySpec(N=40, S=3, d=6, d_h=4, H=5, qk_rank=2)
+    answer = ask("mahdavi2024.theorem1", spec)
+    assert answer.capacity == 6
+    assert "rank 2" in answer.note
+
+
 def test_trained_embeddings_are_not_limited_by_P(ask):
     answer = ask("mahdavi2024.effective_parameters", AttentionOnlySpec(N=9, S=2, d=4, d_h=2, H=2))
     assert (answer.applies, answer.capacity) == (False, None)

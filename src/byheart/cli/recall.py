@@ -91,6 +91,8 @@ def _recall_one(
     if said.runner_up is None:
         return
     say(f"\nmargin {number(said.margin)} over {token_text(said.runner_up)}")
+    if known is False:
+        say("This key is not stored: any answer is arbitrary (--abstain answers `unknown`).")
     if heads and top:
         rows = [(f"head {h}", f"{c:+.4f}") for h, c in heads[:top]]
         if len(heads) > top:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 
@@ -36,6 +37,9 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 # Slack of the second and third draw of a sharded memory: shards with fewer distinct tokens than
 # d_h have heads of smaller rank, which only more heads make up for.
 MORE_SLACK = (0.0, 0.2, 1.0)
+# A draw that keeps this share of the frame's margin is taken at once: what rounding took is then
+# far from enough, in the literal layer too. Otherwise the best of all draws.
+SAFE_SHARE = 0.5
 ASSOCIATIVE_LIMIT = 8192  # largest width tried: its matrix has half a gigabyte in float64
 
 
@@ -148,7 +152,8 @@ def _sharded(
     abstain: bool,
 ) -> Memory:
     """Shards of some hundred facts; other draws and more slack if one of them fails."""
-    failures = []
+    failures: list[str] = []
+    best, best_margin = None, -math.inf
     for attempt, least in enumerate(MORE_SLACK):
         try:
             memory = build_sharded(
@@ -166,7 +171,7 @@ def _sharded(
         progress(f"recalling {facts.T:,} facts")
         recalled, margin = recalled_through_own_heads(memory, facts)
         made = memory.construction
-        if recalled == facts.T:
+        if recalled == facts.T and margin > best_margin:
             record = {
                 **made,
                 "capacity": memory.spec.to_json()["H"] * layout.d_h,
@@ -176,8 +181,12 @@ def _sharded(
             }
             if abstain:
                 record["abstain"] = abstention(memory, facts, seed + SEED_STRIDE * attempt)
-            return replace(memory, construction=record)
+            best, best_margin = replace(memory, construction=record), margin
+        if best_margin >= SAFE_SHARE * made["ideal_margin"]:
+            break
         failures.append(f"{recalled:,} of {facts.T:,} recalled, condition {made['condition']:.0e}")
+    if best is not None:
+        return best
     raise CheckFailed(
         f"not all {facts.T:,} facts survive at d_g={layout.d_g}, d_h={layout.d_h}: "
         f"{'; '.join(failures)}. Nothing was written. Use a larger --d-model or --dtype float64."

@@ -168,6 +168,13 @@ class Bound:
 
     `reads` are the sizes that `capacity` uses; `matrices` names the function for bounds that need
     actual matrices; `corrections` say where we depart from what is printed.
+
+    >>> rule = Bound(
+    ...     "house.rule", "two", "Two facts a head.", "T = 2 H", "an example", "lower bound",
+    ...     "exact count", reads=("H",), capacity=lambda case: 2 * case["H"],
+    ... )
+    >>> rule.answer(Case(H=3)).capacity, rule.answer(Case()).reason
+    (6, 'needs the heads H (--heads)')
     """
 
     id: str
@@ -252,25 +259,17 @@ def at_most(left: str, right: str) -> Check:
 
 
 def at_least(name: str, least: int, why: str = "") -> Check:
-    """name >= least, where it is known."""
+    """name >= least, where it is known.
+
+    >>> at_least("N", 2)(Case(N=1))
+    'needs N >= 2: 1 < 2'
+    """
 
     def check(case: Case) -> str | None:
         value = getattr(case, name)
         if value is None or value >= least:
             return None
         return f"needs {name} >= {least}: {value} < {least}" + (f" ({why})" if why else "")
-
-    return check
-
-
-def one_of(name: str, *allowed: str, why: str = "") -> Check:
-    """A word among the allowed ones, where it is known."""
-
-    def check(case: Case) -> str | None:
-        value = getattr(case, name)
-        if value is None or value in allowed:
-            return None
-        return f"needs {' or '.join(allowed)} {name}, found {value}" + (f": {why}" if why else "")
 
     return check
 
@@ -284,7 +283,7 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def largest(holds: Callable[[int], bool], least: int = 1, most: int = 2**200) -> int:
+def largest(holds: Callable[[int], bool], least: int = 1, most: int = 2**800) -> int:
     """The largest whole number in [least, most] with `holds`, which is true up to some number and
     false after it; least - 1 if it never is.
 

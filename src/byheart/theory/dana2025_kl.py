@@ -222,6 +222,9 @@ def slides_least_squares(pi: ArrayLike, prior: ArrayLike, d: int) -> float:
 
     A heuristic of the slides of June 2024 for f_ls (truncated SVD of log π): third-order remainder
     dropped, |π| not defined there. Use `bennett_bound`.
+
+    >>> round(slides_least_squares([[0.75, 0.25], [0.25, 0.75]], [0.5, 0.5], d=1), 4)
+    1.2007
     """
     joint, L = _joint(pi, prior)
     N, top, sigma = L.shape[1], float(joint.max()), _singular(L, d)
@@ -229,7 +232,11 @@ def slides_least_squares(pi: ArrayLike, prior: ArrayLike, d: int) -> float:
 
 
 def slides_weighted_least_squares(pi: ArrayLike, prior: ArrayLike, d: int) -> float:
-    """|π|_∞ σ² + (|π|_∞/|π|_{-∞})^{3/2} σ³, σ = σ_{d+1} of sqrt(joint) log π; a heuristic."""
+    """|π|_∞ σ² + (|π|_∞/|π|_{-∞})^{3/2} σ³, σ = σ_{d+1} of sqrt(joint) log π; a heuristic.
+
+    >>> round(slides_weighted_least_squares([[0.75, 0.25], [0.25, 0.75]], [0.5, 0.5], d=1), 4)
+    0.1978
+    """
     joint, L = _joint(pi, prior)
     top, bottom = float(joint.max()), float(joint.min())
     sigma = _singular(np.sqrt(joint) * L, d)

@@ -46,6 +46,11 @@ def _capacity(rate: float):
     return capacity
 
 
+def _accurate(case: Case) -> bool:
+    """Accuracy 0.9 stands for X = 2500 (0.9 - 0.02)/0.98 associations."""
+    return trained_associations(case["d"], case["d_h"], case["H"]) > 2500 * (0.9 - 0.02) / 0.98
+
+
 def _in_range(case: Case) -> str | None:
     """The range of the measurements: one task size, one width."""
     if case["N"] != 50 or case["d"] != 10 or case["n"] != 2:
@@ -55,14 +60,9 @@ def _in_range(case: Case) -> str | None:
         )
     if not 1 <= case["d_h"] <= 10:
         return f"was measured for d_h = 1..10: {case['d_h']}"
-    if phi_too_high(case):
+    if _accurate(case):
         return "was measured below accuracy 0.9: this layer would be above"
     return None
-
-
-def phi_too_high(case: Case) -> bool:
-    """Accuracy 0.9 stands for X = 2500 (0.9 - 0.02)/0.98 associations."""
-    return trained_associations(case["d"], case["d_h"], case["H"]) > 2500 * (0.9 - 0.02) / 0.98
 
 
 def _model(case: Case) -> int | None:

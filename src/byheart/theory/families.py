@@ -118,7 +118,12 @@ def facts_case(
     last_tokens: int | None = None,
     bits: int = 32,
 ) -> Case:
-    """The sizes of the facts, checked."""
+    """The sizes of the facts, checked.
+
+    >>> case = facts_case(None, T=81, N=9, S=2)
+    >>> case.T, case.N, case.S
+    (81, 9, 2)
+    """
     if facts is not None:
         if (T, N, S, answers, last_tokens) != (None,) * 5:
             raise ByheartError("give a table of facts or sizes (T, N, S, ...), not both.")
@@ -150,7 +155,11 @@ def facts_case(
 
 
 def choose(families: Sequence[str] | None) -> list[Family]:
-    """The families with these ids; all of them by default."""
+    """The families with these ids; all of them by default.
+
+    >>> [family.bound for family in choose(["sqrt", "information"])]
+    ['kajitsuka2025.theorem41', 'related.information']
+    """
     if families is None:
         return list(FAMILIES)
     known = {family.id: family for family in FAMILIES}
@@ -179,7 +188,12 @@ def sized(family: Family, case: Case) -> Sized:
 
 
 def sweep(case: Case, counts: Sequence[int], families: Sequence[str] | None = None) -> list[Sized]:
-    """Every family at every number of facts."""
+    """Every family at every number of facts.
+
+    >>> rows = sweep(facts_case(None, 100, 50, 2), [10, 100], ["multi-head"])
+    >>> [(row.T, row.parameters) for row in rows]
+    [(10, 99), (100, 1089)]
+    """
     chosen = choose(families)
     return [sized(family, replace(case, T=T)) for T in counts for family in chosen]
 

@@ -123,6 +123,10 @@ def _gpt2(config: _Reader) -> TransformerSpec:
 def _bert(config: _Reader) -> TransformerSpec:
     d, H = config.whole("hidden_size"), config.whole("num_attention_heads")
     types = config.whole("type_vocab_size", default=2)
+    if (kind := config.word("position_embedding_type", "absolute")) != "absolute":
+        raise ByheartError(
+            f"{config.file}: position_embedding_type must be absolute, found {kind}."
+        )
     return TransformerSpec(
         d=d,
         H=H,
@@ -176,6 +180,8 @@ def _vit(config: _Reader) -> TransformerSpec:
     image, patch = config.whole("image_size"), config.whole("patch_size")
     if image % patch:
         raise ByheartError(f"{config.file}: patch_size {patch} does not divide image_size {image}.")
+    if not config.flag("qkv_bias", True):
+        raise ByheartError(f"{config.file}: qkv_bias = false is not counted for ViT.")
     channels = config.whole("num_channels", default=3)
     # CLS, patch embedding with bias, final layer norm, pooler.
     other = d + (channels * patch * patch + 1) * d + 2 * d + d * d + d

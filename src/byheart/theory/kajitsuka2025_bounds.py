@@ -26,7 +26,11 @@ Construction = Callable[[int, Case], Literal]
 
 def separation(case: Case) -> tuple[int, float]:
     """(d, r/δ) of the input tokens: as given, else the pairs (token, position), integers: d = 2,
-    r = |(N, n)|, δ = 1."""
+    r = |(N, n)|, δ = 1.
+
+    >>> separation(Case(N=4, n=3))
+    (2, 5.0)
+    """
     if case.d_in is not None and case.spread is not None:
         return case.d_in, case.spread
     return 2, math.hypot(case["N"], _length(case))
@@ -167,7 +171,11 @@ def _total_bits(case: Case) -> float:
 
 
 def sparse(case: Case) -> SparseSize:
-    """Our construction for case.T facts: keys are token + N · position."""
+    """Our construction for case.T facts: keys are token + N · position.
+
+    >>> sparse(Case(T=1000, N=50, S=2)).ff1
+    17
+    """
     key_bits = max(1, math.ceil(math.log2(case["N"] * _length(case))))
     return sparse_size(case["T"], key_bits=key_bits, C=_labels(case), d=2, n=_length(case))
 

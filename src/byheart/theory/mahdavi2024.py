@@ -71,13 +71,16 @@ def effective_parameters(H: int, n: int, d: int, d_h: int, *, shared: bool) -> i
 def _parameters(case: Case) -> int:
     """H (2 d d_h + d d_v) + H d_v d_out, d_v = d_out = 1 unless given: scalar labels."""
     d_v, d_out = case.d_v or 1, case.d_out or 1
-    return case["H"] * (2 * case["d"] * case["d_h"] + case["d"] * d_v + d_v * d_out)
+    return case["H"] * (2 * case["d"] * _key_width(case) + case["d"] * d_v + d_v * d_out)
 
 
 def multihead_size(case: Case) -> Size:
     """The fewest parameters for case.T scalar labels; d, n and d_h free unless given.
 
     At d = n = d_h = r the cost is (2r² + r + 1)/(r - 1) a fact: 11 at r = 2 and 3, then growing.
+
+    >>> multihead_size(Case(T=101)).parameters
+    1100
     """
     options = [case.d_h] if case.d_h is not None else range(2, 65)
     best: Size | None = None
@@ -100,11 +103,20 @@ def multihead_size(case: Case) -> Size:
     return best
 
 
+def _key_width(case: Case) -> int:
+    """rank(W_h) <= d_h, or the rank that an attention-only spec gives its W_QK."""
+    return case["d_h"] if case.qk_rank is None else case.qk_rank
+
+
+def _capacity(case: Case) -> int:
+    return theorem1_capacity(case.free_heads, case["n"], _key_width(case), case.kruskal)
+
+
 def _kruskal(case: Case) -> str | None:
     """Assumption 1 as far as sizes tell: T different queries, Kruskal rank at least 2."""
     if case.kruskal is not None and case.kruskal < 2:
         return f"needs queries of Kruskal rank >= 2 (Assumption 1): {case.kruskal}"
-    wanted = theorem1_capacity(case.free_heads, case["n"], case["d_h"], case.kruskal)
+    wanted = _capacity(case)
     if case.T is not None and case.last_tokens is not None and case.last_tokens < case.T:
         return (
             f"needs {case.T} different queries (Assumption 1): {case.last_tokens} last tokens, "
@@ -143,6 +155,8 @@ def _remark(case: Case) -> str:
     said = []
     if case.free_heads < case["H"]:
         said.append(f"counts {case.free_heads} of {case['H']} heads: groups share W_K and W_V")
+    if _key_width(case) != case["d_h"]:
+        said.append(f"W_QK has rank {_key_width(case)}, not d_h = {case['d_h']}")
     if case.kruskal is not None and case.kruskal < case["n"]:
         said.append(f"Kruskal rank {case.kruskal} in place of n = {case['n']}")
     if case.family == "transformer":
@@ -174,9 +188,7 @@ BOUNDS = (
         exactness="exact count",
         reads=SIZES,
         hypotheses=THEOREM,
-        capacity=lambda case: theorem1_capacity(
-            case.free_heads, case["n"], case["d_h"], case.kruskal
-        ),
+        capacity=_capacity,
         parameters=_parameters,
         size=multihead_size,
         remark=_remark,
@@ -205,9 +217,7 @@ BOUNDS = (
             Hypothesis("a skip connection", lambda case: None if case.skip else "needs the skip"),
             Hypothesis("e + mean_i E_i of Kruskal rank >= n (Assumption 3)"),
         ),
-        capacity=lambda case: theorem1_capacity(
-            case.free_heads, case["n"], case["d_h"], case.kruskal
-        ),
+        capacity=_capacity,
         parameters=lambda case: 2 * _parameters(case),
     ),
     Bound(

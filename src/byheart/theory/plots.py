@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from byheart.errors import ByheartError
 from byheart.theory.families import Crossing, Sized
+from byheart.theory.registry import find
 from byheart.theory.sweeps import Point, Sweep
 
 if TYPE_CHECKING:
@@ -19,13 +20,19 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg", ".pdf")
 # Okabe and Ito's colours, told apart by colour-blind readers, then greys.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#777777",
-           "#8C6D31")  # fmt: skip
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#777777",
+           "#8C6D31", "#000000")  # fmt: skip
 LABEL_GAP = 0.045  # of the height of the axes: one line of text
 
 
 def size_figure(rows: Sequence[Sized], crossings: Sequence[Crossing]) -> Figure:
-    """Parameters against facts, both logarithmic, one labelled line a family, crossings dotted."""
+    """Parameters against facts, both logarithmic, one labelled line a family, crossings dotted.
+
+    >>> from byheart.theory.families import facts_case, sweep
+    >>> rows = sweep(facts_case(None, 1000, 50, 2), [10, 100, 1000])
+    >>> len(size_figure(rows, []).axes[0].lines)
+    10
+    """
     figure, axes = _axes(width=9.5)
     lines: dict[str, list[Sized]] = defaultdict(list)
     for row in rows:
@@ -33,7 +40,8 @@ def size_figure(rows: Sequence[Sized], crossings: Sequence[Crossing]) -> Figure:
     ends = []
     for i, (_, line) in enumerate(lines.items()):
         colour = COLOURS[i % len(COLOURS)]
-        axes.plot([r.T for r in line], [r.parameters for r in line], color=colour, lw=1.8)
+        style = "--" if find(line[0].bound).kind == "upper bound" else "-"
+        axes.plot([r.T for r in line], [r.parameters for r in line], style, color=colour, lw=1.8)
         ends.append((line[-1].T, float(line[-1].parameters), line[-1].title, colour))
     for crossing in crossings:
         axes.plot(crossing.T, crossing.parameters, "o", color="white", mec="black", ms=5, zorder=5)
@@ -41,7 +49,9 @@ def size_figure(rows: Sequence[Sized], crossings: Sequence[Crossing]) -> Figure:
     axes.set_yscale("log")
     axes.set_xlabel("facts")
     axes.set_ylabel("parameters")
-    axes.set_title("Smallest model for so many facts (circles: crossings)", loc="left")
+    axes.set_title(
+        "Smallest model for so many facts (dashed: a limit; circles: crossings)", loc="left"
+    )
     _label_ends(axes, ends)
     return figure
 
@@ -98,7 +108,13 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
 
 
 def check_path(path: str | os.PathLike[str]) -> None:
-    """Refuse a plot file that could not be written, before any work."""
+    """Refuse a plot file that could not be written, before any work.
+
+    >>> check_path("size.gif")
+    Traceback (most recent call last):
+    ...
+    byheart.errors.ByheartError: --plot must end in .png, .svg, .pdf, found size.gif
+    """
     target = Path(path)
     if target.suffix.lower() not in FORMATS:
         raise ByheartError(f"--plot must end in {', '.join(FORMATS)}, found {path}")

@@ -95,7 +95,12 @@ def case_of(
     answers: int | None = None,
     spread: float | None = None,
 ) -> Case:
-    """The sizes of a spec and of facts, checked against each other."""
+    """The sizes of a spec and of facts, checked against each other.
+
+    >>> case = case_of(AssociativeSpec(N=10, S=2, d=64), 50)
+    >>> case.d, case.n, case.N, case.T
+    (64, 2, 10, 50)
+    """
     for name, value, least in (
         ("bits", bits, 1),
         ("kruskal", kruskal, 1),

@@ -21,6 +21,9 @@ def sharded_size(case: Case) -> Size:
     """d_g = d_h = 16 unless given, a two-dimensional code (d = d_g + 4), shards of 250, slack 5 %.
 
     parameters = d (S + 1 + 2 (N + 1) + 2 (2 + d_h) H), structural zeros included.
+
+    >>> sharded_size(Case(T=10**6, N=50_000, S=2)).sizes
+    {'d': 20, 'd_h': 16, 'H': 68000, 'shards': 4000}
     """
     d_g = case.d_h if case.d_h is not None else 16
     shards = ceil_div(case["T"], 250)

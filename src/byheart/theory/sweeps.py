@@ -59,7 +59,15 @@ class Point:
 
 
 def run(sweep: Sweep, spec_at: Callable[[int], AnySpec], **options: Any) -> list[Point]:
-    """Every bound at every value; `spec_at` makes the spec for a value."""
+    """Every bound at every value; `spec_at` makes the spec for a value.
+
+    >>> from byheart.specs import AttentionOnlySpec
+    >>> points = run(
+    ...     Sweep.parse("heads=1:3"), lambda H: AttentionOnlySpec(N=9, S=2, d=4, d_h=2, H=H)
+    ... )
+    >>> [p.answer.capacity for p in points if p.answer.id == "dana2025.corollary1"]
+    [6, 8, 10]
+    """
     return [
         Point(value, answer)
         for value in sweep.values

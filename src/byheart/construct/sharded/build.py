@@ -14,7 +14,13 @@ from byheart.construct.frames import frame, ideal_margin
 from byheart.construct.sharded.codes import lattice
 from byheart.construct.sharded.fingerprint import coordinates, fingerprints
 from byheart.construct.sharded.plan import Plan
-from byheart.construct.sharded.solve import batches, by_shard, largest_score, solve_batch
+from byheart.construct.sharded.solve import (
+    batches,
+    by_shard,
+    largest_score,
+    solve_batch,
+    unknowns_needed,
+)
 from byheart.facts import Facts
 from byheart.models.attention_only import Weights
 from byheart.models.memory import Memory
@@ -55,7 +61,10 @@ def _build(
     progress: Callable[[str], None],
     abstain: bool,
 ) -> Memory:
-    made = batches(layout.sizes, layout.d_h, slack)
+    needed = unknowns_needed(
+        layout.shard, layout.sizes, tokens.numpy(), layout.d_h, layout.gate == "query"
+    )
+    made = batches(layout.sizes, layout.d_h, slack, needed)
     J = max(batch.heads for batch in made)
     heads = np.empty(len(layout.sizes), dtype=np.int64)
     for batch in made:

@@ -191,7 +191,7 @@ def _widths(A: int, d_g: int | None, d_h: int | None, dtype: str) -> tuple[int, 
 
 def _deciding_column(facts: Facts, shard: int, gate: Gate, asked: int | None) -> tuple[int, str]:
     """The column with the fewest facts under tokens too common for a shard, then under tokens too
-    common to pack evenly; the last on a tie. Gates that leave the order alone take the first."""
+    common to pack evenly, then with the cheapest shards; the last on a tie. Gates that leave the order alone take the first."""
     names = facts.columns or tuple(str(c + 1) for c in range(facts.S))
     if gate != "query":
         if asked not in (None, 0):
@@ -201,17 +201,21 @@ def _deciding_column(facts: Facts, shard: int, gate: Gate, asked: int | None) ->
         if not 0 <= asked < facts.S:
             raise ByheartError(f"deciding must lie between 0 and {facts.S - 1}, found {asked}")
         return asked, f"column {names[asked]!r} decides the shard, as asked"
-    hot, coarse = [], []
+    hot, coarse, largest = [], [], []
     for column in range(facts.S):
         counts = np.bincount(facts.tokens[:, column], minlength=facts.N)
         hot.append(int(counts[counts > shard].sum()))
         coarse.append(int(counts[counts > max(1, FINE * shard)].sum()))
-    best = min(range(facts.S), key=lambda c: (hot[c], coarse[c], -c))
+        # Keys of two split hot tokens, and the largest does not matter.
+        largest.append(int(counts.max()) if hot[-1] and facts.S > 2 else 0)
+    best = min(range(facts.S), key=lambda c: (hot[c], coarse[c], largest[c], -c))
     reason = f"column {names[best]!r} decides the shard"
     if best != facts.S - 1:
         few = f"{hot[-1]:,} facts would share hot tokens"
         if hot[-1] == hot[best]:
             few = f"{coarse[-1]:,} facts have tokens too common to pack evenly"
+        if coarse[-1] == coarse[best]:
+            few = f"one token would have {largest[-1]:,} facts instead of {largest[best]:,}"
         reason += f" and is read last: by the last column {few}"
     return best, reason
 

@@ -27,9 +27,53 @@ class Batch:
     size: int
 
 
-def batches(sizes: np.ndarray, d_h: int, slack: float) -> list[Batch]:
+def unknowns_needed(
+    shard: np.ndarray, sizes: np.ndarray, tokens: np.ndarray, d_h: int, last_decides: bool = True
+) -> np.ndarray:
+    """How many unknowns H_g d_h each shard needs for its n_g facts: (shards,), n_g as a rule.
+
+    `tokens` (T, S) as the model reads them. Shards of few distinct tokens need more:
+
+    - the vectors e(t) + pos_s of N_g tokens at S positions span at most N_g + S - 1 dimensions,
+      and a head cannot have more;
+    - for one last token t, head j computes f / Z_j, f and Z_j sums of one term a position. Such f
+      form a space of D = 1 + Σ_{s<S} (n_s - 1) dimensions for n_s different tokens at position s,
+      and all heads share Z_j / Z_j = 1: together 1 + H_g (D - 1), which must reach t's facts
+      (counted only where the last token decides, so that they are all in one shard).
+
+    >>> keys = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+    >>> unknowns_needed(np.zeros(4, int), np.array([4]), keys, d_h=8)
+    array([11])
+    """
+    N, S = int(tokens.max()) + 1, tokens.shape[1]
+    pairs = np.unique((shard[:, None] * N + tokens).ravel())
+    rank = np.bincount(pairs // N, minlength=len(sizes)) + S - 1
+    needed = -(-sizes * d_h // np.minimum(rank, d_h))
+    last = tokens[:, -1]
+    facts = np.bincount(last, minlength=N)
+    # S = 2: as many facts as first tokens. D >= 2: enough where heads outnumber facts.
+    doubtful = facts[last] - 1 > (sizes // d_h)[shard]
+    if S == 2 or not last_decides or not doubtful.any():
+        return needed
+    degrees = np.zeros(N, dtype=np.int64)  # D - 1
+    for s in range(S - 1):
+        pairs = np.unique(last[doubtful] * N + tokens[doubtful, s])
+        degrees += np.maximum(np.bincount(pairs // N, minlength=N) - 1, 0)
+    some = np.unique(last[doubtful])
+    heads = -(-(facts[some] - 1) // np.maximum(degrees[some], 1))
+    where = np.zeros(N, dtype=np.int64)
+    where[last] = shard  # the last token decides, and cannot be split: one shard
+    np.maximum.at(needed, where[some], heads * d_h)
+    return needed
+
+
+def batches(
+    sizes: np.ndarray, d_h: int, slack: float, needed: np.ndarray | None = None
+) -> list[Batch]:
     """Shards from large to small in padded batches; a fixed function of the sizes, so that any
-    number of workers solves the same batches and gets the same bytes."""
+    number of workers solves the same batches and gets the same bytes. `needed`: unknowns of each
+    shard, its size by default."""
+    needed = sizes if needed is None else needed
     order = np.argsort(-sizes, kind="stable")
     made, i = [], 0
     while i < len(order):
@@ -38,7 +82,7 @@ def batches(sizes: np.ndarray, d_h: int, slack: float) -> list[Batch]:
         some = order[i : i + count]
         # Padding costs work: no shard is padded to more than 9/8 of its size.
         some = some[sizes[some] * 9 >= size * 8] if size > 16 else some
-        heads = max(1, int(np.ceil(size * (1 + slack) / d_h)))
+        heads = max(1, int(np.ceil(needed[some].max() * (1 + slack) / d_h)))
         made.append(Batch(some, heads, size))
         i += len(some)
     return made

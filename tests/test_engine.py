@@ -1,0 +1,114 @@
+"""The same work in this process, on local workers and on a scheduler that others started."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from byheart.engine import InProcess, engine
+from byheart.errors import ByheartError
+
+distributed = pytest.importorskip("distributed")
+
+
+def fail_on(number: int) -> int:
+    if number == 3:
+        raise ValueError("three")
+    return number * number
+
+
+def squares(workers: int | str) -> list[int]:
+    with engine(workers) as executor:
+        return [future.result() for future in [executor.submit(pow, n, 2) for n in range(5)]]
+
+
+@pytest.fixture
+def scheduler() -> Iterator[str]:
+    """A Dask scheduler and two workers as separate processes on the loopback."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    host, port = "127.0.0.1", address.rsplit(":", 1)[1]
+    python = [sys.executable, "-m"]
+    started = [
+        subprocess.Popen(
+            [
+                *python,
+                "distributed.cli.dask_scheduler",
+                "--host",
+                host,
+                "--port",
+                port,
+                "--no-dashboard",
+            ],
+            stderr=subprocess.DEVNULL,
+        )
+    ]
+    for _ in range(2):
+        worker = [
+            *python,
+            "distributed.cli.dask_worker",
+            address,
+            "--nthreads",
+            "1",
+            "--no-dashboard",
+        ]
+        started.append(subprocess.Popen([*worker, "--host", host], stderr=subprocess.DEVNULL))
+    _wait_for(int(port))
+    yield address
+    for process in reversed(started):
+        process.terminate()
+        process.wait(20)
+
+
+def _wait_for(port: int) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise AssertionError("the scheduler did not start")
+
+
+def test_in_this_process():
+    assert squares(1) == [0, 1, 4, 9, 16]
+
+
+def test_errors_arrive_with_the_result():
+    future = InProcess().submit(fail_on, 3)
+    with pytest.raises(ValueError, match="three"):
+        future.result()
+
+
+def test_local_workers():
+    assert squares(2) == [0, 1, 4, 9, 16]
+
+
+def test_an_external_scheduler(scheduler: str):
+    assert squares(scheduler) == [0, 1, 4, 9, 16]
+
+
+@pytest.mark.parametrize("workers", [0, -1, "two", "", 1.5])
+def test_what_is_no_engine(workers):
+    with pytest.raises(ByheartError, match="--workers"), engine(workers):
+        pass
+
+
+def test_nobody_at_the_address(monkeypatch: pytest.MonkeyPatch):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(ByheartError, match="no Dask scheduler"), engine(f"tcp://127.0.0.1:{port}"):
+        pass
+
+
+def test_without_dask(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(ByheartError, match=r"byheart\[cluster\]"), engine(2):
+        pass
