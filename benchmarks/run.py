@@ -228,7 +228,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", help=", ".join(BENCHMARKS))
     parser.add_argument("--json", metavar="FILE")
     chosen = parser.parse_args()

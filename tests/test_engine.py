@@ -8,10 +8,13 @@ import sys
 import time
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
+import byheart as bh
 from byheart.engine import InProcess, engine
 from byheart.errors import ByheartError
+from byheart.models.memory_files import weight_files
 
 distributed = pytest.importorskip("distributed")
 
@@ -92,6 +95,32 @@ def test_local_workers():
 
 def test_an_external_scheduler(scheduler: str):
     assert squares(scheduler) == [0, 1, 4, 9, 16]
+
+
+@pytest.fixture(scope="module")
+def table() -> bh.Facts:
+    """Hot tokens and several batches of shards."""
+    rng = np.random.default_rng(0)
+    keys = np.unique(np.stack([rng.integers(0, 200, 4000), rng.geometric(0.02, 4000)], 1), axis=0)
+    vocabulary = bh.Vocabulary(tuple(map(str, range(int(keys.max()) + 1))))
+    return bh.Facts.make(keys, rng.integers(0, 150, len(keys)), vocabulary, name="hot")
+
+
+def weights_of(facts: bh.Facts, workers: int | str) -> dict[str, bytes]:
+    memory = bh.build(facts, "sharded", shard_size=50, workers=workers)
+    return weight_files(memory)
+
+
+def test_same_bytes_from_two_workers(table: bh.Facts, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("byheart.construct.sharded.solve.BATCH_ENTRIES", 20_000)
+    assert weights_of(table, 2) == weights_of(table, 1)
+
+
+def test_same_bytes_from_an_external_scheduler(
+    table: bh.Facts, scheduler: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("byheart.construct.sharded.solve.BATCH_ENTRIES", 20_000)
+    assert weights_of(table, scheduler) == weights_of(table, 1)
 
 
 @pytest.mark.parametrize("workers", [0, -1, "two", "", 1.5])

@@ -21,14 +21,15 @@ def table(
 ) -> Facts:
     """At most T facts with distinct keys over N tokens.
 
-    `keys`: "uniform", "geometric" (token i with probability ~ 2^-i: hot tokens), "few last" (two
-    last tokens), "repeated" (the last token stands first too), "roles" (columns share no token).
+    `keys`: "uniform", "geometric" (token i with probability ~ 2^-i: hot tokens), "zipf" (~ 1/i),
+    "few last" (two last tokens), "repeated" (the last token stands first too), "roles" (columns
+    share no token).
     `answers`: "uniform" over the N tokens, "equal" (one for all), "distinct" (one each).
     """
     rng = np.random.default_rng(seed)
     p = np.full(N, 1 / N)
-    if keys == "geometric":
-        p = 0.5 ** np.arange(N)
+    if keys in ("geometric", "zipf"):
+        p = 0.5 ** np.arange(N) if keys == "geometric" else 1 / (1 + np.arange(N))
         p /= p.sum()
     tokens = rng.choice(N, size=(4 * T, S), p=p)
     if keys == "few last":

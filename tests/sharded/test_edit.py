@@ -1,18 +1,24 @@
 """Editing: one shard solve a touched shard, every other bit as it was, splits where room ends."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-import byheart as bh
+import byheart
+from byheart.construct.sharded import edit as module
 from byheart.construct.sharded.changes import rows_of
-from byheart.construct.sharded.edit import edit, edit_shards
 from byheart.construct.sharded.grow import answer_rows, free_points
 from byheart.errors import ByheartError, CapacityError, CheckFailed, ConflictError, FactsError
 from byheart.facts import Facts, Vocabulary
 from byheart.models.sharded import shard_of
+
+# Sharded memories have a spec and facts that a type checker cannot know of.
+bh: Any = byheart
+edit: Any = module.edit
+edit_shards: Any = module.edit_shards
 
 
 def table(rows, name="more"):
@@ -167,10 +173,11 @@ def test_a_full_shard_of_several_tokens_is_split():
     assert (sizes <= heads[: len(sizes)] * memory.spec.d_h).all()
 
 
-def test_a_full_shard_of_one_token_gets_a_bit_more():
-    """Two deciding tokens, one of them a group of its own: it grows hot, then hotter."""
-    memory = bh.build(grid(last=2, first=12), "sharded", shard_size=12, d=8)
-    decides = memory.order[-1]
+@pytest.mark.parametrize("gate", ["query", "key"])
+def test_a_full_shard_of_one_token_gets_a_bit_more(gate):
+    """One deciding token grows hot, then hotter: more bits, or more heads with the key gate."""
+    memory = bh.build(grid(last=2, first=12), "sharded", shard_size=12, d=8, gate=gate)
+    decides = 0 if gate == "key" else memory.order[-1]
     model, bits = model_of(memory.facts), memory.spec.bits
     hot = memory.facts.key(0)[decides]
     for step in range(6):
@@ -184,7 +191,13 @@ def test_a_full_shard_of_one_token_gets_a_bit_more():
         memory = done.memory
         model |= {row[:-1]: row[-1] for row in rows}
         check_recalls(memory, model)
-    assert memory.spec.bits > bits and int(memory.weights["level"].max()) >= 2
+    if gate == "query":
+        assert memory.spec.bits > bits and int(memory.weights["level"].max()) >= 2
+    else:
+        counts = memory.weights["head_start"].diff()
+        assert int(counts.max()) >= 62  # as many heads as facts of the hot token
+        with pytest.raises(CapacityError, match="--gate query"):
+            edit(memory, add=table([(hot, f"m{i}", "a1") for i in range(200)]))
     assert bh.certify(memory).certified
     assert bh.certify(memory, arithmetic="float").passed
 

@@ -47,6 +47,7 @@ from byheart.certificates.rounding import (
     product,
     softmax,
 )
+from byheart.construct.frames import hamming_margin
 from byheart.errors import ByheartError
 from byheart.models.attention_only import Weights
 from byheart.models.sharded import heads_sum, last_shut, shard_of, to_dense, with_bos
@@ -188,15 +189,19 @@ def literal(
 def frame_margins(W_U: Tensor, right: Tensor) -> tuple[Tensor, float]:
     """Per fact a lower bound on w_g·w_g - max_{j != g} w_g·w_j over all tokens, and max |w|.
 
-    Inner products of d terms are off by at most γ_d |w_g||w_j|.
+    Inner products of d terms are off by at most γ_d |w_g||w_j|. Words of a Hamming code need no
+    comparison of all pairs (`hamming_margin`).
     """
     d, N = W_U.shape
     used = (W_U != 0).any(0).nonzero()[:, 0]
     rows = W_U[:, used].T.contiguous()
     longest = float(rows.norm(dim=1).max()) * INFLATE
     error = 4 * gamma(d + 4) * longest**2
-    margins = torch.empty(len(used), dtype=torch.float64)
-    for i in range(0, len(used), FRAME_ROWS):
+    coded = hamming_margin(rows)
+    if coded and len(used) < N:  # a zero column: w_g·w_g = d c², less than 8 c² for d < 8
+        coded *= min(1.0, d / 8)
+    margins = torch.full((len(used),), coded or 0.0, dtype=torch.float64)
+    for i in range(0, 0 if coded else len(used), FRAME_ROWS):
         G = rows[i : i + FRAME_ROWS] @ rows.T
         here = torch.arange(len(G))
         own = G[here, here + i].clone()

@@ -9,6 +9,8 @@ from byheart.cli._show import emit, key_text, number, say
 if TYPE_CHECKING:
     from byheart.models import Memory
 
+UNKNOWN = "unknown"
+
 
 def is_known(memory: Memory, tokens: list[str], abstain: bool) -> bool | None:
     """Whether the key is stored; None if the memory cannot tell.
@@ -16,7 +18,6 @@ def is_known(memory: Memory, tokens: list[str], abstain: bool) -> bool | None:
     Keys whose deciding token decides for no shard are not stored, fingerprints or not. A token that
     no fact uses is an error with suggestions, unless `abstain` asks for an answer to anything.
     """
-    from byheart.construct.sharded.fingerprint import knows
     from byheart.models.sharded import shard_of
     from byheart.specs import ShardedSpec
 
@@ -26,6 +27,8 @@ def is_known(memory: Memory, tokens: list[str], abstain: bool) -> bool | None:
     # A key of known tokens in its place: length and fingerprints are checked all the same.
     ids = memory.encode([[memory.vocabulary.token(0)] * len(tokens) if new else tokens])
     if abstain or fingerprints:
+        from byheart.construct.sharded.fingerprint import knows
+
         return bool(knows(memory, ids)[0]) and not new
     if isinstance(spec, ShardedSpec) and int(shard_of(dict(memory.weights), ids)[0]) < 0:
         return False
@@ -39,8 +42,6 @@ def rate(memory: Memory) -> float | None:
 
 def answer_unknown(memory: Memory, tokens: list[str], as_json: bool) -> None:
     """The answer to a key that is not stored."""
-    from byheart.construct.sharded.fingerprint import UNKNOWN
-
     if as_json:
         record: dict[str, Any] = dict.fromkeys(("margin", "skip", "runner_up"))
         emit(

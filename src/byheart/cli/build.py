@@ -92,6 +92,15 @@ def build(
         str, typer.Option(metavar="float32|float64", help="How the weights are stored.")
     ] = "float32",
     seed: Annotated[int, typer.Option(min=0, max=2**62, help="Same seed, same weights.")] = 0,
+    workers: Annotated[
+        str,
+        typer.Option(
+            metavar="K|ADDRESS",
+            help="Solve shards on K local processes, or on the Dask scheduler at ADDRESS "
+            "(tcp://host:8786). The memory is the same, byte for byte.",
+            rich_help_panel=SHARDS,
+        ),
+    ] = "1",
     abstain: Annotated[
         bool,
         typer.Option(
@@ -148,6 +157,7 @@ def build(
             shard_size=shard_size,
             untied=untied,
             abstain=abstain,
+            workers=workers,
             progress=tell,
         )
         certificate = _certificate(memory, tell) if certify else None

@@ -85,7 +85,7 @@ def edit(
             if before is not None:
                 tell("proving what changed")
                 certificate = update_certificate(before, done.memory, done.kept, tell)
-            if (before is None and certify) or (certificate and not certificate.certified):
+            elif certify:
                 certificate = _certificate(done.memory, tell)
             tell(f"writing {folder}")
             _replace(folder, done, certificate)

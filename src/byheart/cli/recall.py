@@ -47,15 +47,17 @@ def recall(
     memory = load(folder, lazy=not everything)
     if everything:
         _recall_all(memory, as_json, abstain)
-    elif (known := is_known(memory, tokens or [], abstain)) is False and (
-        abstain or _shard(memory, tokens or []) == -1
-    ):
-        answer_unknown(memory, tokens or [], as_json)
+        return
+    key = tokens or []
+    new = abstain and any(token not in memory.vocabulary for token in key)
+    shard = None if new else _shard(memory, key)
+    if shard is not None and shard >= 0:
+        check_shard(memory, shard)
+    known = is_known(memory, key, abstain)
+    if known is False and (abstain or shard == -1):
+        answer_unknown(memory, key, as_json)
     else:
-        shard = _shard(memory, tokens or [])
-        if shard is not None and shard >= 0:
-            check_shard(memory, shard)
-        _recall_one(memory, tokens or [], top, as_json, known)
+        _recall_one(memory, key, top, as_json, known)
 
 
 def _shard(memory: Memory, tokens: list[str]) -> int | None:

@@ -64,6 +64,7 @@ def build(
     untied: bool = False,
     code: str | None = None,
     abstain: bool = False,
+    workers: int | str = 1,
     progress: Progress = _quiet,
 ) -> Memory:
     """A memory that recalls every fact, without training; verified in the format it is stored in.
@@ -79,7 +80,7 @@ def build(
     Sharded memories only (docs/sharded.md): `gate` ("query", the default, "key" or
     "subject-sink"), `shard_size` (250 facts), `untied` heads, `code` ("lat2" or "lat1"),
     `abstain`: fingerprints of the keys, so that others can be answered "unknown"
-    (docs/sharded-editing.md).
+    (docs/sharded-editing.md); `workers`: local processes, or the address of a Dask scheduler.
 
     Raises `CapacityError` when the theorem does not cover the facts, `CheckFailed` when the stored
     weights do not recall all of them (exact read-out only).
@@ -125,7 +126,7 @@ def build(
                 f"slack must lie between 0 and 10 (0.05 is 5 % more heads), found {slack}"
             )
         layout = plan(facts, d_g=d, d_h=d_h, seed=seed, dtype=dtype, **options)
-        memory = _sharded(facts, layout, slack, DTYPES[dtype], seed, progress, abstain)
+        memory = _sharded(facts, layout, slack, DTYPES[dtype], seed, progress, abstain, workers)
     else:
         choice = choose_attention_only(
             facts, d=d, H=H, d_h=d_h, qk_rank=qk_rank, slack=slack, readout=readout
@@ -150,6 +151,7 @@ def _sharded(
     seed: int,
     progress: Progress,
     abstain: bool,
+    workers: int | str,
 ) -> Memory:
     """Shards of some hundred facts; other draws and more slack if one of them fails."""
     failures: list[str] = []
@@ -164,6 +166,7 @@ def _sharded(
                 dtype=dtype,
                 progress=progress,
                 abstain=abstain,
+                workers=workers,
             )
         except RankError as error:
             failures.append(str(error))
@@ -180,7 +183,11 @@ def _sharded(
                 "margin": finite(margin),
             }
             if abstain:
-                record["abstain"] = abstention(memory, facts, seed + SEED_STRIDE * attempt)
+                try:
+                    record["abstain"] = abstention(memory, facts, seed + SEED_STRIDE * attempt)
+                except CheckFailed as error:
+                    failures.append(str(error))
+                    continue
             best, best_margin = replace(memory, construction=record), margin
         if best_margin >= SAFE_SHARE * made["ideal_margin"]:
             break

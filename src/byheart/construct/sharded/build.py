@@ -18,9 +18,9 @@ from byheart.construct.sharded.solve import (
     batches,
     by_shard,
     largest_score,
-    solve_batch,
     unknowns_needed,
 )
+from byheart.construct.sharded.spread import solve_all
 from byheart.facts import Facts
 from byheart.models.attention_only import Weights
 from byheart.models.memory import Memory
@@ -30,6 +30,11 @@ from byheart.specs import ShardedSpec
 
 # Foreign heads put at most ε = 1e-12 on real tokens: 28 nats beyond the largest score.
 LEAK_NATS = -math.log(1e-12)
+# And all of them together move the output by at most this, whatever the norms of W_O.
+TOTAL_LEAK = 1e-9
+# A subject sink leaves V (A - x_1), nearly 0 where a head attends to x_1 alone (2 % of the facts
+# of a head): shards of a few facts need several heads, so that W_O stays small.
+SINK_HEADS = 4
 TOKEN_SHARE, POSITION_SHARE = 0.7, 0.3
 
 
@@ -42,12 +47,14 @@ def build_sharded(
     dtype: torch.dtype,
     progress: Callable[[str], None],
     abstain: bool = False,
+    workers: int | str = 1,
 ) -> Memory:
-    """Weights for the layout; only W_O depends on the facts. `abstain`: with fingerprints."""
+    """Weights for the layout; only W_O depends on the facts. `abstain`: with fingerprints.
+    `workers`: processes or the address of a Dask scheduler; the bytes are the same."""
     order = layout.order(facts.S)
     tokens = torch.from_numpy(facts.tokens[:, order])
     with one_thread():
-        return _build(facts, layout, tokens, order, slack, seed, dtype, progress, abstain)
+        return _build(facts, layout, tokens, order, slack, seed, dtype, progress, abstain, workers)
 
 
 def _build(
@@ -60,10 +67,13 @@ def _build(
     dtype: torch.dtype,
     progress: Callable[[str], None],
     abstain: bool,
+    workers: int | str,
 ) -> Memory:
     needed = unknowns_needed(
         layout.shard, layout.sizes, tokens.numpy(), layout.d_h, layout.gate == "query"
     )
+    if layout.gate == "subject-sink":
+        needed = np.maximum(needed, SINK_HEADS * layout.d_h)
     made = batches(layout.sizes, layout.d_h, slack, needed)
     J = max(batch.heads for batch in made)
     heads = np.empty(len(layout.sizes), dtype=np.int64)
@@ -87,7 +97,7 @@ def _build(
         H=H,
         groups=len(layout.level),
         shards=len(layout.sizes),
-        lam=1.0,  # until the reach of the heads is known
+        lam=1.0,  # own heads do not see it: chosen when W_O is known
         s1=code.s1,
         s2=code.s2,
         k=code.k,
@@ -96,9 +106,6 @@ def _build(
         gate=layout.gate,
         untied=layout.untied,
     )
-    reach = largest_score(spec, weights, tokens)
-    # A power of two keeps the gates exact in float32.
-    spec = replace(spec, lam=2.0 ** math.ceil(math.log2(reach + LEAK_NATS)))
     weights |= {
         "point": torch.from_numpy(code.points).int(),
         "far": torch.from_numpy(code.far).int(),
@@ -116,10 +123,13 @@ def _build(
     targets = weights["W_U"].double()[:, torch.from_numpy(facts.answers.copy())].T
     if spec.check:
         targets = torch.cat([targets, fingerprints(tokens, spec.check, seed)], dim=1)
-    W_O, residual, condition = _solve_all(
-        spec, weights, made, layout, tokens, targets, start, progress
+    members = by_shard(layout.shard, layout.sizes)
+    W_O, residual, condition = solve_all(
+        spec, weights, made, members, tokens, targets, start, workers, progress
     )
     weights["W_O"] = W_O.to(dtype)
+    reach = largest_score(spec, weights, tokens)
+    spec = replace(spec, lam=strength(spec, weights, reach))
     if spec.cancelling_heads:
         # After rounding W_O, in two parts: a sum over all heads is too large for one rounding.
         total = -heads_sum(spec, weights)
@@ -148,6 +158,20 @@ def _build(
     )
 
 
+def strength(spec: ShardedSpec, weights: Weights, reach: float) -> float:
+    """λ: the least power of two (gates stay exact in float32) at which foreign heads are silent,
+    S e^{s_max - λ} <= S ε each and S e^{s_max - λ} max|x| Σ_h ||V^h||_F ||W_O^h||_F <= `TOTAL_LEAK`
+    together (twice that for a subject sink: `certificates.sharded`). `reach`: s_max.
+    """
+    longest = sum(float(weights[name].double().norm(dim=1).max()) for name in ("W_E", "W_pos"))
+    V = float(weights["V"].double().flatten(1).norm(dim=1).max())
+    W_O = float(weights["W_O"].flatten(1).norm(dim=1, dtype=torch.float64).sum())
+    together = 2 * spec.S * longest * V * W_O
+    return 2.0 ** math.ceil(
+        math.log2(reach + max(LEAK_NATS, math.log(max(together, 1e-300) / TOTAL_LEAK)))
+    )
+
+
 def _random_parts(facts: Facts, layout: Plan, J: int, seed: int, dtype: torch.dtype) -> Weights:
     """Generic embeddings and J heads (tied: those of the largest shard; untied: all), already as
     they will be stored."""
@@ -170,32 +194,6 @@ def _random_parts(facts: Facts, layout: Plan, J: int, seed: int, dtype: torch.dt
     return {name: w.to(dtype) for name, w in parts.items()}
 
 
-def _solve_all(
-    spec: ShardedSpec,
-    weights: Weights,
-    made: list,
-    layout: Plan,
-    tokens: Tensor,
-    targets: Tensor,
-    start: np.ndarray,
-    progress: Callable[[str], None],
-) -> tuple[Tensor, float, float]:
-    W_O = torch.zeros(spec.H, spec.d_h, spec.d_g + spec.check, dtype=weights["W_E"].dtype)
-    members = by_shard(layout.shard, layout.sizes)
-    worst = condition = 0.0
-    done = 0
-    for batch in made:
-        blocks, residual, cond = solve_batch(
-            spec, weights, batch, tokens, targets, [members[g] for g in batch.shards]
-        )
-        for g, block in zip(batch.shards.tolist(), blocks, strict=True):
-            W_O[start[g] : start[g] + batch.heads] = block
-        worst, condition = max(worst, residual), max(condition, cond)
-        done += len(batch.shards)
-        progress(f"{done:,} of {spec.shards:,} shards solved")
-    return W_O, worst, condition
-
-
 def recalled_through_own_heads(memory: Memory, facts: Facts) -> tuple[int, float]:
     """How many facts the stored weights recall, in the stored arithmetic, and the least margin.
 
@@ -211,6 +209,8 @@ def recalled_through_own_heads(memory: Memory, facts: Facts) -> tuple[int, float
     with one_thread():
         out = residual(spec, weights, memory.with_start(facts.tokens))[:, : spec.d_g]
     right = torch.from_numpy(facts.answers.copy())
+    # The stored rows are rounded: each inner product of the frame by at most 2 eps.
+    ideal -= 4 * torch.finfo(weights["W_U"].dtype).eps
     lower = ideal - 2 * (out - weights["W_U"][:, right].T).norm(dim=1).double()
     doubtful = torch.nonzero(~(lower > 0))[:, 0]
     if len(doubtful) == 0:

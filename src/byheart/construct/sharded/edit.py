@@ -14,7 +14,7 @@ between embedding and gate, exactly).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Any
@@ -30,8 +30,7 @@ from byheart.construct.sharded.changes import Change, Key, Sets, change_facts
 from byheart.construct.sharded.fingerprint import fingerprints, widened
 from byheart.construct.sharded.rooms import Rooms, Shard
 from byheart.construct.sharded.solve import Batch, largest_score, solve_batch
-from byheart.construct.sharded.width import LEAST_MARGIN
-from byheart.construct.solve import RankError
+from byheart.construct.solve import CHOLESKY_LIMIT, RankError
 from byheart.errors import ByheartError, CheckFailed, FactsError
 from byheart.facts import Facts
 from byheart.models.attention_only import Weights
@@ -41,7 +40,10 @@ from byheart.models.sharded import shard_of
 from byheart.models.threads import one_thread
 from byheart.specs import ShardedSpec
 
-EXACT_INTEGERS = {torch.float32: 2**24, torch.float64: 2**53}
+ATTEMPTS = 5  # a shard that is too ill conditioned gets half as many heads more, so often
+# Rounding moves answers by about u·cond: up to this, far below margins near 0.4, or up to what the
+# worst shard of the build does, a condition number is good.
+ROUNDING_MOVES = 6e-4
 
 
 @dataclass(frozen=True)
@@ -115,14 +117,11 @@ def _editable(memory: Memory) -> tuple[ShardedSpec, Facts]:
             "with --method sharded."
         )
     if spec.gate == "subject-sink" or spec.untied:
-        what = (
-            "untied heads"
-            if spec.untied
-            else "a subject sink, whose cancelling heads add up all shards"
-        )
+        sink = "a subject sink, whose cancelling heads add up all shards"
         raise ByheartError(
-            f"this memory has {what}, so one shard cannot be changed alone. Change the table and "
-            "build it again; --gate query with tied heads (the default) can be edited."
+            f"expected a memory of tied heads with --gate query or key, found "
+            f"{'untied heads' if spec.untied else sink}: it cannot be edited in place. Change the "
+            "table and build it again."
         )
     if memory.facts is None:
         raise FactsError(
@@ -132,35 +131,42 @@ def _editable(memory: Memory) -> tuple[ShardedSpec, Facts]:
     return spec, memory.facts
 
 
+@dataclass
+class _Draft:
+    """An edit in the making: the old `memory`, the `facts` to be, `weights` that grow, `tokens`
+    (T, S) of all facts and `touched` (m, S) of the changed keys as the model reads them."""
+
+    memory: Memory
+    spec: ShardedSpec
+    facts: Facts
+    weights: Weights
+    tokens: Tensor
+    touched: Tensor
+    progress: Callable[[str], None]
+
+    @property
+    def made(self) -> Mapping[str, Any]:
+        return self.memory.construction
+
+
 def _edited(
     memory: Memory, spec: ShardedSpec, change: Change, progress: Callable[[str], None]
 ) -> Edited:
+    """New rows, then rooms, then the solve; then everything that says what was done."""
     facts, made = change.facts, memory.construction
     weights = {name: w for name, w in memory.weights.items() if name != DIGESTS}
     seed = int(made["seed"])
     new_tokens = facts.N + 1 - spec.N
     if new_tokens:
-        weights |= _with_tokens(spec, weights, new_tokens, seed)
-    new_answers, ideal = _place_answers(facts, weights, float(made["ideal_margin"]), seed)
+        weights |= grow.with_tokens(spec, weights, new_tokens, seed)
+    new_answers, ideal = grow.place_answers(facts, weights, float(made["ideal_margin"]), seed)
     order = list(memory.order or range(facts.S))
-    tokens = torch.from_numpy(facts.tokens[:, order])
-    rooms = _rooms(spec, weights, tokens.numpy(), float(made["slack"]), seed)
-    touched = change.touched[:, order]
-    rooms.settle(touched[:, 0 if spec.gate == "key" else -1])
-    heads = [shard.heads for parts in rooms.parts for shard in parts]
-    weights |= _layout(rooms, heads)
-    J = len(weights["u"])
-    if max(heads) > J:
-        drawn = grow.head_rows(seed, J, max(heads) - J, spec.d_g, spec.d_h, float(made["beta"]))
-        for name, rows in zip(("u", "w", "V"), drawn, strict=True):
-            weights[name] = torch.cat([weights[name], rows.to(memory.dtype)])
-    kept = np.array(
-        [-1 if s.old is None else s.old for parts in rooms.parts for s in parts], dtype=np.int64
-    )
-    owners = shard_of(weights, torch.from_numpy(touched)).numpy()
-    kept[owners[owners >= 0]] = -1
-    spec, reach = _grown(spec, weights, rooms, facts.N + 1, tokens)
-    solved = _solve(spec, weights, memory.weights, kept, tokens, facts, made, progress)
+    tokens, touched = (torch.from_numpy(t[:, order]) for t in (facts.tokens, change.touched))
+    draft = _Draft(memory, spec, facts, weights, tokens, touched, progress)
+    rooms = _rooms(draft)
+    rooms.settle(touched[:, 0 if spec.gate == "key" else -1].numpy())
+    kept, solved = _solve_in(rooms, draft)
+    spec = draft.spec
     vocabulary, start_id = memory.vocabulary, spec.N - 1
     if new_tokens:
         vocabulary, start_id = facts.vocabulary.with_special("<start>")
@@ -170,7 +176,7 @@ def _edited(
         "start_id": start_id,
         "residual": max(made["residual"], solved.residual),
         "condition": max(made["condition"], solved.condition),
-        "s_max": max(made["s_max"], reach),
+        "s_max": max(made["s_max"], solved.s_max),
         "capacity": spec.H * spec.d_h,
         "facts": facts.T,
         "recalled": facts.T,
@@ -194,52 +200,17 @@ def _edited(
     return Edited(edited, kept, counts, tuple(rooms.why))
 
 
-def _with_tokens(spec: ShardedSpec, weights: Weights, count: int, seed: int) -> Weights:
-    """Rows for `count` tokens between the known ones and BOS, which stays last."""
-    first = spec.N - 1
-    rows = {
-        "W_E": grow.token_rows(seed, first, count, spec.d_g),
-        "group": torch.full((count,), -1),
-    }
-    if spec.bits:
-        rows["bits"] = torch.from_numpy(grow.token_bits(seed, first, count, spec.bits))
-    made = {
-        name: torch.cat([weights[name][:-1], new.to(weights[name].dtype), weights[name][-1:]])
-        for name, new in rows.items()
-    }
-    W_U = weights["W_U"]
-    blank = torch.zeros(spec.d_g, count, dtype=W_U.dtype)
-    return made | {"W_U": torch.cat([W_U[:, :-1], blank, W_U[:, -1:]], dim=1)}
-
-
-def _place_answers(facts: Facts, weights: Weights, ideal: float, seed: int) -> tuple[int, float]:
-    """Columns of W_U for answers that have none; how many, and the margin of the frame."""
-    W_U = weights["W_U"]
-    used = (W_U != 0).any(0)
-    answers = torch.from_numpy(facts.answer_ids.copy())
-    new = answers[~used[answers]]
-    if not len(new):
-        return 0, ideal
-    least = LEAST_MARGIN[str(W_U.dtype).removeprefix("torch.")]
-    rows, margin = grow.answer_rows(W_U[:, used].T.double(), len(new), seed, least)
-    W_U = W_U.clone()
-    W_U[:, new] = rows.T.to(W_U.dtype)
-    weights["W_U"] = W_U
-    return len(new), min(ideal, margin)
-
-
-def _rooms(
-    spec: ShardedSpec, weights: Weights, tokens: np.ndarray, slack: float, seed: int
-) -> Rooms:
+def _rooms(draft: _Draft) -> Rooms:
     """The stored layout, with the facts that are to live in it."""
-    deciding, other = (0, -1) if spec.gate == "key" else (-1, 0)
+    spec, weights, tokens = draft.spec, draft.weights, draft.tokens.numpy()
+    by_key = spec.gate == "key"
     start = weights["head_start"].tolist()
     shards = [Shard(b - a, old) for old, (a, b) in enumerate(pairwise(start))]
     level, first = weights["level"].tolist(), weights["first"].tolist()
     bits = weights["bits"].numpy() if spec.bits else np.ones((len(weights["group"]), 0), np.int8)
     return Rooms(
-        last=tokens[:, deciding],
-        other=tokens[:, other] if spec.S == 2 else None,
+        last=tokens[:, 0 if by_key else -1],
+        other=tokens[:, 0] if spec.S == 2 and not by_key else None,
         group=weights["group"].numpy().astype(np.int64),
         level=level,
         point=weights["point"].numpy().astype(np.int64),
@@ -247,14 +218,16 @@ def _rooms(
         bits=bits,
         parts=[shards[a : a + 2**j] for a, j in zip(first, level, strict=True)],
         d_h=spec.d_h,
-        slack=slack,
-        seed=seed,
-        limit=EXACT_INTEGERS[weights["W_O"].dtype],
+        slack=float(draft.made["slack"]),
+        seed=int(draft.made["seed"]),
+        limit=int(2 / torch.finfo(weights["W_O"].dtype).eps),  # integers up to it are exact
+        fixed_value=by_key,
     )
 
 
-def _layout(rooms: Rooms, heads: list[int]) -> Weights:
+def _layout(rooms: Rooms) -> Weights:
     """The layout as it is stored. Shards are numbered group by group."""
+    heads = [shard.heads for parts in rooms.parts for shard in parts]
     first = np.cumsum([0] + [len(parts) for parts in rooms.parts])[:-1]
     made = {
         "point": torch.from_numpy(rooms.point).int(),
@@ -266,16 +239,36 @@ def _layout(rooms: Rooms, heads: list[int]) -> Weights:
     return made | ({"bits": torch.from_numpy(rooms.bits)} if rooms.bits.shape[1] else {})
 
 
-def _grown(
-    spec: ShardedSpec, weights: Weights, rooms: Rooms, N: int, tokens: Tensor
-) -> tuple[ShardedSpec, float]:
-    """The new sizes; λ, s1 and s2 only where they must (see the module), and the new s_max."""
+def _solve_in(rooms: Rooms, draft: _Draft) -> tuple[np.ndarray, _Solved]:
+    """Solve what changed; a shard that is too ill conditioned gets more heads. Returns which old
+    shard each shard is (-1: solved), and how the solve went; the draft gets its spec and W_O."""
+    shards = [shard for parts in rooms.parts for shard in parts]
+    kept = np.array([-1 if shard.old is None else shard.old for shard in shards], dtype=np.int64)
+    for left in reversed(range(ATTEMPTS)):
+        draft.weights |= _layout(rooms)
+        most = max(shard.heads for shard in shards)
+        grow.draw_heads(draft.spec, draft.weights, most, draft.made)
+        owners = shard_of(draft.weights, draft.touched).numpy()
+        kept[owners[owners >= 0]] = -1
+        s_max = _resize(rooms, draft)
+        solved = replace(_solve(draft, kept), s_max=s_max)
+        if not solved.poor or (not left and solved.condition < math.inf):
+            return kept, solved
+        for g in solved.poor:  # more unknowns than equations: better conditioned
+            shards[g].heads += math.ceil(shards[g].heads / 2)
+    raise CheckFailed(f"some of the {(kept < 0).sum():,} shards cannot be solved. {_NOTHING}")
+
+
+def _resize(rooms: Rooms, draft: _Draft) -> float:
+    """The new sizes in the draft's spec; λ, s1 and s2 only where they must (see the module).
+    Returns s_max of the facts."""
+    spec, weights = draft.spec, draft.weights
     s1, s2 = spec.s1, spec.s2
     while s1 * np.abs(rooms.point).max() > 1:
         s1, s2 = s1 / 2, s2 / 4
     spec = replace(
         spec,
-        N=N,
+        N=draft.facts.N + 1,
         H=int(weights["head_start"][-1]),
         groups=len(rooms.parts),
         shards=len(weights["head_start"]) - 1,
@@ -283,32 +276,28 @@ def _grown(
         s1=s1,
         s2=s2,
     )
-    reach = largest_score(spec, weights, tokens)
-    needed = 2.0 ** math.ceil(math.log2(reach + LEAK_NATS))
-    return replace(spec, lam=max(spec.lam, needed)), reach
+    s_max = largest_score(spec, weights, draft.tokens)
+    needed = 2.0 ** math.ceil(math.log2(s_max + LEAK_NATS))
+    draft.spec = replace(spec, lam=max(spec.lam, needed))
+    return s_max
 
 
 @dataclass(frozen=True)
 class _Solved:
-    """Largest residual and condition number of the new shards, and the facts in them."""
+    """Largest residual and condition number of the new shards (inf: not solved), the facts in
+    them, and the shards that are too ill conditioned."""
 
     residual: float
     condition: float
     facts: np.ndarray
+    poor: list[int]
+    s_max: float = 0.0
 
 
-def _solve(
-    spec: ShardedSpec,
-    weights: Weights,
-    before: Any,
-    kept: np.ndarray,
-    tokens: Tensor,
-    facts: Facts,
-    made: Any,
-    progress: Callable[[str], None],
-) -> _Solved:
+def _solve(draft: _Draft, kept: np.ndarray) -> _Solved:
     """W_O into `weights`: copied where `kept` says so, solved elsewhere, one shard at a time, so
     that the result depends on the shard's facts alone."""
+    spec, weights, before, made = draft.spec, draft.weights, draft.memory.weights, draft.made
     start, old_start = weights["head_start"].tolist(), before["head_start"].tolist()
     dtype = before["W_O"].dtype
     W_O = torch.zeros(spec.H, spec.d_h, spec.d_g + spec.check, dtype=dtype)
@@ -320,17 +309,20 @@ def _solve(
             same = list(run)
             a, b = same[0], same[-1] + 1
             W_O[start[a] : start[b]] = before["W_O"][old_start[a + step] : old_start[b + step]]
-    shards = shard_of(weights, tokens).numpy()
+    shards = shard_of(weights, draft.tokens).numpy()
     fresh = np.flatnonzero(kept < 0)
+    limit = max(ROUNDING_MOVES / (torch.finfo(dtype).eps / 2), float(made["condition"]))
+    limit = min(limit, CHOLESKY_LIMIT)
     worst = condition = 0.0
-    touched = []
+    touched, poor = [], []
     for i, g in enumerate(fresh.tolist()):
         members = np.flatnonzero(shards == g)
         touched.append(members)
         if not len(members):
             continue  # nothing left to say: W_O = 0
-        mine, heads = tokens[torch.from_numpy(members)], start[g + 1] - start[g]
-        targets = [weights["W_U"].double()[:, torch.from_numpy(facts.answers[members])].T]
+        mine, heads = draft.tokens[torch.from_numpy(members)], start[g + 1] - start[g]
+        right = torch.from_numpy(draft.facts.answers[members])
+        targets = [weights["W_U"][:, right].T.double()]
         if spec.check:
             targets.append(fingerprints(mine, spec.check, made["abstain"]["seed"]))
         batch = Batch(np.array([g]), heads, len(members))
@@ -339,13 +331,15 @@ def _solve(
             block, residual, cond = solve_batch(
                 spec, weights, batch, mine, torch.cat(targets, dim=1), own
             )
-        except RankError as error:
-            raise CheckFailed(f"shard {g} cannot be solved: {error}. {_NOTHING}") from None
+        except RankError:
+            block, residual, cond = torch.zeros(1, 1, 1, 1), math.inf, math.inf
+        if cond > limit:
+            poor.append(g)
         W_O[start[g] : start[g + 1]] = block[0].to(dtype)
         worst, condition = max(worst, residual), max(condition, cond)
-        progress(f"{i + 1:,} of {len(fresh):,} shards solved")
+        draft.progress(f"{i + 1:,} of {len(fresh):,} shards solved")
     weights["W_O"] = W_O
-    return _Solved(worst, condition, np.concatenate(touched))
+    return _Solved(worst, condition, np.concatenate(touched), poor)
 
 
 _NOTHING = "Nothing was changed. Build the memory again from the edited table, with more --slack."

@@ -13,9 +13,9 @@ it is the mean of Π_i |[v_i - τ, v_i + τ] ∩ [-1, 1]| / 2. Both are in `cons
 
 τ = max(8 e, u cond): e the largest error of any stored fact in the stored arithmetic (8: other
 orders of summation, alone or in a batch, round differently), u cond the size that perturbation
-theory gives, since |F||W_O| <= cond |φ|. In float32 τ is about 1e-4: one coordinate would answer
-one unseen key in 10,000, two answer one in 10^7 or fewer for 2 stored numbers a fact. In float64
-one coordinate is enough (τ about 1e-12). Hence `coordinates`.
+theory gives, since |F||W_O| <= cond |φ|. In float32 τ is 1e-4 to 2e-3: one coordinate would answer
+one unseen key in 500 to 10,000, two answer one in a million or fewer for 2 stored numbers a fact.
+In float64 one coordinate is enough (τ about 1e-12). Hence `coordinates`.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from byheart.specs import ShardedSpec
 SAFETY = 8  # three bits between the largest error seen and the tolerance
 WIDEST = 2.0**-6  # tolerance beyond which fingerprints say little
 SAMPLE = 4000  # unseen keys whose check values are looked at
-UNKNOWN = "unknown"  # what an abstaining memory answers
 
 
 def coordinates(dtype: torch.dtype) -> int:
-    """Check coordinates for a false-positive rate below one in a million.
+    """Check coordinates for a false-positive rate near one in a million or less, at the condition
+    numbers of shards of some ten facts or more; what it came to is stated in the memory.
 
     >>> coordinates(torch.float32), coordinates(torch.float64)
     (2, 1)

@@ -7,6 +7,8 @@ and its own number only: the same edits give the same bytes, in one step or in s
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +17,11 @@ from torch import Tensor
 from byheart.construct.choose import smallest_width
 from byheart.construct.frames import _hamming, hamming_width
 from byheart.construct.sharded.build import TOKEN_SHARE
+from byheart.construct.sharded.width import LEAST_MARGIN
 from byheart.errors import CapacityError
+from byheart.facts import Facts
+from byheart.models.attention_only import Weights
+from byheart.specs import ShardedSpec
 
 TOKEN, HEAD, ANSWER, BIT = range(4)  # what a random stream is for
 CANDIDATES = 256  # random directions tried for a new answer before the best is refined
@@ -185,3 +191,47 @@ def _cosines(rows: Tensor, W: Tensor) -> tuple[Tensor, Tensor]:
     here = torch.arange(len(rows))
     C[here, len(W) + here] = -2.0
     return C, others
+
+
+def with_tokens(spec: ShardedSpec, weights: Weights, count: int, seed: int) -> Weights:
+    """Rows for `count` tokens between the known ones and BOS, which stays last."""
+    first = spec.N - 1
+    rows = {
+        "W_E": token_rows(seed, first, count, spec.d_g),
+        "group": torch.full((count,), -1),
+    }
+    if spec.bits:
+        rows["bits"] = torch.from_numpy(token_bits(seed, first, count, spec.bits))
+    made = {
+        name: torch.cat([weights[name][:-1], new.to(weights[name].dtype), weights[name][-1:]])
+        for name, new in rows.items()
+    }
+    W_U = weights["W_U"]
+    blank = torch.zeros(spec.d_g, count, dtype=W_U.dtype)
+    return made | {"W_U": torch.cat([W_U[:, :-1], blank, W_U[:, -1:]], dim=1)}
+
+
+def place_answers(facts: Facts, weights: Weights, ideal: float, seed: int) -> tuple[int, float]:
+    """Columns of W_U for answers that have none; how many, and the margin of the frame."""
+    W_U = weights["W_U"]
+    used = (W_U != 0).any(0)
+    answers = torch.from_numpy(facts.answer_ids.copy())
+    new = answers[~used[answers]]
+    if not len(new):
+        return 0, ideal
+    least = LEAST_MARGIN[str(W_U.dtype).removeprefix("torch.")]
+    rows, margin = answer_rows(W_U[:, used].T.double(), len(new), seed, least)
+    W_U = W_U.clone()
+    W_U[:, new] = rows.T.to(W_U.dtype)
+    weights["W_U"] = W_U
+    return len(new), min(ideal, margin)
+
+
+def draw_heads(spec: ShardedSpec, weights: Weights, heads: int, made: Mapping[str, Any]) -> None:
+    """More tied heads behind the stored ones, if a shard has more than any had."""
+    J = len(weights["u"])
+    if heads > J:
+        beta, seed = float(made["beta"]), int(made["seed"])
+        drawn = head_rows(seed, J, heads - J, spec.d_g, spec.d_h, beta)
+        for name, rows in zip(("u", "w", "V"), drawn, strict=True):
+            weights[name] = torch.cat([weights[name], rows.to(weights[name].dtype)])

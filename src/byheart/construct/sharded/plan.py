@@ -191,7 +191,8 @@ def _widths(A: int, d_g: int | None, d_h: int | None, dtype: str) -> tuple[int, 
 
 def _deciding_column(facts: Facts, shard: int, gate: Gate, asked: int | None) -> tuple[int, str]:
     """The column with the fewest facts under tokens too common for a shard, then under tokens too
-    common to pack evenly, then with the cheapest shards; the last on a tie. Gates that leave the order alone take the first."""
+    common to pack evenly, then with the cheapest shards; the last on a tie. Gates that leave the
+    order alone take the first."""
     names = facts.columns or tuple(str(c + 1) for c in range(facts.S))
     if gate != "query":
         if asked not in (None, 0):

@@ -33,9 +33,11 @@ class Shard:
 class Rooms:
     """The layout of a memory while it is edited.
 
-    `last`, `other` (T,): the deciding token of each fact and, for keys of two, the other one (None
-    for keys of another length, which no bit can split). `group` (N,), `point` (groups, k), `bits`
-    (N, kb) as stored; `level` and `parts` the bits read and the shards of each group.
+    `last`, `other` (T,): the deciding token of each fact and the other one, whose bits can split it
+    (None unless keys have two tokens and the last decides). `group` (N,), `point` (groups, k),
+    `bits` (N, kb) as stored; `level` and `parts` the bits read and the shards of each group.
+    `fixed_value`: heads read nothing but the deciding token ("key" gate), so that its facts differ
+    in one number a head, the attention, and span at most as many dimensions as there are heads.
     """
 
     last: np.ndarray
@@ -50,6 +52,7 @@ class Rooms:
     slack: float
     seed: int
     limit: int
+    fixed_value: bool = False
     why: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -66,10 +69,12 @@ class Rooms:
         """House every deciding token, and split what overflows; only groups of the deciding tokens
         `touched` can."""
         self._move_in(np.flatnonzero((self.counts > 0) & (self.group < 0)))
-        load = self._loads()
         for g in np.unique(self.group[touched]).tolist():
-            if self.level[g] or load[g] > self.parts[g][0].heads * self.d_h:
-                self._split(g)
+            self._split(g)
+
+    def _most(self, heads: int) -> int:
+        """Facts of one deciding token that `heads` heads can hold."""
+        return heads if self.fixed_value else heads * self.d_h
 
     def _loads(self) -> np.ndarray:
         """Facts of each group."""
@@ -88,7 +93,7 @@ class Rooms:
         left = []
         for t in homeless[np.argsort(-self.counts[homeless], kind="stable")].tolist():
             g = int(room.argmax())
-            if room[g] < self.counts[t]:
+            if min(room[g], self._most(self.parts[g][0].heads)) < self.counts[t]:
                 left.append(t)
                 continue
             self.group[t] = g
@@ -97,9 +102,9 @@ class Rooms:
 
     def _found(self, tokens: np.ndarray, heads: int) -> None:
         """New groups for `tokens`, with `heads` heads a shard; tokens too big for one alone."""
-        capacity = heads * self.d_h
-        big = tokens[self.counts[tokens] > capacity]
-        rest = tokens[self.counts[tokens] <= capacity]
+        capacity, most = heads * self.d_h, self._most(heads)
+        big = tokens[self.counts[tokens] > most]
+        rest = tokens[self.counts[tokens] <= most]
         homes = [big[i : i + 1] for i in range(len(big))]
         if len(rest):
             homes += self._bins(rest, capacity, math.ceil(self.counts[rest].sum() / capacity))
@@ -132,8 +137,10 @@ class Rooms:
             return
         shard = self.parts[g][0]
         capacity = shard.heads * self.d_h
-        small = tokens[self.counts[tokens] <= capacity]
+        small = tokens[self.counts[tokens] <= self._most(shard.heads)]
         total = int(self.counts[small].sum())
+        if len(small) == len(tokens) and total <= capacity:
+            return
         # Where a big token leaves, the others may fit as they are.
         bins = max(math.ceil(total / capacity), 1 if len(small) < len(tokens) else 2)
         lots = self._bins(small, capacity, bins) if len(small) else [tokens[:1]]
@@ -155,7 +162,7 @@ class Rooms:
         mine = np.flatnonzero(self.last == token)
         if self.other is None:
             shard = self.parts[g][0]
-            if len(mine) > shard.heads * self.d_h:
+            if len(mine) > self._most(shard.heads):
                 self._add_heads(shard, len(mine))
             return
         others = self.other[mine]
@@ -187,14 +194,16 @@ class Rooms:
         return sub
 
     def _capacity(self, g: int) -> np.ndarray:
-        return np.array([shard.heads * self.d_h for shard in self.parts[g]])
+        return np.array([self._most(shard.heads) for shard in self.parts[g]])
 
     def _add_heads(self, shard: Shard, facts: int) -> None:
-        if facts > MAX_SHARD:
+        most = SHARD if self.fixed_value else MAX_SHARD
+        if facts > most:
             raise CapacityError(
-                f"{facts:,} facts share a deciding token, at most {MAX_SHARD:,} fit one shard and "
-                "keys of this length cannot be split. Join two key columns into one."
+                f"{facts:,} facts share a deciding token, which cannot be split here: at most "
+                f"{most:,} fit one shard. Build the memory again"
+                + (" with --gate query." if self.fixed_value else ", two key columns joined.")
             )
-        shard.heads = math.ceil(facts * (1 + self.slack) / self.d_h)
+        shard.heads = math.ceil(facts * (1 + self.slack) / self._most(1))
         shard.old = None
         self.why.append(f"a shard of one deciding token grew to {shard.heads:,} heads")

@@ -1,0 +1,71 @@
+"""It is known which heads hold which fact: ablating them loses the shard, and nothing else."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import byheart as bh
+from byheart.measure import owner
+from byheart.models import attention_only
+from byheart.models.sharded import shard_of, to_dense, with_bos
+from byheart.specs import ShardedSpec
+
+
+def cases(make_relations, make_table):
+    yield make_relations(subjects=60, R=4), {}
+    yield make_relations(subjects=60, R=4), {"untied": True}
+    yield make_relations(subjects=60, R=4), {"gate": "key"}
+    yield make_table(N=40, S=2, T=300, seed=1, keys="zipf"), {}
+    yield make_table(N=12, S=3, T=200, seed=1), {}
+
+
+@pytest.mark.parametrize("case", range(5))
+def test_ablating_the_owner_loses_exactly_the_shard(make_relations, make_table, case):
+    facts, options = list(cases(make_relations, make_table))[case]
+    memory = bh.build(facts, "sharded", shard_size=30, **options)
+    assert isinstance(memory.spec, ShardedSpec)
+    tokens = memory.with_start(facts.tokens)
+    shards = shard_of(dict(memory.weights), tokens)
+    before = memory.logits(tokens)
+    dense, written = to_dense(memory.spec, dict(memory.weights))
+    full_before = attention_only.memory_logits(dense, written, with_bos(memory.spec, tokens))
+    skip = memory.weights["W_E"][tokens[:, -1]] + memory.weights["W_pos"][-1]
+    for g in shards.unique().tolist()[:6]:
+        i = int((shards == g).nonzero()[0])
+        found = owner(memory, *facts.key(i))
+        assert found is not None and found.shard == g
+        assert memory.vocabulary.token(found.answer) == facts.answer(i)
+        heads = slice(found.first, found.first + len(found.parts))
+        W_O = memory.weights["W_O"].clone()
+        W_O[heads] = 0.0
+        ablated = replace(memory, weights={**memory.weights, "W_O": W_O})
+        after, own = ablated.logits(tokens), shards == g
+        assert torch.equal(after[~own], before[~own])
+        assert torch.equal(after[own], (skip @ memory.weights["W_U"])[own])
+        # The whole literal layer, in float32: what is left of the others is what it was.
+        W_O = written["W_O"].clone()
+        W_O[0, heads] = 0.0
+        full = attention_only.memory_logits(
+            dense, {**written, "W_O": W_O}, with_bos(memory.spec, tokens)
+        )
+        assert torch.equal(full[~own].argmax(1), full_before[~own].argmax(1))
+        assert float((full - full_before)[~own].abs().max()) < 1e-10
+        assert float((full - full_before)[own].abs().amax(1).min()) > 1e-3
+
+
+def test_the_split_of_an_owner_adds_up(make_relations):
+    facts = make_relations(subjects=40, R=3)
+    for gate in ("query", "key", "subject-sink"):
+        memory = bh.build(facts, "sharded", gate=gate, shard_size=30)
+        found = owner(memory, *facts.key(7))
+        assert found is not None
+        logits = memory.logits(memory.encode([facts.key(7)]), torch.float64)[0]
+        margin = float(logits[found.answer] - logits[found.runner_up])
+        assert found.margin == pytest.approx(margin, abs=1e-9)
+
+
+def test_unknown_keys_have_no_owner(make_relations):
+    facts = make_relations(subjects=40, R=3)
+    memory = bh.build(facts, "sharded", shard_size=30)
+    assert owner(memory, facts.vocabulary.token(facts.N - 1), facts.key(0)[1]) is None
