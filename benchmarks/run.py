@@ -1,6 +1,6 @@
 """`make bench`: what byheart costs on this machine, each row measured in a fresh process.
 
-python benchmarks/run.py                 everything (about six minutes on 2 cores)
+python benchmarks/run.py                 everything (about five minutes on 2 cores)
 python benchmarks/run.py build airports  some of it
 python benchmarks/run.py --json out.json also as JSON
 """
@@ -174,18 +174,18 @@ def one_capacity(d: int, N: int, seed: int) -> Row:
     return {"d": d, "N": N, "seed": seed, "m = H·d_h + d": m, "T held": low, "T/m": low / m}
 
 
-RECIPES = {(2, 10): 1.56, (2, 50): 1.29, (10, 10): 4.35, (10, 50): 2.86}
+PROTOTYPE = {(2, 10): 1.56, (2, 50): 1.29, (10, 10): 4.35, (10, 50): 2.86}
 
 
 def readout() -> list[Row]:
     """How many facts the convex read-out holds, in units of H d_h + d."""
-    rows = [one_capacity(d, N, seed) for d, N in RECIPES for seed in (0, 1, 2)]
+    rows = [one_capacity(d, N, seed) for d, N in PROTOTYPE for seed in (0, 1, 2)]
     show("Convex read-out: largest T held in full (frozen random attention, S = 3)", rows)
     print()
-    for (d, N), known in RECIPES.items():
+    for (d, N), known in PROTOTYPE.items():
         values = [r["T/m"] for r in rows if (r["d"], r["N"]) == (d, N)]
         spread = np.std(values, ddof=1)
-        print(f"d={d}, N={N}: {np.mean(values):.2f} ± {spread:.2f} m (recipe: {known})")
+        print(f"d={d}, N={N}: {np.mean(values):.2f} ± {spread:.2f} m (earlier prototype: {known})")
     return rows
 
 

@@ -12,6 +12,7 @@ from byheart.cli.bound import bound
 from byheart.cli.build import build
 from byheart.cli.certify import certify
 from byheart.cli.edit import edit
+from byheart.cli.export import export
 from byheart.cli.facts import facts
 from byheart.cli.owner import owner
 from byheart.cli.recall import recall
@@ -42,6 +43,7 @@ app.command()(facts)
 app.command()(bound)
 app.command()(size)
 app.command()(owner)
+app.command()(export)
 app.command()(edit)
 
 

@@ -31,6 +31,10 @@ def recall(
         bool,
         typer.Option("--abstain", help="Answer keys that are not stored with `unknown`."),
     ] = False,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="Sharded memories: through all heads of the literal layer."),
+    ] = False,
     as_json: opt.Json = False,
 ) -> None:
     """Ask the memory in DIR: the answer, its margin, and which heads carried it.
@@ -44,7 +48,11 @@ def recall(
 
     if bool(tokens) == everything:
         raise ByheartError("give the tokens of one key, or --all (not both).")
-    memory = load(folder, lazy=not everything)
+    memory = load(folder, lazy=not everything and not full)
+    if full:
+        if abstain:
+            raise ByheartError("--abstain reads own heads: leave out --full.")
+        memory = memory.to_dense()
     if everything:
         _recall_all(memory, as_json, abstain)
         return

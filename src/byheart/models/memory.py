@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from byheart.errors import FactsError
+from byheart.errors import ByheartError, FactsError
 from byheart.facts import Facts, Vocabulary
 from byheart.models import associative, attention_only, sharded
 from byheart.specs import AssociativeSpec, AttentionOnlySpec, ShardedSpec, Spec
@@ -142,6 +143,28 @@ class Memory:
         """Slices of at most `BATCH_BYTES` of intermediates, of which `copies` are kept at once."""
         step = max(1, BATCH_BYTES // (copies * self.spec.row_bytes(8)))
         return (slice(i, min(i + step, rows)) for i in range(0, rows, step))
+
+    def to_dense(self) -> Memory:
+        """A sharded memory as one plain attention-only layer, every head and gate written out;
+        other memories as they are. Refused, with the size, where it does not fit."""
+        if not isinstance(self.spec, ShardedSpec):
+            return self
+        needed = 8 * 2 * self.spec.parameters  # float64 while it is written, then a copy
+        present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if needed > present / 2:
+            raise ByheartError(
+                f"the literal layer has {self.spec.parameters:,} parameters and needs about "
+                f"{needed / 1e9:,.0f} GB to write out, this machine has {present / 1e9:.0f} GB. "
+                "Recall and certificates do without it."
+            )
+        spec, weights = sharded.to_dense(self.spec, dict(self.weights))
+        return replace(self, spec=spec, weights=weights, start_id=self.spec.N - 1)
+
+    def to_torch(self) -> torch.nn.Module:
+        """A plain `torch.nn.Module` of the literal layer; see `byheart.models.torch_module`."""
+        from byheart.models.torch_module import to_torch
+
+        return to_torch(self)
 
     def save(self, folder: str | Path, *, force: bool = False, with_facts: bool = True) -> Path:
         """Write the memory folder; see `byheart.models.memory_files.save`."""

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from byheart.construct.outcome import finite
 from byheart.construct.sharded import grow
-from byheart.construct.sharded.build import LEAK_NATS, recalled_through_own_heads
+from byheart.construct.sharded.build import recalled_through_own_heads, strength
 from byheart.construct.sharded.changes import Change, Key, Sets, change_facts
 from byheart.construct.sharded.fingerprint import fingerprints, widened
 from byheart.construct.sharded.rooms import Rooms, Shard
@@ -253,6 +253,9 @@ def _solve_in(rooms: Rooms, draft: _Draft) -> tuple[np.ndarray, _Solved]:
         s_max = _resize(rooms, draft)
         solved = replace(_solve(draft, kept), s_max=s_max)
         if not solved.poor or (not left and solved.condition < math.inf):
+            # Stronger gates, if the new W_O or scores ask for them: own heads do not see λ.
+            lam = max(draft.spec.lam, strength(draft.spec, draft.weights, s_max))
+            draft.spec = replace(draft.spec, lam=lam)
             return kept, solved
         for g in solved.poor:  # more unknowns than equations: better conditioned
             shards[g].heads += math.ceil(shards[g].heads / 2)
@@ -260,7 +263,7 @@ def _solve_in(rooms: Rooms, draft: _Draft) -> tuple[np.ndarray, _Solved]:
 
 
 def _resize(rooms: Rooms, draft: _Draft) -> float:
-    """The new sizes in the draft's spec; λ, s1 and s2 only where they must (see the module).
+    """The new sizes in the draft's spec; s1 and s2 only where they must (see the module).
     Returns s_max of the facts."""
     spec, weights = draft.spec, draft.weights
     s1, s2 = spec.s1, spec.s2
@@ -276,10 +279,8 @@ def _resize(rooms: Rooms, draft: _Draft) -> float:
         s1=s1,
         s2=s2,
     )
-    s_max = largest_score(spec, weights, draft.tokens)
-    needed = 2.0 ** math.ceil(math.log2(s_max + LEAK_NATS))
-    draft.spec = replace(spec, lam=max(spec.lam, needed))
-    return s_max
+    draft.spec = spec
+    return largest_score(spec, weights, draft.tokens)
 
 
 @dataclass(frozen=True)
