@@ -118,11 +118,14 @@ def unicode_rows() -> Iterable[tuple[str, str, str]]:
             yield f"U+{point:04X}", "name", name
 
 
-def zipf_rows(T: int = 100_000, N: int = 20_000) -> Iterable[tuple[str, str, str]]:
+def zipf_rows(both: bool, T: int = 100_000, N: int = 20_000) -> Iterable[tuple[str, str, str]]:
+    """The last token, or both, with frequency 1/rank: no column without hot tokens if both."""
     rng = np.random.default_rng(0)
     prior = 1 / np.arange(1, N + 1)
-    last = rng.choice(N, T, p=prior / prior.sum())
-    keys = np.unique(np.stack([rng.integers(0, N, T), last], 1), axis=0)
+    prior /= prior.sum()
+    last = rng.choice(N, T, p=prior)
+    first = rng.choice(N, T, p=prior) if both else rng.integers(0, N, T)
+    keys = np.unique(np.stack([first, last], 1), axis=0)
     for (a, b), answer in zip(
         keys.tolist(), rng.integers(0, 1000, len(keys)).tolist(), strict=True
     ):
@@ -138,7 +141,8 @@ def relation_rows(R: int, T: int = 10_000) -> Iterable[tuple[str, str, str]]:
 TABLES: dict[str, Callable[[], Iterable[tuple[str, str, str]]]] = {
     "airports x 4 relations": airport_rows,
     "Unicode names": unicode_rows,
-    "Zipf last token": zipf_rows,
+    "Zipf last token": lambda: zipf_rows(both=False),
+    "Zipf both tokens": lambda: zipf_rows(both=True),
     "1 relation": lambda: relation_rows(1),
     "2 relations": lambda: relation_rows(2),
     "10 relations": lambda: relation_rows(10),

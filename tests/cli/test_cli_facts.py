@@ -107,3 +107,11 @@ def test_output_that_cannot_be_written(
 def test_existing_file_is_not_replaced_unasked(refused: Refused, capitals: Path, make_file):
     mine = make_file("mine.csv", "a,b\nprecious,text\n")
     assert "exists" in refused("facts", capitals, "-o", mine)
+
+
+def test_large_tables_show_the_shards(run, run_json):
+    said = run("facts", "random:N=100,S=2,T=3000").stdout
+    assert "Sharded attention" in said
+    assert "12 shards of" in said
+    assert run_json("facts", "random:N=100,S=2,T=3000")["theory"]["sharded"]
+    assert run_json("facts", "countries")["theory"]["sharded"] is None

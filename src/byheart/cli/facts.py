@@ -59,6 +59,7 @@ def facts(
         "parameters": spec.parameters,
         "why": list(choice.why),
     }
+    asked["sharded"] = _shards(read)
     if output is not None:
         read.write(output)
     if as_json:
@@ -92,10 +93,28 @@ def _print(read: Facts, asked: dict[str, Any]) -> None:
         "\nAttention-only, one layer (Dana et al. 2025, Corollary 1): "
         f"H·d_h + d >= {read.T:,} facts."
         f"\nAt d = {asked['d']}, d_h = {asked['d_h']}: {asked['heads']:,} heads are enough, "
-        f"byheart takes {asked['heads_with_slack']:,} ({asked['parameters']:,} parameters):"
+        f"{asked['heads_with_slack']:,} with slack ({asked['parameters']:,} parameters):"
     )
     for reason in asked["why"]:
         say(f"  - {reason}")
+    if asked["sharded"] is not None:
+        say("\nSharded attention, what `byheart build` takes for so many facts:")
+        for reason in asked["sharded"]:
+            say(f"  - {reason}")
+
+
+def _shards(read: Facts) -> list[str] | None:
+    """What the planner of sharded memories says, where `byheart build` would take one."""
+    from byheart.construct.build import SHARDED_FROM
+    from byheart.construct.sharded import plan
+    from byheart.errors import CapacityError
+
+    if read.T < SHARDED_FROM:
+        return None
+    try:
+        return list(plan(read).why)
+    except CapacityError as error:
+        return [f"not possible: {error}"]
 
 
 def _counted(entry: dict[str, Any]) -> str:
