@@ -75,3 +75,9 @@ def test_sizes_are_integers():
         random_associations(2, 2, 1.5)  # type: ignore[arg-type]
     with pytest.raises(FactsError, match="seed to be an integer >= 0, found -1"):
         random_associations(2, 2, 1, -1)
+
+
+@pytest.mark.parametrize("sizes", [{"N": 10**12, "S": 2}, {"N": 10, "S": 10**12}])
+def test_sizes_beyond_the_machine_are_refused_at_once(sizes):
+    with pytest.raises(FactsError, match="smaller sizes"):
+        random_associations(**sizes, T=5)

@@ -15,6 +15,8 @@ from byheart.facts.vocabulary import Vocabulary
 __all__ = ["RECIPE", "facts_from_recipe", "random_associations"]
 
 RECIPE = "random:N=50,S=2,T=1000,seed=0"
+# What a machine of some ten gigabytes holds; beyond, allocation fails late and without a reason.
+MAX_TOKENS, MAX_CELLS = 100_000_000, 1_000_000_000
 
 
 def random_associations(N: int, S: int, T: int, seed: int = 0) -> Facts:
@@ -45,6 +47,11 @@ Choose a larger N or S, or fewer facts.
             too_small = True
         if too_small:
             raise FactsError(f"expected {letter} to be an integer >= {smallest}, found {value!r}.")
+    if N > MAX_TOKENS or T * S > MAX_CELLS:
+        raise FactsError(
+            f"expected at most {MAX_TOKENS:,} tokens and {MAX_CELLS:,} cells T·S, found N = {N:,} "
+            f"and T·S = {T * S:,}. Choose smaller sizes."
+        )
     keys = int(N) ** int(S)
     if keys < T:
         raise FactsError(
