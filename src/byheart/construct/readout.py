@@ -3,7 +3,7 @@
 Exact interpolation asks F W_O + x_S M_0 = w_g, d equations a fact. Recall only asks that the
 right logit is the largest. That is a multinomial logistic problem in W_O and M_0, convex, solved
 on whitened features by L-BFGS. How many facts it holds depends on d and on the number of answers:
-1.3 to 4.4 times H d_h + d (measured: docs/benchmarks.md). Not a theorem: it reports what it lost.
+1.3 to 4.7 times H d_h + d (measured: docs/benchmarks.md). Not a theorem: it reports what it lost.
 """
 
 from __future__ import annotations
