@@ -46,7 +46,7 @@ def test_the_module_trains(memory: bh.Memory):
 def test_what_does_not_fit_is_refused_with_its_size(
     memory: bh.Memory, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("byheart.models.memory.os.sysconf", lambda name: 64)
+    monkeypatch.setattr("byheart._machine.os.sysconf", lambda name: 64)
     with pytest.raises(bh.ByheartError, match=f"{memory.spec.parameters:,} parameters"):
         memory.to_dense()
 

@@ -15,6 +15,7 @@ import torch
 from byheart._folders import write_text
 from byheart._version import __version__
 from byheart.certificates import ball, rounding, sharded
+from byheart.construct.outcome import finite
 from byheart.errors import ByheartError, FactsError, MemoryFileError
 from byheart.facts import Facts
 from byheart.models import Memory
@@ -137,7 +138,7 @@ def certify(
         )
         for i in np.flatnonzero(~held)[:LISTED]
     )
-    finite = np.isfinite(margins)
+    real = np.isfinite(margins)
     name = ARITHMETICS[arithmetic]
     if arithmetic == "ball":
         name += f", {precision} bits"
@@ -148,8 +149,8 @@ def certify(
         facts=facts.T,
         failed=int((~held).sum()),
         arithmetic=name,
-        margin=float(margins[finite].min()) if finite.any() else None,
-        error_bound=_finite(bounds[finite].max()) if finite.any() else None,
+        margin=float(margins[real].min()) if real.any() else None,
+        error_bound=finite(float(bounds[real].max())) if real.any() else None,
         seconds=time.perf_counter() - started,
         weights_sha256=weights_sha256(memory),
         facts_digest=facts.digest(),
@@ -187,11 +188,6 @@ def certify_folder(
     if write and made.certified:
         made.write(folder)
     return made
-
-
-def _finite(value: float) -> float | None:
-    """JSON has no infinity: a bound that overflowed is null (and its facts have failed)."""
-    return float(value) if np.isfinite(value) else None
 
 
 def _in_vocabulary_of(memory: Memory, facts: Facts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -276,7 +272,7 @@ def _failure(
         row=int(facts.rows[i]),
         key=key,
         answer=answer,
-        margin=margin if np.isfinite(margin) else None,
-        error_bound=bound if np.isfinite(bound) else None,
+        margin=finite(margin),
+        error_bound=finite(bound),
         reason=reason,
     )

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from byheart.errors import ByheartError
+
+Output = Annotated[
+    str | None, typer.Option("-o", "--output", metavar="FILE", help="CSV of the sweep.")
+]
+Plot = Annotated[str | None, typer.Option("--plot", metavar="FILE", help="Plot: png, svg or pdf.")]
 
 
 def count(text: str, flag: str) -> int:

@@ -8,7 +8,7 @@ import typer
 
 from byheart.cli import _options as opt
 from byheart.cli._show import emit, guarded, say, table
-from byheart.cli._sizes import check_places, count, is_count, shown, write
+from byheart.cli._sizes import Output, Plot, check_places, count, is_count, shown, write
 
 if TYPE_CHECKING:
     from byheart.theory import Answer
@@ -59,13 +59,8 @@ def bound(
         str | None,
         typer.Option("--sweep", metavar="heads=1:64", help="Vary one size; see -o and --plot."),
     ] = None,
-    output: Annotated[
-        str | None, typer.Option("-o", "--output", metavar="FILE", help="CSV of the sweep.")
-    ] = None,
-    plot: Annotated[
-        str | None,
-        typer.Option("--plot", metavar="FILE", help="Plot: png, svg or pdf."),
-    ] = None,
+    output: Output = None,
+    plot: Plot = None,
     as_json: opt.Json = False,
 ) -> None:
     """What each theorem promises for an architecture, whether it applies, and why not.

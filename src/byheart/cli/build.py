@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from byheart.cli import _options as opt
+from byheart.cli._proof import certificate_json, certificate_line, prove
 from byheart.cli._show import emit, guarded, key_text, number, progress, say, table, token_text
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def build(
             workers=workers,
             progress=tell,
         )
-        certificate = _certificate(memory, tell) if certify else None
+        certificate = prove(memory, tell) if certify else None
         tell(f"writing {folder}")
         write_files(memory, temporary, with_facts=not no_facts)
         if certificate is not None and certificate.certified:
@@ -181,14 +182,6 @@ def _describe(facts: Facts) -> str:
     if facts.skipped:
         words += f"; {facts.skipped:,} skipped for an empty cell"
     return words
-
-
-def _certificate(memory: Memory, tell: Any) -> Certificate:
-    """float64 with an error bound; ball arithmetic where that bound is too coarse."""
-    from byheart.certificates import certify
-
-    made = certify(memory, progress=tell)
-    return made if made.certified else certify(memory, arithmetic="ball", progress=tell)
 
 
 def _report(
@@ -213,7 +206,7 @@ def _report(
             "abstain": made.get("abstain"),
             "merged": facts.merged,
             "path": folder,
-            "certificate": None if certificate is None else _short(certificate),
+            "certificate": certificate_json(certificate),
         }
         emit(record)
         return
@@ -238,7 +231,7 @@ def _report(
         rows.append(("other keys", f"answered all the same: a share of {false} (--abstain)"))
     rows.append(("seconds", f"{made['seconds']:.2f}"))
     if certificate is not None:
-        rows.append(("certificate", _sentence(certificate)))
+        rows.append(("certificate", certificate_line(certificate)))
     table(rows)
     say()
     for reason in made["why"]:
@@ -277,21 +270,3 @@ def _quoted(token: str) -> str:
     import shlex
 
     return shlex.quote(token)
-
-
-def _short(certificate: Certificate) -> dict[str, Any]:
-    record = certificate.to_json()
-    names = ("certified", "facts", "failed", "arithmetic", "margin", "error_bound", "seconds")
-    return {name: record[name] for name in names}
-
-
-def _sentence(certificate: Certificate) -> str:
-    if certificate.certified:
-        return (
-            f"proved in {certificate.seconds:.2f} s: every margin >= {number(certificate.margin)}, "
-            f"error <= {number(certificate.error_bound)}"
-        )
-    first = certificate.failures[0]
-    return (
-        f"NOT proved for {certificate.failed:,} facts, first {key_text(first.key)}: {first.reason}"
-    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from byheart.cli import _options as opt
+from byheart.cli._proof import certificate_json, certificate_line, prove
 from byheart.cli._show import emit, guarded, number, progress, say, table
 
 if TYPE_CHECKING:
@@ -72,7 +73,6 @@ def edit(
             add, keys=keys, answer=answer, weights=weights, melt=melt, empty=empty, pad=pad
         )
     from byheart.certificates.update import update_certificate, valid_certificate
-    from byheart.cli.build import _certificate
     from byheart.construct.sharded.edit import edit_shards
     from byheart.models import load
 
@@ -86,7 +86,7 @@ def edit(
                 tell("proving what changed")
                 certificate = update_certificate(before, done.memory, done.kept, tell)
             elif certify:
-                certificate = _certificate(done.memory, tell)
+                certificate = prove(done.memory, tell)
             tell(f"writing {folder}")
             _replace(folder, done, certificate)
     _report(folder, done, certificate, as_json)
@@ -170,8 +170,6 @@ def _report(folder: str, done: Edited, certificate: Certificate | None, as_json:
     counts: dict[str, Any] = done.counts
     facts = done.memory.construction["facts"]
     if as_json:
-        from byheart.cli.build import _short
-
         emit(
             {
                 **counts,
@@ -180,7 +178,7 @@ def _report(folder: str, done: Edited, certificate: Certificate | None, as_json:
                 "margin": done.memory.construction["margin"],
                 "why": list(done.why),
                 "path": folder,
-                "certificate": None if certificate is None else _short(certificate),
+                "certificate": certificate_json(certificate),
             }
         )
         return
@@ -203,9 +201,7 @@ def _report(folder: str, done: Edited, certificate: Certificate | None, as_json:
     if counts["new_answers"]:
         rows.append(("new answers", f"{counts['new_answers']:,}"))
     if certificate is not None:
-        from byheart.cli.build import _sentence
-
-        rows.append(("certificate", _sentence(certificate)))
+        rows.append(("certificate", certificate_line(certificate)))
     table(rows)
     if done.why:
         say()

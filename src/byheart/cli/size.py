@@ -8,7 +8,7 @@ import typer
 
 from byheart.cli import _options as opt
 from byheart.cli._show import emit, guarded, say, table
-from byheart.cli._sizes import check_places, count, is_count, shown, write
+from byheart.cli._sizes import Output, Plot, check_places, count, is_count, shown, write
 
 if TYPE_CHECKING:
     from byheart.theory.bound import Case
@@ -41,13 +41,8 @@ def size(
         str | None,
         typer.Option("--sweep", metavar="1e2:1e9", help="From so many facts to so many."),
     ] = None,
-    output: Annotated[
-        str | None, typer.Option("-o", "--output", metavar="FILE", help="CSV of the sweep.")
-    ] = None,
-    plot: Annotated[
-        str | None,
-        typer.Option("--plot", metavar="FILE", help="Plot: png, svg or pdf."),
-    ] = None,
+    output: Output = None,
+    plot: Plot = None,
     as_json: opt.Json = False,
 ) -> None:
     """The fewest parameters for your facts, family by family, and where families cross.

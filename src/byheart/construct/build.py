@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from byheart.construct.associative import associative_weights
-from byheart.construct.choose import check_width, choose_attention_only
+from byheart.construct.choose import check_slack, check_width, choose_attention_only
 from byheart.construct.dense import SEED_STRIDE, build_convex, build_exact
 from byheart.construct.outcome import (
     Progress,
@@ -121,10 +121,7 @@ def build(
                 "--heads, --qk-rank and --readout belong to one dense layer: use them with "
                 "--method attention, or leave them out (shards choose their own heads)."
             )
-        if not 0 <= slack <= 10:
-            raise ByheartError(
-                f"slack must lie between 0 and 10 (0.05 is 5 % more heads), found {slack}"
-            )
+        check_slack(slack)
         layout = plan(facts, d_g=d, d_h=d_h, seed=seed, dtype=dtype, **options)
         memory = _sharded(facts, layout, slack, DTYPES[dtype], seed, progress, abstain, workers)
     else:

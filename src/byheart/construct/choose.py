@@ -50,6 +50,14 @@ def check_width(d: int | None, answers: int) -> None:
         )
 
 
+def check_slack(slack: float) -> None:
+    """Refuse shares of further heads that are negative, NaN or beyond any use."""
+    if not 0 <= slack <= 10:
+        raise ByheartError(
+            f"--slack must lie between 0 and 10 (0.05 is 5 % more heads), found {slack}"
+        )
+
+
 def choose_attention_only(
     facts: Facts,
     *,
@@ -66,10 +74,7 @@ def choose_attention_only(
     d, large d_h and r = 1. Without `H` and `d_h` the rank of W_QK is 1 (Remark 2: enough); with
     them it is d_h, the layer of the paper, unless `qk_rank` says otherwise.
     """
-    if not 0 <= slack <= 10:
-        raise ByheartError(
-            f"slack must lie between 0 and 10 (0.05 is 5 % more heads), found {slack}"
-        )
+    check_slack(slack)
     A, why = len(facts.answer_ids), []
     check_width(d, A)
     for flag, value in (

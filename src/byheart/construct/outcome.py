@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from byheart._machine import memory_bytes
 from byheart.errors import CapacityError
 from byheart.facts import Facts
 from byheart.models.memory import Memory
@@ -53,7 +53,7 @@ def weight_bytes(parameters: int) -> int:
 
 def check_fits(needed: int, what: str) -> None:
     """Refuse before any work what cannot fit into this machine's memory."""
-    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    present = memory_bytes()
     if needed > 0.9 * present:
         raise CapacityError(
             f"{what} needs about {needed / 1e9:,.0f} GB of memory, this machine has "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from byheart._machine import memory_bytes
 from byheart.errors import ByheartError, FactsError
 from byheart.facts import Facts, Vocabulary
 from byheart.models import associative, attention_only, sharded
@@ -150,7 +150,7 @@ class Memory:
         if not isinstance(self.spec, ShardedSpec):
             return self
         needed = 8 * 2 * self.spec.parameters  # float64 while it is written, then a copy
-        present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        present = memory_bytes()
         if needed > present / 2:
             raise ByheartError(
                 f"the literal layer has {self.spec.parameters:,} parameters and needs about "

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from byheart.construct.attention_only import POSITION_SHARE, TOKEN_SHARE
 from byheart.construct.frames import frame, ideal_margin
 from byheart.construct.sharded.codes import lattice
 from byheart.construct.sharded.fingerprint import coordinates, fingerprints
@@ -35,7 +36,6 @@ TOTAL_LEAK = 1e-9
 # A subject sink leaves V (A - x_1), nearly 0 where a head attends to x_1 alone (2 % of the facts
 # of a head): shards of a few facts need several heads, so that W_O stays small.
 SINK_HEADS = 4
-TOKEN_SHARE, POSITION_SHARE = 0.7, 0.3
 
 
 def build_sharded(

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from byheart.construct.attention_only import TOKEN_SHARE
 from byheart.construct.choose import smallest_width
 from byheart.construct.frames import _hamming, hamming_width
-from byheart.construct.sharded.build import TOKEN_SHARE
 from byheart.construct.sharded.width import LEAST_MARGIN
 from byheart.errors import CapacityError
 from byheart.facts import Facts

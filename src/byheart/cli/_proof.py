@@ -1,0 +1,49 @@
+"""What `byheart build` and `byheart edit` share: proving a memory, and saying how it went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from byheart.cli._show import key_text, number
+from byheart.errors import ByheartError
+
+if TYPE_CHECKING:
+    from byheart.certificates import Certificate
+    from byheart.models import Memory
+
+
+def prove(memory: Memory, tell: Callable[[str], None]) -> Certificate:
+    """float64 with an error bound; ball arithmetic where that bound is too coarse and the layer
+    small enough for it."""
+    from byheart.certificates import certify
+
+    made = certify(memory, progress=tell)
+    if made.certified:
+        return made
+    try:
+        return certify(memory, arithmetic="ball", progress=tell)
+    except ByheartError:  # too many heads to evaluate one by one: the first verdict stands
+        return made
+
+
+def certificate_json(certificate: Certificate | None) -> dict[str, Any] | None:
+    """The keys of `byheart certify` that belong into another command's object."""
+    if certificate is None:
+        return None
+    record = certificate.to_json()
+    names = ("certified", "facts", "failed", "arithmetic", "margin", "error_bound", "seconds")
+    return {name: record[name] for name in names}
+
+
+def certificate_line(certificate: Certificate) -> str:
+    """The verdict in one line."""
+    if certificate.certified:
+        return (
+            f"proved in {certificate.seconds:.2f} s: every margin >= {number(certificate.margin)}, "
+            f"error <= {number(certificate.error_bound)}"
+        )
+    first = certificate.failures[0]
+    return (
+        f"NOT proved for {certificate.failed:,} facts, first {key_text(first.key)}: {first.reason}"
+    )
