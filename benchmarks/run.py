@@ -1,6 +1,6 @@
 """`make bench`: what byheart costs on this machine, each row measured in a fresh process.
 
-python benchmarks/run.py                 everything (about five minutes on 2 cores)
+python benchmarks/run.py                 everything (about seven minutes on 2 cores)
 python benchmarks/run.py build airports  some of it
 python benchmarks/run.py --json out.json also as JSON
 """
@@ -217,6 +217,13 @@ def side_by_side() -> list[Row]:
     return rows
 
 
+def gates() -> list[Row]:
+    """The gates and options of sharded memories, on one core."""
+    rows = [fresh(sharded.one_gate, *case) for case in sharded.GATES]
+    show("Sharded: gates and options, one core, float32 weights", rows)
+    return rows
+
+
 BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "build": build,
     "airports": airports,
@@ -224,6 +231,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "scale": scale,
     "tables": tables,
     "side": side_by_side,
+    "gates": gates,
 }
 
 

@@ -197,3 +197,73 @@ def one_side(T: int, method: str) -> Row:
         "margin": proof.margin,
         "parameters/fact": memory.spec.parameters / T,
     }
+
+
+def gate_table(subjects: int, relations: int, each: int, length: int) -> bh.Facts:
+    """`each` of `relations` for every subject; keys (subject, [middle,] relation)."""
+    rng = np.random.default_rng(0)
+    subject = np.repeat(np.arange(subjects), each)
+    relation = np.concatenate([rng.permutation(relations)[:each] for _ in range(subjects)])
+    columns = [subject, subjects + relation]
+    if length == 3:
+        columns.insert(1, subjects + relations + rng.integers(0, 1000, len(subject)))
+    tokens = np.stack(columns, axis=1)
+    first_answer = int(tokens.max()) + 1
+    vocabulary = bh.Vocabulary(tuple(map(str, range(first_answer + 1000))))
+    answers = first_answer + rng.integers(0, 1000, len(subject))
+    return bh.Facts.make(tokens, answers, vocabulary, name="gates")
+
+
+GATE_TABLES = {
+    "10,000 = 1,000 x 10 relations": (1000, 10, 10, 2),
+    "10,000 x 1 relation": (10_000, 1, 1, 2),
+    "10,000 = 200 x 50 relations": (200, 50, 50, 2),
+    "100,000 = 20,000 x 5 of 50": (20_000, 50, 5, 2),
+    "100,000, keys of three": (20_000, 50, 5, 3),
+    "1,500 = 300 x 5 of 50": (300, 50, 5, 2),
+}
+GATES: list[tuple[str, dict[str, Any]]] = [
+    *((name, {"gate": gate}) for name in list(GATE_TABLES)[:4] for gate in ("query", "key")),
+    *((name, {"gate": "subject-sink"}) for name in list(GATE_TABLES)[:5]),
+    ("100,000, keys of three", {"gate": "query"}),
+    ("100,000 = 20,000 x 5 of 50", {"untied": True}),
+    ("100,000 = 20,000 x 5 of 50", {"shard_size": 100}),
+    ("100,000 = 20,000 x 5 of 50", {"shard_size": 1000}),
+    ("1,500 = 300 x 5 of 50", {"gate": "subject-sink", "untied": True, "shard_size": 20}),
+]
+GATES.sort(key=lambda case: list(GATE_TABLES).index(case[0]))
+
+
+def one_gate(name: str, options: dict[str, Any]) -> Row:
+    """One gate: cost, and how far the literal layer is from exact own heads on 100 facts."""
+    torch.set_num_threads(1)
+    facts = gate_table(*GATE_TABLES[name])
+    memory = bh.build(facts, "sharded", **options)
+    proof = bh.certify(memory)
+    assert proof.certified
+    spec = memory.spec
+    assert isinstance(spec, ShardedSpec)
+    dense, weights = to_dense(spec, dict(memory.weights))
+    chosen = np.random.default_rng(0).choice(facts.T, 100, replace=False)
+    tokens = memory.with_start(facts.tokens[chosen])
+    own = memory.logits(tokens, torch.float64)
+    literal = torch.cat([torch.full((100, 1), spec.N - 1), tokens], dim=1)
+    off = {}
+    for dtype in (torch.float64, torch.float32):
+        parts = [
+            attention_only.memory_logits(dense, weights, literal[i : i + 10], dtype).double()
+            for i in range(0, 100, 10)
+        ]
+        off[dtype] = float((torch.cat(parts) - own).abs().max())
+    return {
+        "facts": name,
+        "options": ", ".join(f"{k}={v}" for k, v in options.items()),
+        "build s": memory.construction["seconds"],
+        "certify s": proof.seconds,
+        "condition": memory.construction["condition"],
+        "λ": int(spec.lam),
+        "d, d_h, H": f"{spec.d}, {spec.d_h}, {spec.H}",
+        "margin": proof.margin,
+        "full, float64": off[torch.float64],
+        "full, float32": off[torch.float32],
+    }
