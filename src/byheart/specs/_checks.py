@@ -1,0 +1,11 @@
+"""Checks that every spec makes."""
+
+from __future__ import annotations
+
+
+def whole(owner: object, *names: str, least: int = 1) -> None:
+    """Refuse what is not a whole number >= `least`, naming the field."""
+    for name in names:
+        value = getattr(owner, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ValueError(f"{name} must be a whole number >= {least}, found {value!r}")

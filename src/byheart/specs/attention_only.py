@@ -1,0 +1,89 @@
+"""The attention-only Transformer of Dana et al. (2025)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal
+
+from byheart.specs._checks import whole
+
+
+@dataclass(frozen=True)
+class AttentionOnlySpec:
+    """Sizes and options of an attention-only Transformer; knows its exact parameter count.
+
+    `N` tokens, `S` positions, width `d`, head width `d_h`, `H` heads in each of `layers` layers,
+    `qk_rank` = rank r of each W_QK (default d_h).
+    `positions`: "input" adds pos once, to the input (the paper); "attention" adds it to what the
+    heads read in every layer but not to the skip (the authors' code); "none" has no positions.
+    `scale`: divide scores by sqrt(r) (the authors' code; the paper has none). `skip`: add x_S.
+
+    >>> spec = AttentionOnlySpec(N=50, S=2, d=10, d_h=10, H=99)
+    >>> spec.parameters, spec.parameters == 10 * (2 + 2 * 50 + 4 * 10 * 99)
+    (40620, True)
+    """
+
+    N: int
+    S: int
+    d: int
+    d_h: int
+    H: int
+    layers: int = 1
+    qk_rank: int = 0
+    positions: Literal["input", "attention", "none"] = "input"
+    scale: bool = False
+    skip: bool = True
+
+    family: ClassVar[str] = "attention-only"
+
+    def __post_init__(self) -> None:
+        if self.qk_rank == 0:
+            object.__setattr__(self, "qk_rank", self.d_h)
+        whole(self, "N", "S", "d", "d_h", "H", "layers", "qk_rank")
+        if self.positions not in ("input", "attention", "none"):
+            raise ValueError(
+                f"positions must be input, attention or none, found {self.positions!r}"
+            )
+
+    @property
+    def parameters(self) -> int:
+        """d (S + 2N + 2 (r + d_h) H layers): with r = d_h and one layer, d (S + 2N + 4 d_h H)."""
+        S = 0 if self.positions == "none" else self.S
+        return self.d * (S + 2 * self.N + 2 * (self.qk_rank + self.d_h) * self.H * self.layers)
+
+    @property
+    def rank1_parameters(self) -> int:
+        """The count with rank-1 W_QK, d (S + 2N + 2 (d_h + 1) H layers) (Remark 2)."""
+        return AttentionOnlySpec(**{**self.to_json(), "qk_rank": 1}).parameters
+
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of each weight of one model (without the model axis)."""
+        heads = (self.layers, self.H)
+        shapes = {
+            "W_E": (self.N, self.d),
+            "W_pos": (self.S, self.d),
+            "W_Q": (*heads, self.d, self.qk_rank),
+            "W_K": (*heads, self.d, self.qk_rank),
+            "W_V": (*heads, self.d, self.d_h),
+            "W_O": (*heads, self.d_h, self.d),
+            "W_U": (self.d, self.N),
+        }
+        if self.positions == "none":
+            del shapes["W_pos"]
+        return shapes
+
+    def row_bytes(self, itemsize: int) -> int:
+        """Bytes of the largest intermediates per input sequence, for choosing a batch size."""
+        positions = self.S if self.layers > 1 else 1
+        heads = self.H * (self.S + 2 * self.d + self.d_h + self.qk_rank) * positions
+        return itemsize * (heads + self.S * (self.d + self.H * self.qk_rank) + 2 * self.N)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        layers = f", {self.layers} layers" if self.layers > 1 else ""
+        return (
+            f"attention-only: N={self.N}, S={self.S}, d={self.d}, d_h={self.d_h}, H={self.H}"
+            f"{layers}, rank(W_QK)={self.qk_rank}"
+        )

@@ -1,0 +1,1 @@
+"""Many small models trained at once."""
