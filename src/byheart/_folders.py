@@ -67,10 +67,15 @@ def new_folder(folder: str | Path, *, marker: str, force: bool) -> Iterator[Path
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file so that `path` holds the old or the new text at any moment."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file so that `path` holds the old or the new bytes at any moment."""
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())

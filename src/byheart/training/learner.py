@@ -1,0 +1,173 @@
+"""Gradients of a whole stack of models: the general path, in ordinary autograd.
+
+All weights of the stack lie in one flat tensor `theta`, all gradients in `grad`; the named weights
+are views of them, so that an optimizer moves everything in one call. Kernels for hot shapes
+(`byheart.training.kernels`) have the same face and their own order of the flat tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from byheart.models.memory import FAMILIES
+from byheart.training.data import Data
+from byheart.training.losses import example_losses, right
+
+Weights = dict[str, Tensor]
+CHUNK_BYTES = 256 * 2**20  # of intermediates in one backward pass; larger batches are added up
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is minimised and what counts as memorized."""
+
+    loss: str = "cross-entropy"
+    tolerance: float = 0.01
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Loss and number of right answers of one batch, per model: before the update."""
+
+    loss: Tensor
+    right: Tensor
+
+
+def module_of(spec: Any) -> ModuleType:
+    """The module of `spec`'s architecture: forward, literal_forward, initial."""
+    return FAMILIES[spec.family][1]
+
+
+class Learner:
+    """M models of one spec: `prepare` examples, then `gradient(i)` fills `grad` for batch i."""
+
+    name = "autograd"
+
+    def __init__(
+        self,
+        spec: Any,
+        models: int,
+        goal: Goal,
+        *,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.spec, self.models, self.goal = spec, models, goal
+        self.device, self.dtype = torch.device(device), dtype
+        size = models * sum(math.prod(shape) for shape in spec.weight_shapes().values())
+        self.theta = torch.zeros(size, dtype=dtype, device=device)
+        self.grad = torch.zeros_like(self.theta)
+
+    def views(self, flat: Tensor) -> Weights:
+        """The named weights (models, ...) as views of a flat tensor of this learner's order."""
+        found, at = {}, 0
+        for name, shape in self.spec.weight_shapes().items():
+            n = self.models * math.prod(shape)
+            found[name] = flat[at : at + n].view(self.models, *shape)
+            at += n
+        return found
+
+    def load(self, weights: Weights, flat: Tensor | None = None) -> None:
+        """Write named weights into `theta`, or into another tensor of the same order."""
+        for name, view in self.views(self.theta if flat is None else flat).items():
+            view.copy_(weights[name])
+
+    def weights(self, flat: Tensor | None = None) -> Weights:
+        """Copies of the named weights."""
+        views = self.views(self.theta if flat is None else flat)
+        return {
+            name: view.clone(memory_format=torch.contiguous_format) for name, view in views.items()
+        }
+
+    def prepare(self, data: Data, order: Tensor | None) -> None:
+        """Get ready for batches `order` (batches, models, B) of `data`; None: one full batch."""
+        raise NotImplementedError
+
+    def gradient(self, i: int, log: bool = False) -> Batch | None:
+        """Fill `grad` with the gradient of each model's mean loss on batch i."""
+        raise NotImplementedError
+
+
+class Autograd(Learner):
+    """Any architecture, any loss. `compiled` hands loss and outputs to torch.compile."""
+
+    def __init__(
+        self,
+        spec: Any,
+        models: int,
+        goal: Goal,
+        *,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        compiled: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(spec, models, goal, device=device, dtype=dtype)
+        self.forward = module_of(spec).forward
+        self.options = options
+        # Leaves that share memory with theta, whose .grad shares memory with grad: autograd adds
+        # into it in place, and never copies a flat tensor per weight.
+        self.leaves: Weights = {}
+        grads = self.views(self.grad)
+        for name, view in self.views(self.theta).items():
+            leaf = view.detach().requires_grad_()
+            leaf.grad = grads[name]
+            self.leaves[name] = leaf
+        self._losses: Callable[..., tuple[Tensor, Tensor]] = self._evaluate
+        if compiled:
+            self._losses = torch.compile(self._evaluate)
+
+    def prepare(self, data: Data, order: Tensor | None) -> None:
+        self.data, self.order = data, order
+
+    def gradient(self, i: int, log: bool = False) -> Batch | None:
+        self.grad.zero_()
+        if self.order is not None:
+            inputs, targets = self.data.batch(self.order[i])
+            outputs, losses = self._losses(inputs, targets)
+            losses.mean(1).sum().backward()
+            return self._batch(outputs, targets, losses.detach().mean(1)) if log else None
+        loss = torch.zeros(self.models, dtype=self.dtype, device=self.device)
+        hits = torch.zeros(self.models, dtype=torch.long, device=self.device)
+        for start, stop in self._chunks(self.data.T):
+            inputs, targets = self.data.span(start, stop)
+            outputs, losses = self._losses(inputs, targets)
+            weights = self.data.row_weights(start, stop)
+            part = losses.sum(1) / self.data.T if weights is None else (losses * weights).sum(1)
+            part.sum().backward()
+            if log:
+                loss += part.detach()
+                hits += self._right(outputs, targets, weights)
+        return Batch(loss, hits) if log else None
+
+    def _evaluate(self, inputs: tuple[Tensor, ...], targets: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = self.forward(self.spec, self.leaves, *inputs, **self.options)
+        targets = self._stacked(outputs, targets)
+        return outputs, example_losses(self.goal.loss, outputs, targets, self.data.kind)
+
+    def _stacked(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Targets with the model axis: the same for all models if they had none."""
+        lead = outputs.shape[:2]
+        if targets.shape[:2] == lead and (self.data.own or self.order is not None):
+            return targets
+        return targets.expand(lead[0], *targets.shape)
+
+    def _batch(self, outputs: Tensor, targets: Tensor, loss: Tensor) -> Batch:
+        return Batch(loss, self._right(outputs, targets, None))
+
+    def _right(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+        targets = self._stacked(outputs, targets)
+        hit = right(outputs.detach(), targets, self.data.kind, self.goal.tolerance)
+        return (hit if weights is None else hit & (weights > 0)).sum(1)
+
+    def _chunks(self, rows: int) -> list[tuple[int, int]]:
+        per_row = self.models * self.spec.row_bytes(self.theta.element_size())
+        step = max(1, CHUNK_BYTES // max(1, per_row))
+        return [(a, min(a + step, rows)) for a in range(0, rows, step)]

@@ -1,0 +1,79 @@
+"""Which examples a step sees: per model, from the model's own generator."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from byheart.errors import ByheartError
+from byheart.training.data import Data
+from byheart.training.recipe import Recipe
+
+
+def generator(seed: int, purpose: str) -> torch.Generator:
+    """A generator for one model and purpose, whatever the stack, order or worker.
+
+    >>> a, b = generator(0, "order"), generator(0, "order")
+    >>> bool((torch.rand(3, generator=a) == torch.rand(3, generator=b)).all())
+    True
+    """
+    name = hashlib.sha256(f"{purpose}:{seed}".encode()).digest()
+    made = torch.Generator()
+    made.manual_seed(int.from_bytes(name[:8], "little") % 2**63)
+    return made
+
+
+class Sampler:
+    """`next()` gives the batches (batches, models, B) of one block, or None: the full batch.
+
+    A block is an epoch, or `epoch_steps` batches where there is no epoch. `generators` are on the
+    CPU whatever the device, so that every device sees the same batches.
+    """
+
+    def __init__(
+        self, recipe: Recipe, data: Data, generators: Sequence[torch.Generator], sample_seed: int
+    ) -> None:
+        self.recipe, self.data, self.generators = recipe, data, list(generators)
+        rows = [data.T] * len(self.generators) if data.rows is None else data.rows.tolist()
+        self.rows = [int(n) for n in rows]
+        self.batch, self.block = recipe.batch, recipe.epoch_steps
+        self.sample: Tensor | None = None
+        if recipe.sampling == "without-replacement":
+            self.batch = min(recipe.batch, *self.rows)
+            self.block = min(self.rows) // self.batch
+        if recipe.sampling == "fixed-sample":
+            if len(set(self.rows)) > 1:
+                raise ByheartError("a fixed sample needs tables of one length in a stack")
+            source = generator(sample_seed, "fixed sample")
+            n = recipe.batch * recipe.epoch_steps
+            self.sample = torch.randint(data.T, (n,), generator=source)
+        if recipe.sampling == "full":
+            self.block = recipe.evaluate_every
+
+    def next(self) -> Tensor | None:
+        kind = self.recipe.sampling
+        if kind == "full":
+            return None
+        orders = []
+        for rows, source in zip(self.rows, self.generators, strict=True):
+            if kind == "with-replacement":
+                n = self.block * self.batch
+                picked = torch.randint(rows, (n,), generator=source)
+            elif self.sample is None:
+                picked = torch.randperm(rows, generator=source)[: self.block * self.batch]
+            else:
+                picked = self.sample[torch.randperm(len(self.sample), generator=source)]
+            orders.append(picked.view(self.block, self.batch))
+        return torch.stack(orders, 1).to(self.data.inputs.device)
+
+    def select(self, models: Sequence[int]) -> Sampler:
+        """The sampler of some of the models, carrying on with their generators."""
+        kept = Sampler.__new__(Sampler)
+        kept.recipe, kept.data, kept.sample = self.recipe, self.data.select(models), self.sample
+        kept.generators = [self.generators[m] for m in models]
+        kept.rows = [self.rows[m] for m in models]
+        kept.batch, kept.block = self.batch, self.block
+        return kept

@@ -1,0 +1,353 @@
+"""The trainer: a stack of models of one spec, many steps, and what became of each model."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from byheart.errors import ByheartError
+from byheart.models.threads import one_thread
+from byheart.training import checkpoint as files
+from byheart.training.choose import learner as make_learner
+from byheart.training.data import Data
+from byheart.training.evaluate import evaluate
+from byheart.training.learner import Goal, Learner, Weights, module_of
+from byheart.training.losses import check_loss
+from byheart.training.optimizers import FlatOptimizer
+from byheart.training.recipe import Recipe
+from byheart.training.sampling import Sampler, generator
+
+LOGGED = 101  # batches before an evaluation whose accuracy is kept (as coded: all but the last)
+REPACK = 0.75  # finished models leave the stack when at most this share of it is still running
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one model.
+
+    `accuracy`: share of all its facts that are right, from the returned weights (the honest one).
+    `train_accuracy`: mean over the 100 training batches before the last one, each measured before
+    its update (as Dana et al.'s code has it). `diverged`: the step after which a weight or the loss
+    was no longer finite; such a model is no evidence about capacity. `stopped`: the step at which
+    `stop_at` was reached. `seconds`: its share of the wall time.
+    """
+
+    seed: int
+    steps: int
+    accuracy: float
+    train_accuracy: float | None
+    loss: float
+    diverged: int | None = None
+    stopped: int | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run is; `loss` and `accuracy` are the best model's of the last evaluation."""
+
+    step: int
+    steps: int
+    running: int
+    loss: float | None
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Weights (models, ...) and outcomes, in the order of the seeds."""
+
+    spec: Any
+    weights: Weights
+    outcomes: tuple[Outcome, ...]
+    recipe: Recipe
+    path: str
+
+    def model(self, m: int) -> Weights:
+        """The weights of one model, without the model axis."""
+        return {name: w[m] for name, w in self.weights.items()}
+
+    @property
+    def best(self) -> int:
+        """The model with the highest accuracy, then the lowest loss."""
+        keys = [
+            (o.accuracy, -o.loss if o.diverged is None else -float("inf")) for o in self.outcomes
+        ]
+        return max(range(len(keys)), key=keys.__getitem__)
+
+
+def train_stack(
+    spec: Any,
+    data: Data,
+    recipe: Recipe,
+    seeds: Sequence[int],
+    *,
+    start: Weights | None = None,
+    sample_seed: int = 0,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    path: str = "auto",
+    threads: int | None = 1,
+    checkpoint: str | Path | None = None,
+    checkpoint_seconds: float = 30.0,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> Trained:
+    """Train one model per seed, all at once, on shared data or each on its own.
+
+    A model's start and its batches come from generators of its own seed, so they do not depend on
+    the stack. A model that diverges is recorded and never harms its neighbours. With `checkpoint`
+    (a file) the run is saved every `checkpoint_seconds`, between blocks of batches, and a run that
+    was cut off goes on from there to bit-identical weights. `start`: weights to begin with, in
+    place of `recipe.init`.
+
+    >>> import byheart as bh
+    >>> from byheart.training import Recipe, token_data, train_stack
+    >>> facts = bh.random_associations(N=10, S=2, T=40, seed=1)
+    >>> spec = bh.AttentionOnlySpec(N=10, S=2, d=4, d_h=4, H=8, positions="attention", scale=True)
+    >>> trained = train_stack(spec, token_data(facts), Recipe(steps=1000), seeds=[0, 1])
+    >>> max(outcome.accuracy for outcome in trained.outcomes)
+    1.0
+    """
+    if not seeds:
+        raise ByheartError("give at least one seed: one model is trained for each")
+    if data.models is not None and data.models != len(seeds):
+        raise ByheartError(f"data of {data.models} models, but {len(seeds)} seeds")
+    check_loss(recipe.loss, data.kind)
+    with one_thread() if threads == 1 else contextlib.nullcontext():
+        run = _Run(
+            spec, data.to(device, dtype), recipe, list(seeds), sample_seed, device, dtype, path
+        )
+        run.begin(initial(spec, seeds, recipe.init) if start is None else start)
+        place = None if checkpoint is None else Path(checkpoint)
+        if place is not None and place.exists():
+            run.resume(place)
+        saved = time.monotonic()
+        while run.running and run.step < recipe.steps:
+            run.block()
+            progress(run.progress())
+            over = not run.running or run.step >= recipe.steps
+            if place is not None and (over or time.monotonic() - saved >= checkpoint_seconds):
+                run.save(place)
+                saved = time.monotonic()
+        return run.result()
+
+
+def initial(spec: Any, seeds: Sequence[int], init: str = "as-coded") -> Weights:
+    """Starting weights (models, ...), each model's from its own seed."""
+    generators = [generator(seed, "initial weights") for seed in seeds]
+    return module_of(spec).initial(spec, generators, init=init)
+
+
+class _Run:
+    """The state of a run between two blocks; `block` is the loop."""
+
+    def __init__(
+        self,
+        spec: Any,
+        data: Data,
+        recipe: Recipe,
+        seeds: list[int],
+        sample_seed: int,
+        device: torch.device | str,
+        dtype: torch.dtype,
+        path: str,
+    ) -> None:
+        self.spec, self.all_data, self.recipe, self.seeds = spec, data, recipe, seeds
+        self.device, self.dtype, self.path = device, dtype, path
+        self.goal = Goal(recipe.loss, recipe.tolerance)
+        self.identity = files.identity(spec, data, recipe, seeds, sample_seed, str(dtype))
+        sources = [generator(seed, "order of the batches") for seed in seeds]
+        self.all_sampler = Sampler(recipe, data, sources, sample_seed)
+        self.step = 0
+        self.live = list(range(len(seeds)))  # places in the stack, by number of the model
+        self.done: dict[int, tuple[dict[str, Tensor], Outcome]] = {}
+        self.diverged: dict[int, int] = {}
+        self.seconds = [0.0] * len(seeds)
+        self.best: dict[int, tuple[float, float, dict[str, Tensor]]] = {}
+        self.hits: list[Tensor] = []  # right answers of the last batches, (live,) each
+        self.seen: tuple[float, float] | None = None
+
+    @property
+    def running(self) -> bool:
+        return bool(set(self.live) - self.done.keys())
+
+    def begin(self, weights: Weights) -> None:
+        self._pack(weights)
+
+    def _pack(self, weights: Weights, moments: dict[str, Weights] | None = None) -> None:
+        """Put the live models' weights and optimizer state into a fresh learner."""
+        r = self.recipe
+        self.data = self.all_data.select(self.live)
+        self.sampler = self.all_sampler.select(self.live)
+        self.learner: Learner = make_learner(
+            self.spec,
+            len(self.live),
+            self.goal,
+            self.data,
+            path=self.path,
+            device=self.device,
+            dtype=self.dtype,
+        )
+        self.learner.load(weights)
+        self.optimizer = FlatOptimizer(
+            r.optimizer,
+            self.learner.theta,
+            self.learner.grad,
+            weight_decay=r.weight_decay,
+            momentum=r.momentum,
+        )
+        for key, named in (moments or {}).items():
+            self.learner.load(named, self.optimizer.state[key])
+        self.optimizer.set_time(self.step)
+        if r.sampling == "full":
+            self.learner.prepare(self.data, None)
+
+    def block(self) -> None:
+        """One block of batches, then evaluation, departures and divergences."""
+        began = time.perf_counter()
+        r = self.recipe
+        order = self.sampler.next()
+        if order is not None:
+            self.learner.prepare(self.data, order)
+        count = min(self.sampler.block, r.steps - self.step)
+        due = _next_evaluation(self.step, self.sampler.block, r.evaluate_every, r.steps)
+        for i in range(count):
+            log = due - self.step <= LOGGED and r.sampling != "full"
+            batch = self.learner.gradient(i, log)
+            self.optimizer.step(r.learning_rate(self.step))
+            self.step += 1
+            if batch is not None:
+                self.hits = [*self.hits[-(LOGGED - 1) :], batch.right]
+        self._find_diverged()
+        spent = (time.perf_counter() - began) / len(self.live)
+        for m in self.live:
+            if m not in self.done:
+                self.seconds[m] += spent
+        if self.step >= due:
+            self._evaluate()
+
+    def _find_diverged(self) -> None:
+        views = self.learner.views(self.learner.theta)
+        finite = torch.stack([w.isfinite().flatten(1).all(1) for w in views.values()]).all(0)
+        for place, m in enumerate(self.live):
+            if not finite[place] and m not in self.done and m not in self.diverged:
+                self.diverged[m] = self.step
+
+    def _evaluate(self) -> None:
+        r = self.recipe
+        views = self.learner.views(self.learner.theta)
+        accuracy, loss = evaluate(self.spec, views, self.data, self.goal)
+        over = self.step >= r.steps
+        for place, m in enumerate(self.live):
+            if m in self.done:
+                continue
+            score = (float(accuracy[place]), float(loss[place]))
+            if r.keep_best and (m not in self.best or _better(score, self.best[m][:2])):
+                self.best[m] = (*score, _model(views, place))
+            reached = r.stop_at is not None and score[0] >= r.stop_at
+            if over or reached or m in self.diverged:
+                self._finish(m, place, score, views, reached)
+        running = [m for m in self.live if m not in self.done]
+        shown = [self.best[m][:2] for m in running if m in self.best] or [
+            (float(accuracy[p]), float(loss[p])) for p in range(len(self.live))
+        ]
+        self.seen = max(shown, key=lambda s: (s[0], -s[1]))
+        if running and len(running) <= REPACK * len(self.live):
+            self._leave(running)
+
+    def _finish(
+        self, m: int, place: int, score: tuple[float, float], views: Weights, reached: bool
+    ) -> None:
+        weights = _model(views, place)
+        if m in self.best and not _better(score, self.best[m][:2]):
+            score, weights = self.best[m][:2], self.best[m][2]
+        hits = [float(h[place]) / self.sampler.batch for h in self.hits[:-1]]
+        train = sum(hits) / len(hits) if hits else None
+        if self.recipe.sampling == "full":  # a batch is all facts
+            train = score[0]
+        outcome = Outcome(
+            seed=self.seeds[m],
+            steps=self.step,
+            accuracy=score[0],
+            train_accuracy=train,
+            loss=score[1],
+            diverged=self.diverged.get(m),
+            stopped=self.step if reached else None,
+            seconds=self.seconds[m],
+        )
+        self.done[m] = (weights, outcome)
+
+    def _leave(self, running: list[int]) -> None:
+        """Finished models leave; the others carry on with weights and moments as they are."""
+        places = [self.live.index(m) for m in running]
+        weights = {k: w[places] for k, w in self.learner.weights().items()}
+        moments = {
+            key: {k: w[places] for k, w in self.learner.weights(flat).items()}
+            for key, flat in self.optimizer.state.items()
+        }
+        self.hits = [h[places] for h in self.hits]
+        self.live = running
+        self._pack(weights, moments)
+
+    def progress(self) -> Progress:
+        accuracy, loss = self.seen if self.seen is not None else (None, None)
+        running = len(set(self.live) - self.done.keys())
+        return Progress(self.step, self.recipe.steps, running, loss, accuracy)
+
+    def result(self) -> Trained:
+        weights = [self.done[m][0] for m in range(len(self.seeds))]
+        stacked = {k: torch.stack([w[k] for w in weights]).cpu() for k in weights[0]}
+        outcomes = tuple(self.done[m][1] for m in range(len(self.seeds)))
+        return Trained(self.spec, stacked, outcomes, self.recipe, self.learner.name)
+
+    def save(self, place: Path) -> None:
+        files.save(
+            place,
+            self.identity,
+            files.State(
+                step=self.step,
+                live=self.live,
+                weights=self.learner.weights(),
+                moments={k: self.learner.weights(v) for k, v in self.optimizer.state.items()},
+                generators=[g.get_state() for g in self.all_sampler.generators],
+                done={m: (w, vars(o)) for m, (w, o) in self.done.items()},
+                best=dict(self.best),
+                diverged=dict(self.diverged),
+                seconds=list(self.seconds),
+                hits=list(self.hits),
+            ),
+        )
+
+    def resume(self, place: Path) -> None:
+        state = files.load(place, self.identity)
+        self.step, self.live = state.step, state.live
+        for source, saved in zip(self.all_sampler.generators, state.generators, strict=True):
+            source.set_state(saved)
+        self.done = {m: (w, Outcome(**o)) for m, (w, o) in state.done.items()}
+        self.best, self.diverged, self.seconds = state.best, state.diverged, state.seconds
+        self._pack(state.weights, state.moments)
+        self.hits = [h.to(self.device) for h in state.hits]
+
+
+def _next_evaluation(step: int, block: int, every: int, steps: int) -> int:
+    """The first end of a block after `step` that reaches or passes a multiple of `every`; at the
+    latest the last step."""
+    end = (step // block + 1) * block
+    while end < steps and end // every == (end - block) // every:
+        end += block
+    return min(end, steps)
+
+
+def _better(a: tuple[float, float], b: tuple[float, float]) -> bool:
+    return (a[0], -a[1]) > (b[0], -b[1])
+
+
+def _model(views: Weights, place: int) -> dict[str, Tensor]:
+    return {k: w[place].clone(memory_format=torch.contiguous_format) for k, w in views.items()}
