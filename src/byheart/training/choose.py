@@ -9,6 +9,7 @@ import torch
 from byheart.errors import ByheartError
 from byheart.training.data import Data
 from byheart.training.kernels.bilinear import Bilinear
+from byheart.training.kernels.multi_head import FoldedMultiHead, multi_head_admissible
 from byheart.training.kernels.one_layer import admissible
 from byheart.training.kernels.uz import UZ
 from byheart.training.learner import Autograd, Goal, Learner

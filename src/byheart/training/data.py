@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -21,7 +21,8 @@ class Data:
 
     With `own`, every tensor has a model axis in front, and `rows` (models,) says how many of its T
     examples a model really has (the others are padding and never weigh anything).
-    `context`: a tensor that all examples share, handed to the model before the inputs.
+    `context` is handed to the model before the inputs: one that all examples share, (n, d), or,
+    with `contexts_differ`, one for each, (T, n, d).
     `kind`: targets are classes (T,), distributions (T, N) or values (T, m).
     """
 
@@ -31,6 +32,7 @@ class Data:
     context: Tensor | None = None
     own: bool = False
     rows: Tensor | None = None
+    contexts_differ: bool = False
 
     def __post_init__(self) -> None:
         lead = 2 if self.own else 1
@@ -71,26 +73,29 @@ class Data:
         if not self.own:
             return self
         chosen = torch.tensor(models, device=self.inputs.device)
+
+        def some(x: Tensor | None) -> Tensor | None:
+            return None if x is None else x[chosen]
+
         return replace(
             self,
             inputs=self.inputs[chosen],
             targets=self.targets[chosen],
-            rows=None if self.rows is None else self.rows[chosen],
+            context=some(self.context) if self.contexts_differ else self.context,
+            rows=some(self.rows),
         )
 
     def batch(self, index: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
         """Inputs and targets of examples `index` (models, B), with the model axis in front."""
+        at = (index,)
         if self.own:
-            lead = torch.arange(len(index), device=index.device)[:, None]
-            picked, targets = self.inputs[lead, index], self.targets[lead, index]
-        else:
-            picked, targets = self.inputs[index], self.targets[index]
-        return self._with_context(picked), targets
+            at = (torch.arange(len(index), device=index.device)[:, None], index)
+        return self._with_context(at), self.targets[at]
 
     def span(self, start: int, stop: int) -> tuple[tuple[Tensor, ...], Tensor]:
         """Inputs and targets of examples start..stop-1: (B, ...), with the model axis if `own`."""
         at = (slice(None), slice(start, stop)) if self.own else (slice(start, stop),)
-        return self._with_context(self.inputs[at]), self.targets[at]
+        return self._with_context(at), self.targets[at]
 
     def row_weights(self, start: int, stop: int) -> Tensor | None:
         """1 / rows for the examples a model has, 0 for padding: (models, B); None: all 1 / T."""
@@ -99,8 +104,11 @@ class Data:
         number = torch.arange(start, stop, device=self.rows.device)
         return (number < self.rows[:, None]) / self.rows[:, None].to(torch.float32)
 
-    def _with_context(self, inputs: Tensor) -> tuple[Tensor, ...]:
-        return (inputs,) if self.context is None else (self.context, inputs)
+    def _with_context(self, at: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        if self.context is None:
+            return (self.inputs[at],)
+        context = self.context[at] if self.contexts_differ else self.context
+        return context, self.inputs[at]
 
 
 def token_data(facts: Facts | Sequence[Facts], start_id: int | None = None) -> Data:

@@ -9,7 +9,7 @@ The same training as the general path, in another order of products (S tokens, c
 With S = 2 the softmax is a sigmoid. The skip and Σ_h W_h^T c_S depend on the last token only, so
 they are computed once per token and gathered. Everything is feature-major with the batch last,
 (models, features, B): products then have long contiguous rows. Parameters and gradients stay on
-W_Q, W_K, W_V, W_O. Subclasses compute the attention in one of two forms, `attend` and `attend_back`.
+W_Q, W_K, W_V, W_O. Subclasses compute the attention in one of two forms: `attend`, `attend_back`.
 """
 
 from __future__ import annotations
