@@ -231,13 +231,14 @@ def _evaluate(
     if not rounding.admissible(weights):
         return np.full(len(ids), np.nan), np.full(len(ids), np.nan)
     if arithmetic == "ball":
+        family = rounding.covered(spec)
         return ball.ball_margins(
-            spec, weights, ids.numpy(), right, precision=precision, progress=progress
+            family, weights, ids.numpy(), right, precision=precision, progress=progress
         )
     margins, bounds = [], []
     for batch in memory.batches(len(ids), copies=3):  # values, bounds, and a bound in the making
         if arithmetic == "rounding":
-            values = rounding.logits(spec, weights, ids[batch])
+            values = rounding.logits(rounding.covered(spec), weights, ids[batch])
         else:
             values = rounding.exact(memory.logits(ids[batch], torch.float64))
         margin, bound = rounding.margins(values, answers[batch])

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from byheart.errors import ByheartError
 from byheart.models.attention_only import Weights
-from byheart.specs import AssociativeSpec, AttentionOnlySpec
+from byheart.specs import AssociativeSpec, AttentionOnlySpec, Spec
 
 U = 2.0**-53
 EXP_ERROR = 2.0**-47
@@ -158,7 +158,21 @@ def admissible(weights: Weights) -> bool:
     return all(bool((w.abs() < LARGEST).all()) for w in weights.values())
 
 
+def covered(spec: Spec) -> AttentionOnlySpec | AssociativeSpec:
+    """The spec, if a proof is written for its family; otherwise an error that says so."""
+    if not isinstance(spec, AttentionOnlySpec | AssociativeSpec):
+        raise ByheartError(
+            f"certificates do not cover {spec} yet; the plain float64 check (--float) does."
+        )
+    return spec
+
+
 def check_covered(spec: AttentionOnlySpec) -> None:
     """The proofs are written for the layer of the constructions."""
+    if spec.attention != "softmax":
+        raise ByheartError(
+            f"certificates cover softmax attention, not {spec}. Scores that tie decide hardmax, "
+            "and a tie cannot be proved in rounded arithmetic."
+        )
     if spec.layers != 1 or spec.positions == "attention":
         raise ByheartError(f"certificates cover one layer with positions at the input, not {spec}")

@@ -7,26 +7,64 @@ Weights carry the names and the row-vector layout of TransformerLens, after a le
 `W_E (models, N, d)`, `W_pos (models, S, d)`, `W_Q, W_K (models, layers, H, d, r)`,
 `W_V (models, layers, H, d, d_h)`, `W_O (models, layers, H, d_h, d)`, `W_U (models, d, N)`;
 W_QK^h = W_Q^h W_K^h^T has rank r (`qk_rank`, d_h in the paper, 1 is enough by its Remark 2).
+With attention="hardmax" the softmax is a hardmax; `surrogate` and `temperature` then say what
+stands in for its gradient (`byheart.models.hardmax`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from byheart.models._stack import Weights, check_init, embed, literally, uniform
+from byheart.models.hardmax import attention_weights, literal_weights
 from byheart.specs import AttentionOnlySpec
-
-Weights = dict[str, Tensor]
 
 # Ranks of W_QK at which heads carry gates (`sharded`), whose sums are exact while each channel is
 # summed by itself. Rank 1 has a single channel; larger ranks are faster with x_S^T W_QK first.
 GATED_RANKS = (2, 3)
 
+INITS = ("as-coded", "linear")
+
+
+def initial(
+    spec: AttentionOnlySpec,
+    generators: Sequence[torch.Generator],
+    dtype: torch.dtype = torch.float32,
+    init: str = "as-coded",
+) -> Weights:
+    """Random weights to train from, one model a generator: each weight U(-bound, bound).
+
+    `as-coded` (Dana et al. 2025, their code): d^-1/2 for W_E and W_U, d_h^-1/2 for W_pos and W_O,
+    and Xavier on the stacked in-projection (d columns, 2r + d_h rows a head), sqrt(6 / (d + 2r +
+    d_h)), for W_Q, W_K, W_V: sqrt(1.5 / d) where r = d_h = d. `linear`: W_Q, W_K, W_V as
+    `nn.Linear` starts, d^-1/2; the others the same.
+    """
+    return uniform(spec.weight_shapes(), bounds(spec, init), generators, dtype)
+
+
+def bounds(spec: AttentionOnlySpec, init: str) -> dict[str, float]:
+    """The bound of each weight; see `initial`."""
+    check_init(init, INITS, spec.family)
+    xavier = math.sqrt(6 / (spec.d + 2 * spec.qk_rank + spec.d_h))
+    projection = xavier if init == "as-coded" else spec.d**-0.5
+    return {
+        **dict.fromkeys(("W_E", "W_U"), spec.d**-0.5),
+        **dict.fromkeys(("W_pos", "W_O"), spec.d_h**-0.5),
+        **dict.fromkeys(("W_Q", "W_K", "W_V"), projection),
+    }
+
 
 def head_outputs(
-    spec: AttentionOnlySpec, weights: Weights, tokens: Tensor
+    spec: AttentionOnlySpec,
+    weights: Weights,
+    tokens: Tensor,
+    *,
+    surrogate: str = "straight-through",
+    temperature: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """What the last layer adds up at the last position: the skip, and F^h = W_V^h A^h(t).
 
@@ -34,26 +72,39 @@ def head_outputs(
     Returns the residual stream before the last layer, (models, B, d) (zeros without skip), and
     F (models, B, H, d_h).
     """
-    x = _embed(spec, weights, tokens)
+    x = embed_input(spec, weights, tokens)
     for layer in range(spec.layers - 1):
-        F = _heads(spec, weights, layer, x, last_only=False)
-        added = torch.einsum("mbqhe,mhed->mbqd", F, weights["W_O"][:, layer])
-        x = x + added if spec.skip else added
-    F = _heads(spec, weights, spec.layers - 1, x, last_only=True)[:, :, 0]
+        x = all_positions(spec, weights, layer, x, surrogate, temperature)
+    F = heads(spec, weights, spec.layers - 1, x, True, surrogate, temperature)[:, :, 0]
     skip = x[:, :, -1]
     return (skip if spec.skip else torch.zeros_like(skip)), F
 
 
-def residual(spec: AttentionOnlySpec, weights: Weights, tokens: Tensor) -> Tensor:
+def residual(
+    spec: AttentionOnlySpec,
+    weights: Weights,
+    tokens: Tensor,
+    *,
+    surrogate: str = "straight-through",
+    temperature: float = 1.0,
+) -> Tensor:
     """x_S + Σ_h W_O^h F^h, the vector that W_U reads: (models, B, d)."""
-    skip, F = head_outputs(spec, weights, tokens)
+    skip, F = head_outputs(spec, weights, tokens, surrogate=surrogate, temperature=temperature)
     W_O = weights["W_O"][:, -1]
     return torch.baddbmm(skip, F.flatten(2), W_O.flatten(1, 2))
 
 
-def forward(spec: AttentionOnlySpec, weights: Weights, tokens: Tensor) -> Tensor:
+def forward(
+    spec: AttentionOnlySpec,
+    weights: Weights,
+    tokens: Tensor,
+    *,
+    surrogate: str = "straight-through",
+    temperature: float = 1.0,
+) -> Tensor:
     """Logits T(t) = W_U residual(t) of every model: (models, B, N)."""
-    return residual(spec, weights, tokens) @ weights["W_U"]
+    x = residual(spec, weights, tokens, surrogate=surrogate, temperature=temperature)
+    return x @ weights["W_U"]
 
 
 def memory_logits(
@@ -64,16 +115,34 @@ def memory_logits(
     return forward(spec, stacked, tokens)[0]
 
 
-def _embed(spec: AttentionOnlySpec, weights: Weights, tokens: Tensor) -> Tensor:
-    if tokens.dim() == 2:
-        x = weights["W_E"][:, tokens]
-    else:
-        x = torch.stack([e[t] for e, t in zip(weights["W_E"], tokens, strict=True)])
+def embed_input(spec: AttentionOnlySpec, weights: Weights, tokens: Tensor) -> Tensor:
+    """x_s = e(t_s), plus pos_s if positions are added at the input: (models, B, S, d)."""
+    x = embed(weights["W_E"], tokens)
     return x + weights["W_pos"][:, None] if spec.positions == "input" else x
 
 
-def _heads(
-    spec: AttentionOnlySpec, weights: Weights, layer: int, x: Tensor, last_only: bool
+def all_positions(
+    spec: AttentionOnlySpec,
+    weights: Weights,
+    layer: int,
+    x: Tensor,
+    surrogate: str = "straight-through",
+    temperature: float = 1.0,
+) -> Tensor:
+    """A layer that another one reads: x + Σ_h W_O^h F^h at every position, causal."""
+    F = heads(spec, weights, layer, x, False, surrogate, temperature)
+    added = torch.einsum("mbqhe,mhed->mbqd", F, weights["W_O"][:, layer])
+    return x + added if spec.skip else added
+
+
+def heads(
+    spec: AttentionOnlySpec,
+    weights: Weights,
+    layer: int,
+    x: Tensor,
+    last_only: bool,
+    surrogate: str = "straight-through",
+    temperature: float = 1.0,
 ) -> Tensor:
     """W_V^h Σ_s a^h_s x_s for the last query or for all: (models, B, queries, H, d_h)."""
     if spec.positions == "attention":
@@ -81,56 +150,74 @@ def _heads(
     W_Q, W_K, W_V = (weights[name][:, layer] for name in ("W_Q", "W_K", "W_V"))
     query = x[:, :, -1:] if last_only else x
     q = torch.einsum("mbqd,mhdr->mbhqr", query, W_Q)
-    if last_only and spec.qk_rank not in GATED_RANKS:
-        # One query: x_S^T W_QK first, instead of the keys of all positions.
-        y = torch.einsum("mbhqr,mhdr->mbhqd", q, W_K)
-        scores = y @ x[:, :, None].transpose(-1, -2)
+    one_query = last_only and spec.qk_rank not in GATED_RANKS
+    if one_query:  # x_S^T W_QK first, instead of the keys of all positions
+        y = torch.einsum("mbhr,mhdr->mbhd", q[:, :, :, 0], W_K)
+        scores = (y @ x.transpose(-1, -2))[:, :, :, None]
     else:
         k = torch.einsum("mbsd,mhdr->mbhsr", x, W_K)
         scores = q @ k.transpose(-1, -2)
     if spec.scale:
         scores = scores / math.sqrt(spec.qk_rank)
+    future = None
     if not last_only:  # causal: a position reads itself and what came before
         future = torch.ones(spec.S, spec.S, dtype=torch.bool, device=x.device).triu(1)
-        scores = scores.masked_fill(future, -torch.inf)
-    A = torch.softmax(scores, dim=-1) @ x[:, :, None]
+    a = attention_weights(
+        scores, spec.attention, future, surrogate=surrogate, temperature=temperature
+    )
+    A = (a[:, :, :, 0] @ x)[:, :, :, None] if one_query else a @ x[:, :, None]
     return torch.einsum("mbhqd,mhde->mbqhe", A, W_V)
 
 
-def literal_forward(spec: AttentionOnlySpec, weights: Weights, tokens: Tensor) -> Tensor:
+def literal_forward(
+    spec: AttentionOnlySpec,
+    weights: Weights,
+    tokens: Tensor,
+    *,
+    surrogate: str = "straight-through",
+    temperature: float = 1.0,
+) -> Tensor:
     """The formula of the paper, one model, sequence, head and position at a time: the oracle."""
-    models = weights["W_E"].shape[0]
-    batch = tokens if tokens.dim() == 3 else tokens.expand(models, *tokens.shape)
-    return torch.stack(
-        [
-            torch.stack(
-                [_literal(spec, {k: w[m] for k, w in weights.items()}, t) for t in batch[m]]
-            )
-            for m in range(models)
-        ]
-    )
+
+    def one(w: Weights, t: Tensor) -> Tensor:
+        x = literal_input(spec, w, t)
+        for layer in range(spec.layers):
+            x = literal_layer(spec, w, layer, x, surrogate, temperature)
+        return x[-1] @ w["W_U"]
+
+    return literally(one, weights, tokens, own=tokens.dim() == 3)
 
 
-def _literal(spec: AttentionOnlySpec, w: Weights, tokens: Tensor) -> Tensor:
-    pos = w.get("W_pos")
+def literal_input(spec: AttentionOnlySpec, w: Weights, tokens: Tensor) -> list[Tensor]:
+    """x_s of one sequence, for the oracle."""
     x = [w["W_E"][t] for t in tokens]
-    if spec.positions == "input" and pos is not None:
-        x = [x_s + pos_s for x_s, pos_s in zip(x, pos, strict=True)]
-    for layer in range(spec.layers):
-        read = x
-        if spec.positions == "attention" and pos is not None:
-            read = [x_s + pos_s for x_s, pos_s in zip(x, pos, strict=True)]
-        new = []
-        for s in range(spec.S):
-            total = x[s].clone() if spec.skip else torch.zeros_like(x[s])
-            for h in range(spec.H):
-                W_QK = w["W_Q"][layer, h] @ w["W_K"][layer, h].T
-                raw = torch.stack([read[s] @ W_QK @ read[j] for j in range(s + 1)])
-                if spec.scale:
-                    raw = raw / math.sqrt(spec.qk_rank)
-                a = torch.softmax(raw, dim=0)
-                A = sum((a[j] * read[j] for j in range(s + 1)), torch.zeros_like(x[s]))
-                total = total + A @ w["W_V"][layer, h] @ w["W_O"][layer, h]
-            new.append(total)
-        x = new
-    return x[-1] @ w["W_U"]
+    return _with_positions(x, w) if spec.positions == "input" else x
+
+
+def literal_layer(
+    spec: AttentionOnlySpec,
+    w: Weights,
+    layer: int,
+    x: list[Tensor],
+    surrogate: str = "straight-through",
+    temperature: float = 1.0,
+) -> list[Tensor]:
+    """One layer at every position of one sequence, for the oracle."""
+    read = _with_positions(x, w) if spec.positions == "attention" else x
+    new = []
+    for s in range(spec.S):
+        total = x[s].clone() if spec.skip else torch.zeros_like(x[s])
+        for h in range(spec.H):
+            W_QK = w["W_Q"][layer, h] @ w["W_K"][layer, h].T
+            raw = torch.stack([read[s] @ W_QK @ read[j] for j in range(s + 1)])
+            if spec.scale:
+                raw = raw / math.sqrt(spec.qk_rank)
+            a = literal_weights(raw, spec.attention, surrogate, temperature)
+            A = sum((a[j] * read[j] for j in range(s + 1)), torch.zeros_like(x[s]))
+            total = total + A @ w["W_V"][layer, h] @ w["W_O"][layer, h]
+        new.append(total)
+    return new
+
+
+def _with_positions(x: list[Tensor], w: Weights) -> list[Tensor]:
+    return [x_s + pos_s for x_s, pos_s in zip(x, w["W_pos"], strict=True)]

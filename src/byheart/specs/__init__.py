@@ -6,11 +6,13 @@ Nothing here imports torch: theory answers questions about specs without it.
 from byheart.specs.associative import AssociativeSpec
 from byheart.specs.attention_only import AttentionOnlySpec
 from byheart.specs.feed_forward import FeedForwardTransformerSpec
+from byheart.specs.mlp_transformer import MLPTransformerSpec
 from byheart.specs.multi_head import MultiHeadSpec
 from byheart.specs.sharded import GATES, Gate, ShardedSpec
+from byheart.specs.shared_bottleneck import SharedBottleneckSpec
 from byheart.specs.transformer import TransformerSpec
 
-Spec = AttentionOnlySpec | AssociativeSpec | ShardedSpec
+Spec = AttentionOnlySpec | AssociativeSpec | ShardedSpec | SharedBottleneckSpec | MLPTransformerSpec
 
 __all__ = [
     "GATES",
@@ -18,8 +20,10 @@ __all__ = [
     "AttentionOnlySpec",
     "FeedForwardTransformerSpec",
     "Gate",
+    "MLPTransformerSpec",
     "MultiHeadSpec",
     "ShardedSpec",
+    "SharedBottleneckSpec",
     "Spec",
     "TransformerSpec",
 ]

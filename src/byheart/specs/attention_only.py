@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
-from byheart.specs._checks import whole
+from byheart.specs._checks import one_of, whole
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,7 @@ class AttentionOnlySpec:
     `positions`: "input" adds pos once, to the input (the paper); "attention" adds it to what the
     heads read in every layer but not to the skip (the authors' code); "none" has no positions.
     `scale`: divide scores by sqrt(r) (the authors' code; the paper has none). `skip`: add x_S.
+    `attention`: "softmax", or "hardmax": equal weights on the largest scores, 0 on the others.
 
     >>> spec = AttentionOnlySpec(N=50, S=2, d=10, d_h=10, H=99)
     >>> spec.parameters, spec.parameters == 10 * (2 + 2 * 50 + 4 * 10 * 99)
@@ -33,6 +34,7 @@ class AttentionOnlySpec:
     positions: Literal["input", "attention", "none"] = "input"
     scale: bool = False
     skip: bool = True
+    attention: Literal["softmax", "hardmax"] = "softmax"
 
     family: ClassVar[str] = "attention-only"
 
@@ -40,10 +42,8 @@ class AttentionOnlySpec:
         if self.qk_rank == 0:
             object.__setattr__(self, "qk_rank", self.d_h)
         whole(self, "N", "S", "d", "d_h", "H", "layers", "qk_rank")
-        if self.positions not in ("input", "attention", "none"):
-            raise ValueError(
-                f"positions must be input, attention or none, found {self.positions!r}"
-            )
+        one_of(self, "positions", "input", "attention", "none")
+        one_of(self, "attention", "softmax", "hardmax")
 
     @property
     def parameters(self) -> int:
@@ -86,4 +86,5 @@ class AttentionOnlySpec:
         return (
             f"attention-only: N={self.N}, S={self.S}, d={self.d}, d_h={self.d_h}, H={self.H}"
             f"{layers}, rank(W_QK)={self.qk_rank}"
+            + (", hardmax" if self.attention == "hardmax" else "")
         )

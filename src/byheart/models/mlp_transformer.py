@@ -1,0 +1,111 @@
+"""The MLP Transformer: attention with H heads, then one hidden layer, in each of its layers.
+
+    x <- x + Σ_h W_O^h W_V^h Σ_s softmax_s(x_S^T W_QK^h x_s) x_s
+    x <- x + W_out act(W_in x + b_in),      T(t) = W_U x_S
+
+with act the exact GELU, x Φ(x), or ReLU. Dana et al. (2025) compare attention-only layers with
+H = 1, d_h = d and w hidden units: 4 d^2 + 2 d w + w parameters a layer. Attention is that of
+`attention_only`, with its options; the MLP's weights are, after the model axis, `W_in (models,
+layers, d, w)`, `b_in (models, layers, w)`, `W_out (models, layers, w, d)`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from byheart.models import attention_only
+from byheart.models._stack import Weights, literally, uniform
+from byheart.specs import MLPTransformerSpec
+
+INITS = attention_only.INITS
+
+
+def initial(
+    spec: MLPTransformerSpec,
+    generators: Sequence[torch.Generator],
+    dtype: torch.dtype = torch.float32,
+    init: str = "as-coded",
+) -> Weights:
+    """Random weights to train from, one model a generator: each weight U(-bound, bound).
+
+    Attention as `attention_only.initial` has it; W_in, b_in and W_out as `nn.Linear` starts,
+    fan_in^-1/2: d^-1/2, d^-1/2 and w^-1/2.
+    """
+    bounds = attention_only.bounds(spec.heads, init)
+    bounds |= dict.fromkeys(("W_in", "b_in"), spec.d**-0.5)
+    bounds["W_out"] = max(spec.w, 1) ** -0.5
+    return uniform(spec.weight_shapes(), bounds, generators, dtype)
+
+
+def forward(
+    spec: MLPTransformerSpec,
+    weights: Weights,
+    tokens: Tensor,
+    *,
+    surrogate: str = "straight-through",
+    temperature: float = 1.0,
+) -> Tensor:
+    """Logits of every model for tokens (B, S) or (models, B, S): (models, B, N)."""
+    x = attention_only.embed_input(spec.heads, weights, tokens)
+    for layer in range(spec.layers - 1):
+        x = attention_only.all_positions(spec.heads, weights, layer, x, surrogate, temperature)
+        x = _mlp(spec, weights, layer, x.flatten(1, 2)).view_as(x)
+    F = attention_only.heads(
+        spec.heads, weights, spec.layers - 1, x, True, surrogate, temperature
+    ).flatten(2)
+    x = torch.baddbmm(x[:, :, -1], F, weights["W_O"][:, -1].flatten(1, 2))
+    return _mlp(spec, weights, spec.layers - 1, x) @ weights["W_U"]
+
+
+def _mlp(spec: MLPTransformerSpec, weights: Weights, layer: int, x: Tensor) -> Tensor:
+    """x + W_out act(W_in x + b_in) for x (models, rows, d)."""
+    if not spec.w:
+        return x
+    W_in, b_in, W_out = (weights[name][:, layer] for name in ("W_in", "b_in", "W_out"))
+    hidden = torch.baddbmm(b_in[:, None], x, W_in)
+    act = torch.nn.functional.gelu if spec.activation == "gelu" else torch.relu
+    return torch.baddbmm(x, act(hidden), W_out)
+
+
+def memory_logits(
+    spec: MLPTransformerSpec, weights: Weights, tokens: Tensor, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Logits (B, N) of one model whose weights have no model axis, evaluated in `dtype`."""
+    stacked = {name: w[None].to(dtype or w.dtype) for name, w in weights.items()}
+    return forward(spec, stacked, tokens)[0]
+
+
+def literal_forward(
+    spec: MLPTransformerSpec,
+    weights: Weights,
+    tokens: Tensor,
+    *,
+    surrogate: str = "straight-through",
+    temperature: float = 1.0,
+) -> Tensor:
+    """The formula, one model, sequence, head and position at a time: the oracle."""
+
+    def one(w: Weights, t: Tensor) -> Tensor:
+        x = attention_only.literal_input(spec.heads, w, t)
+        for layer in range(spec.layers):
+            x = attention_only.literal_layer(spec.heads, w, layer, x, surrogate, temperature)
+            x = [_literal_mlp(spec, w, layer, x_s) for x_s in x]
+        return x[-1] @ w["W_U"]
+
+    return literally(one, weights, tokens, own=tokens.dim() == 3)
+
+
+def _literal_mlp(spec: MLPTransformerSpec, w: Weights, layer: int, x: Tensor) -> Tensor:
+    total = x
+    for unit in range(spec.w):
+        z = x @ w["W_in"][layer, :, unit] + w["b_in"][layer, unit]
+        if spec.activation == "gelu":  # z Φ(z), Φ the normal distribution function
+            act = z * (1 + torch.erf(z / math.sqrt(2))) / 2
+        else:
+            act = torch.clamp(z, min=0)
+        total = total + act * w["W_out"][layer, unit]
+    return total

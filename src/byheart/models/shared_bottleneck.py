@@ -1,0 +1,98 @@
+"""The attention-only Transformer `as-coded` by its authors: one bottleneck for all heads.
+
+With z_s = C x_s + pos_s in R^{d_h} (x_s = e(t_s); pos is not part of the skip),
+
+    T(t) = W_U ( x_S + D Σ_h W_O^h W_V^h Σ_s softmax_s(z_S^T W_QK^h z_s / sqrt(d_h)) z_s )
+
+where C (d -> d_h) and D (d_h -> d) are one map each for all heads of a layer, and W_Q, W_K, W_V
+and W_O are d_h x d_h. For d = d_h there is no C and no D. This is what the code of Dana et al.
+(2025) runs where the paper has projections of its own for each head; experiments 2 and 3 depend
+on the difference.
+Row-vector layout after a leading model axis: `W_C (models, layers, d, d_h)`, `W_D (models, layers,
+d_h, d)`, `W_pos (models, S, d_h)`, the others as in `attention_only`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from byheart.models import attention_only
+from byheart.models._stack import Weights, check_init, embed, literally, uniform
+from byheart.specs import SharedBottleneckSpec
+
+INITS = ("as-coded",)
+
+
+def initial(
+    spec: SharedBottleneckSpec,
+    generators: Sequence[torch.Generator],
+    dtype: torch.dtype = torch.float32,
+    init: str = "as-coded",
+) -> Weights:
+    """Random weights to train from, one model a generator: each weight U(-bound, bound).
+
+    `as-coded` (Dana et al. 2025): d^-1/2 for W_E, W_U and W_C; d_h^-1/2 for W_pos, W_O and W_D;
+    sqrt(1.5 / d_h) for W_Q, W_K, W_V (Xavier on 3 d_h x d_h).
+    """
+    check_init(init, INITS, spec.family)
+    bounds = {
+        **dict.fromkeys(("W_E", "W_U", "W_C"), spec.d**-0.5),
+        **dict.fromkeys(("W_pos", "W_O", "W_D"), spec.d_h**-0.5),
+        **dict.fromkeys(("W_Q", "W_K", "W_V"), math.sqrt(1.5 / spec.d_h)),
+    }
+    return uniform(spec.weight_shapes(), bounds, generators, dtype)
+
+
+def forward(spec: SharedBottleneckSpec, weights: Weights, tokens: Tensor) -> Tensor:
+    """Logits of every model for tokens (B, S) or (models, B, S): (models, B, N)."""
+    x = embed(weights["W_E"], tokens)
+    for layer in range(spec.layers):
+        last = layer == spec.layers - 1
+        z = x
+        if spec.compressed:
+            z = torch.einsum("mbsd,mde->mbse", x, weights["W_C"][:, layer])
+        F = attention_only.heads(spec.heads, weights, layer, z, last_only=last)
+        W_O = weights["W_O"][:, layer].flatten(1, 2)
+        out = torch.einsum("mbqf,mfe->mbqe", F.flatten(3), W_O)
+        if spec.compressed:
+            out = torch.einsum("mbqe,med->mbqd", out, weights["W_D"][:, layer])
+        x = (x[:, :, -1:] if last else x) + out
+    return x[:, :, -1] @ weights["W_U"]
+
+
+def memory_logits(
+    spec: SharedBottleneckSpec, weights: Weights, tokens: Tensor, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Logits (B, N) of one model whose weights have no model axis, evaluated in `dtype`."""
+    stacked = {name: w[None].to(dtype or w.dtype) for name, w in weights.items()}
+    return forward(spec, stacked, tokens)[0]
+
+
+def literal_forward(spec: SharedBottleneckSpec, weights: Weights, tokens: Tensor) -> Tensor:
+    """The formula, one model, sequence, head and position at a time: the oracle."""
+
+    def one(w: Weights, t: Tensor) -> Tensor:
+        x = [w["W_E"][token] for token in t]
+        for layer in range(spec.layers):
+            z = [x_s @ w["W_C"][layer] if spec.compressed else x_s for x_s in x]
+            z = [z_s + w["W_pos"][s] for s, z_s in enumerate(z)]
+            x = [x[s] + _literal_heads(spec, w, layer, z[: s + 1]) for s in range(spec.S)]
+        return x[-1] @ w["W_U"]
+
+    return literally(one, weights, tokens, own=tokens.dim() == 3)
+
+
+def _literal_heads(spec: SharedBottleneckSpec, w: Weights, layer: int, z: list[Tensor]) -> Tensor:
+    """What the layer adds at the last of the positions `z`."""
+    total = torch.zeros_like(z[0])
+    for h in range(spec.H):
+        q = z[-1] @ w["W_Q"][layer, h]
+        raw = torch.stack([q @ (z_s @ w["W_K"][layer, h]) for z_s in z]) / math.sqrt(spec.d_h)
+        a = torch.softmax(raw, dim=0)
+        v = sum((a[s] * (z_s @ w["W_V"][layer, h]) for s, z_s in enumerate(z)), 0 * total)
+        total = total + v @ w["W_O"][layer, h]
+    return total @ w["W_D"][layer] if spec.compressed else total
