@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from byheart.models.architectures import module_of
 from byheart.training.data import Data
-from byheart.training.learner import CHUNK_BYTES, Goal, Weights, module_of
+from byheart.training.learner import CHUNK_BYTES, Goal, Weights
 from byheart.training.losses import example_losses, right
 
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from byheart.models.memory import FAMILIES
+from byheart.models.architectures import module_of
 from byheart.training.data import Data
 from byheart.training.losses import example_losses, right
 
@@ -38,11 +37,6 @@ class Batch:
 
     loss: Tensor
     right: Tensor
-
-
-def module_of(spec: Any) -> ModuleType:
-    """The module of `spec`'s architecture: forward, literal_forward, initial."""
-    return FAMILIES[spec.family][1]
 
 
 class Learner:

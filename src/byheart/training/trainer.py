@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from byheart.errors import ByheartError
+from byheart.models.architectures import module_of
 from byheart.models.threads import one_thread
 from byheart.training import checkpoint as files
 from byheart.training.choose import learner as make_learner
 from byheart.training.data import Data
 from byheart.training.evaluate import evaluate
-from byheart.training.learner import Goal, Learner, Weights, module_of
+from byheart.training.learner import Goal, Learner, Weights
 from byheart.training.losses import check_loss
 from byheart.training.optimizers import FlatOptimizer
 from byheart.training.recipe import Recipe

@@ -16,7 +16,7 @@ class Bilinear(OneLayer):
 
     def _reserve(self, B: int) -> None:
         super()._reserve(B)
-        M, H, d, K = self.models, self.spec.H, self.spec.d, self.spec.S - 1
+        M, H, d, K = self.models, self.heads.H, self.heads.d, self.heads.S - 1
         self.phi, self.Y = self._empty(M, d, d, K, B), self._empty(M, d, d, K, B)
         self.work = self._empty(M, d, d, K, B)
         self.phi2, self.Y2, self.work2 = (

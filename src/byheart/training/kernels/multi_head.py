@@ -6,9 +6,9 @@ scale of the logits):
     shared context:  logits_h = e M_h,          M_h = s W_Q^h (E W_K^h)^T    (d x n, once a step)
     own contexts:    logits_h = (e G_h) E^T,    G_h = s W_Q^h W_K^h^T        (d x d, once a step)
 
-A shared context is embedded, and its keys and values are computed, once a step for all examples; own
-contexts never get keys or values of their own: the query moves to the key side, and W_V reads the
-attended mean. Gradients are autograd's.
+A shared context is embedded, and its keys and values are computed, once a step for all examples;
+own contexts never get keys or values of their own: the query moves to the key side, and W_V reads
+the attended mean. Gradients are autograd's.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ def multi_head_admissible(spec: object, goal: Goal, data: Data) -> bool:
     return isinstance(spec, MultiHeadSpec)
 
 
-def folded_forward(
-    spec: MultiHeadSpec, weights: Weights, context: Tensor, query: Tensor
-) -> Tensor:
+def folded_forward(spec: MultiHeadSpec, weights: Weights, context: Tensor, query: Tensor) -> Tensor:
     """f(E, e) of every model, (models, B, d_out)."""
     E, e = with_axes(spec, weights, context, query)
     W_Q, W_K, W_V, W_O = (weights[name] for name in ("W_Q", "W_K", "W_V", "W_O"))

@@ -9,18 +9,23 @@ The same training as the general path, in another order of products (S tokens, c
 With S = 2 the softmax is a sigmoid. The skip and Σ_h W_h^T c_S depend on the last token only, so
 they are computed once per token and gathered. Everything is feature-major with the batch last,
 (models, features, B): products then have long contiguous rows. Parameters and gradients stay on
-W_Q, W_K, W_V, W_O. Subclasses compute the attention in one of two forms: `attend`, `attend_back`.
+W_Q, W_K, W_V, W_O. A stage (`stages`) stands around the heads: a shared bottleneck, in which they
+have width e = d_h instead of d, or an MLP. Subclasses compute the attention in one of two forms:
+`attend`, `attend_back`.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from byheart.specs import AttentionOnlySpec
+from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
 from byheart.training.data import Data
+from byheart.training.kernels.stages import Bottleneck, stage_of
 from byheart.training.learner import Batch, Goal, Learner, Weights
 
 LOG2_E = 1 / math.log(2)
@@ -28,14 +33,25 @@ LOG2_E = 1 / math.log(2)
 FLOOR = -120.0
 
 
+def heads_of(spec: object) -> AttentionOnlySpec | None:
+    """The attention-only layer inside a spec, as its heads see it; None: there is none."""
+    if isinstance(spec, AttentionOnlySpec):
+        return spec
+    if isinstance(spec, SharedBottleneckSpec):
+        inner = spec.heads
+        return replace(inner, skip=not spec.compressed)
+    return spec.heads if isinstance(spec, MLPTransformerSpec) else None
+
+
 def admissible(spec: object, goal: Goal, data: Data) -> bool:
     """One softmax layer with W_QK of rank d_h, at least two tokens, cross-entropy on classes."""
+    heads = heads_of(spec)
     return (
-        isinstance(spec, AttentionOnlySpec)
-        and spec.layers == 1
-        and spec.S >= 2
-        and spec.qk_rank == spec.d_h
-        and getattr(spec, "attention", "softmax") == "softmax"
+        heads is not None
+        and heads.layers == 1
+        and heads.S >= 2
+        and heads.qk_rank == heads.d_h
+        and heads.attention == "softmax"
         and goal.loss == "cross-entropy"
         and data.kind == "class"
     )
@@ -44,11 +60,9 @@ def admissible(spec: object, goal: Goal, data: Data) -> bool:
 class OneLayer(Learner):
     """Buffers and views are made once; every operation writes into them."""
 
-    spec: AttentionOnlySpec
-
     def __init__(
         self,
-        spec: AttentionOnlySpec,
+        spec: Any,
         models: int,
         goal: Goal,
         *,
@@ -56,46 +70,55 @@ class OneLayer(Learner):
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__(spec, models, goal, device=device, dtype=dtype)
-        M, H, d, d_h = models, spec.H, spec.d, spec.d_h
-        self.scale = 1 / math.sqrt(spec.qk_rank) if spec.scale else 1.0
+        heads = heads_of(spec)
+        assert heads is not None
+        self.heads, self.stage = heads, stage_of(spec)
+        M, H, e, d_h, N = models, heads.H, heads.d, heads.d_h, heads.N
+        self.scale = 1 / math.sqrt(heads.qk_rank) if heads.scale else 1.0
         w, g = self._parts(self.theta), self._parts(self.grad)
-        self.E, self.pos, self.QV, self.KO, self.U = w
-        self.gE, self.gpos, self.gQV, self.gKO, self.gU = g
-        # (2MH, d, d_h): the products of all heads of all models, G and W, in one call.
-        self.QV3, self.KO3 = self.QV.view(-1, d, d_h), self.KO.view(-1, d, d_h)
-        self.gQV3, self.gKO3 = self.gQV.view(-1, d, d_h), self.gKO.view(-1, d, d_h)
+        self.E, self.pos, self.QV, self.KO, self.U = w[:5]
+        self.gE, self.gpos, self.gQV, self.gKO, self.gU = g[:5]
+        self.stage.bind(w[5], g[5])
+        # (2MH, e, d_h): the products of all heads of all models, G and W, in one call.
+        self.QV3, self.KO3 = self.QV.view(-1, e, d_h), self.KO.view(-1, e, d_h)
+        self.gQV3, self.gKO3 = self.gQV.view(-1, e, d_h), self.gKO.view(-1, e, d_h)
         self.KO3t = self.KO3.transpose(1, 2)
-        self.GW, self.dGW = self._empty(2 * M * H, d, d), self._empty(2 * M * H, d, d)
+        self.GW, self.dGW = self._empty(2 * M * H, e, e), self._empty(2 * M * H, e, e)
         self.dGWt = self.dGW.transpose(1, 2)
-        G, W = self.GW.view(2, M, H, d, d)
-        dG, dW = self.dGW.view(2, M, H, d, d)
-        self.G, self.W, self.dG, self.dW = G, W, dG, dW
-        self.A = self._empty(M, d, d)
-        self.At, self.dA = self.A.transpose(1, 2), self._empty(M, d, d)
-        self.eye = torch.eye(d, dtype=dtype, device=device) * float(spec.skip)
-        self.tables, self.d_tables = (self._empty(spec.S + 1, M, d, spec.N) for _ in range(2))
+        self.G, self.W = self.GW.view(2, M, H, e, e)
+        self.dG, self.dW = self.dGW.view(2, M, H, e, e)
+        self.A = self._empty(M, e, e)
+        self.At, self.dA = self.A.transpose(1, 2), self._empty(M, e, e)
+        self.eye = torch.eye(e, dtype=dtype, device=device) * float(heads.skip)
+        self.tables, self.d_tables = (self._empty(heads.S + 1, M, e, N) for _ in range(2))
+        self.gZ = self.gE if type(self.stage) is not Bottleneck else self._empty(M, e, N)
         self.Ut = self.U.transpose(1, 2)
         self.batch = 0
 
     def _empty(self, *shape: int) -> Tensor:
         return torch.empty(shape, dtype=self.dtype, device=self.device)
 
-    def _parts(self, flat: Tensor) -> tuple[Tensor, Tensor | None, Tensor, Tensor, Tensor]:
-        """E (M,d,N), pos (S,M,d,1), [W_Q, W_V] and [W_K, W_O^T] (2,M,H,d,d_h), U (M,d,N)."""
-        M, s = self.models, self.spec
-        shapes = [(M, s.d, s.N), (s.S, M, s.d, 1), *[(2, M, s.H, s.d, s.d_h)] * 2, (M, s.d, s.N)]
+    def _parts(self, flat: Tensor) -> tuple[Tensor, Tensor | None, Tensor, Tensor, Tensor, Weights]:
+        """E (M,d,N), pos (S,M,e,1), [W_Q, W_V] and [W_K, W_O^T] (2,M,H,e,d_h), U (M,d,N), and the
+        stage's own (M,...)."""
+        M, s, d = self.models, heads_of(self.spec), self.spec.d
+        assert s is not None
+        shapes = [(M, d, s.N), (s.S, M, s.d, 1), *[(2, M, s.H, s.d, s.d_h)] * 2, (M, d, s.N)]
         if s.positions == "none":
             shapes[1] = (0,)
+        own = stage_of(self.spec).shapes
+        shapes += [(M, *shape) for shape in own.values()]
         parts, at = [], 0
         for shape in shapes:
             n = math.prod(shape)
             parts.append(flat[at : at + n].view(shape))
             at += n
-        E, pos, QV, KO, U = parts
-        return E, (None if s.positions == "none" else pos), QV, KO, U
+        E, pos, QV, KO, U, *rest = parts
+        named = dict(zip(own, rest, strict=True))
+        return E, (None if s.positions == "none" else pos), QV, KO, U, named
 
     def views(self, flat: Tensor) -> Weights:
-        E, pos, QV, KO, U = self._parts(flat)
+        E, pos, QV, KO, U, own = self._parts(flat)
         found = {
             "W_E": E.transpose(1, 2),
             "W_Q": QV[0].unsqueeze(1),
@@ -103,6 +126,7 @@ class OneLayer(Learner):
             "W_V": QV[1].unsqueeze(1),
             "W_O": KO[1].transpose(-1, -2).unsqueeze(1),
             "W_U": U,
+            **own,
         }
         if pos is not None:
             found["W_pos"] = pos[..., 0].transpose(0, 1)
@@ -110,7 +134,7 @@ class OneLayer(Learner):
 
     def prepare(self, data: Data, order: Tensor | None) -> None:
         """Token arrays (batches, S + 1, M, 1, B) of all batches; the last token stands twice."""
-        M, d = self.models, self.spec.d
+        M = self.models
         if order is None:
             (tokens,), answers = data.span(0, data.T)
             tokens, answers = tokens.expand(1, M, -1, -1), answers.expand(1, M, -1)
@@ -124,7 +148,8 @@ class OneLayer(Learner):
                 tokens, answers = data.inputs[order], data.targets[order]
         x = tokens.permute(0, 3, 1, 2).unsqueeze(3)
         x = torch.cat([x, x[:, -1:]], 1)
-        self.x = x.expand(-1, -1, -1, d, -1)
+        self.x = x.expand(-1, -1, -1, self.heads.d, -1)
+        self.last = x[:, -1].expand(-1, -1, self.spec.d, -1)
         self.y = answers.unsqueeze(2).contiguous()
         B = self.y.shape[-1]
         if B != self.batch:
@@ -135,11 +160,12 @@ class OneLayer(Learner):
 
     def _reserve(self, B: int) -> None:
         """Buffers for batches of B, and views of them."""
-        M, S, d, N = self.models, self.spec.S, self.spec.d, self.spec.N
+        M, S, d, N = self.models, self.heads.S, self.heads.d, self.heads.N
         self.c = self._empty(S + 1, M, d, B)
         self.dc = self._empty(S + 1, M, d, B)
         self.c_S, self.r = self.c[S - 1], self.c[S]
         self.d_S, self.dr = self.dc[S - 1], self.dc[S]
+        self.stage.reserve(self.r, self.dr)
         # (M, d, S-1, B); with S = 2 that is c[0] with an axis of one
         self.delta, self.d_delta = self._empty(M, d, S - 1, B), self._empty(M, d, S - 1, B)
         self.L = self._empty(M, N, B)
@@ -151,16 +177,17 @@ class OneLayer(Learner):
 
     @torch.no_grad()
     def gradient(self, i: int, log: bool = False) -> Batch | None:
-        spec, B, S = self.spec, self.batch, self.spec.S
-        x, y = self.x[i], self.y[i]
+        spec, B, S, stage = self.heads, self.batch, self.heads.S, self.stage
+        x, y, last_token = self.x[i], self.y[i], self.last[i]
         # Tables: c_s of every token at every position, and what the last token adds by itself.
         torch.bmm(self.QV3, self.KO3t, out=self.GW)
         torch.add(torch.sum(self.W, 1, out=self.A), self.eye, out=self.A)
         tables, last = self.tables, self.tables[S - 1]
+        Z = stage.source(self.E)
         if self.pos is None:
-            tables[:S] = self.E
+            tables[:S] = Z
         else:
-            torch.add(self.E, self.pos, out=tables[:S])
+            torch.add(Z, self.pos, out=tables[:S])
         if spec.positions == "attention" and spec.skip and self.pos is not None:
             # the skip carries e(t_S) only: take back the position that A's identity added
             torch.baddbmm(self.pos[-1], self.At, last, beta=-1, out=tables[S])
@@ -170,7 +197,9 @@ class OneLayer(Learner):
         torch.sub(self.others, self.c_S[:, :, None], out=self.delta)
         self.attend()
         # Softmax in powers of two; L becomes (softmax - one-hot).
-        L = torch.baddbmm(self.L, self.Ut, self.r, beta=0, alpha=LOG2_E, out=self.L)
+        stage.read(self.E, last_token)
+        r, dr = stage.r_out, stage.dr_out
+        L = torch.baddbmm(self.L, self.Ut, r, beta=0, alpha=LOG2_E, out=self.L)
         stats = self._statistics(L, y) if log else None
         torch.amax(L, 1, keepdim=True, out=self.top)
         L.sub_(self.top).clamp_(min=FLOOR).exp2_()
@@ -180,8 +209,9 @@ class OneLayer(Learner):
         if self.row_weights is not None:
             L.mul_(self.row_weights)
             share = 1.0
-        torch.baddbmm(self.gU, self.r, self.Lt, beta=0, alpha=share, out=self.gU)
-        torch.baddbmm(self.dr, self.U, L, beta=0, alpha=share, out=self.dr)
+        torch.baddbmm(self.gU, r, self.Lt, beta=0, alpha=share, out=self.gU)
+        torch.baddbmm(dr, self.U, L, beta=0, alpha=share, out=dr)
+        stage.read_back(last_token)
         self.attend_back()
         # dc_S collects -dδ_s of all s; then back to the tables, the tokens and the heads.
         self.d_others.copy_(self.d_delta)
@@ -190,7 +220,8 @@ class OneLayer(Learner):
         torch.bmm(last, dT[S].transpose(1, 2), out=self.dA)
         self.dW.add_(self.dA[:, None])
         dT[S - 1].baddbmm_(self.A, dT[S])
-        torch.sum(dT[:S], 0, out=self.gE)
+        torch.sum(dT[:S], 0, out=self.gZ)
+        stage.source_back(self.E, self.gZ, self.gE)
         if self.gpos is not None:
             torch.sum(dT[:S], 3, keepdim=True, out=self.gpos)
             if spec.positions == "attention" and spec.skip:
@@ -218,7 +249,7 @@ class OneLayer(Learner):
 
     def softmax_(self, scores: Tensor) -> Tensor:
         """Attention over s < S with a logit 0 for position S, in place: (M, H, S-1, B)."""
-        if self.spec.S == 2:
+        if self.heads.S == 2:
             return scores.sigmoid_()
         top = scores.amax(2, keepdim=True).clamp_(min=0)
         scores.sub_(top).exp_()
@@ -226,7 +257,7 @@ class OneLayer(Learner):
 
     def softmax_back_(self, da: Tensor, a: Tensor) -> Tensor:
         """dS_s = a_s (da_s - Σ_s' a_s' da_s'), in place of da."""
-        if self.spec.S == 2:
+        if self.heads.S == 2:
             return torch.ops.aten.sigmoid_backward.grad_input(da, a, grad_input=da)
         da.mul_(a)
         return da.sub_(a * da.sum(2, keepdim=True))

@@ -12,7 +12,7 @@ class UZ(OneLayer):
 
     def _reserve(self, B: int) -> None:
         super()._reserve(B)
-        M, H, d, K = self.models, self.spec.H, self.spec.d, self.spec.S - 1
+        M, H, d, K = self.models, self.heads.H, self.heads.d, self.heads.S - 1
         self.u, self.du = self._empty(M, H, d, B), self._empty(M, H, d, B)
         self.u2, self.du2 = self.u.view(M, H * d, B), self.du.view(M, H * d, B)
         self.z, self.dz = self._empty(M, H, d, K, B), self._empty(M, H, d, K, B)
@@ -41,7 +41,7 @@ class UZ(OneLayer):
         torch.sum(self.z, 2, out=self.a)
         self.softmax_(self.a)
         torch.mul(self.a_d, self.delta_h, out=self.z)
-        if self.spec.S > 2:
+        if self.heads.S > 2:
             torch.sum(self.z, 3, out=self.zsum)
         self.r.baddbmm_(self.W2t, self.zsum2)
 
@@ -56,7 +56,7 @@ class UZ(OneLayer):
         torch.mul(self.u_s, self.da_d, out=self.dz)
         self.d_delta.add_(torch.sum(self.dz, 1, out=self.s))  # through the scores
         torch.mul(self.da_d, self.delta_h, out=self.dz)
-        if self.spec.S > 2:
+        if self.heads.S > 2:
             torch.sum(self.dz, 3, out=self.du)
         else:
             self.du.copy_(self.dz[:, :, :, 0])

@@ -1,0 +1,35 @@
+"""Every architecture that can be trained, by family: forward, literal_forward and initial."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from byheart.errors import ByheartError
+from byheart.models import attention_only, mlp_transformer, multi_head, shared_bottleneck
+from byheart.specs import (
+    AttentionOnlySpec,
+    MLPTransformerSpec,
+    MultiHeadSpec,
+    SharedBottleneckSpec,
+)
+
+ARCHITECTURES: dict[str, ModuleType] = {
+    AttentionOnlySpec.family: attention_only,
+    SharedBottleneckSpec.family: shared_bottleneck,
+    MLPTransformerSpec.family: mlp_transformer,
+    MultiHeadSpec.family: multi_head,
+}
+
+
+def module_of(spec: Any) -> ModuleType:
+    """The module of `spec`'s architecture.
+
+    >>> module_of(AttentionOnlySpec(N=5, S=2, d=2, d_h=2, H=1)).__name__
+    'byheart.models.attention_only'
+    """
+    if spec.family not in ARCHITECTURES:
+        raise ByheartError(
+            f"{spec.family} models are not trained; those of {', '.join(ARCHITECTURES)} are"
+        )
+    return ARCHITECTURES[spec.family]

@@ -1,0 +1,132 @@
+"""What stands around the attention of a one-layer kernel: nothing, a bottleneck, or an MLP.
+
+A stage turns the embedding E into what the heads read, and what the heads wrote into what W_U
+reads; both with their gradients. All tensors are feature-major: (models, features, B or N).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from byheart.specs import MLPTransformerSpec, SharedBottleneckSpec
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+class Stage:
+    """No stage: heads read E and write what W_U reads."""
+
+    def __init__(self) -> None:
+        self.shapes: Shapes = {}  # weights of its own, one model's, as the spec has them
+
+    def bind(self, theta: dict[str, Tensor], grad: dict[str, Tensor]) -> None:
+        """Keep views of the stage's weights and gradients, (models, ...)."""
+
+    def reserve(self, r: Tensor, dr: Tensor) -> None:
+        """Make buffers for what the heads write, r, and its gradient: (models, e, B)."""
+        self.r_out, self.dr_out = r, dr
+
+    def source(self, E: Tensor) -> Tensor:
+        """What the heads read of every token: (models, e, N)."""
+        return E
+
+    def source_back(self, E: Tensor, gZ: Tensor, gE: Tensor) -> None:
+        """gE from the gradient of `source`."""
+        if gE is not gZ:
+            gE.copy_(gZ)
+
+    def read(self, E: Tensor, last: Tensor) -> None:
+        """r_out from r; `last` (models, d, B) are the last tokens, expanded over features."""
+
+    def read_back(self, last: Tensor) -> None:
+        """dr from dr_out, and the gradients of the stage's own weights."""
+
+
+class Bottleneck(Stage):
+    """Z = C E; r_out = D r + e(t_S)."""
+
+    def __init__(self, spec: SharedBottleneckSpec) -> None:
+        self.shapes = {"W_C": (1, spec.d, spec.d_h), "W_D": (1, spec.d_h, spec.d)}
+
+    def bind(self, theta: dict[str, Tensor], grad: dict[str, Tensor]) -> None:
+        self.C, self.D = theta["W_C"][:, 0], theta["W_D"][:, 0]
+        self.gC, self.gD = grad["W_C"][:, 0], grad["W_D"][:, 0]
+        self.Ct, self.Dt = self.C.transpose(1, 2), self.D.transpose(1, 2)
+
+    def reserve(self, r: Tensor, dr: Tensor) -> None:
+        self.r, self.dr = r, dr
+        M, d, B = len(r), self.C.shape[1], r.shape[2]
+        self.r_out, self.dr_out = r.new_empty(M, d, B), r.new_empty(M, d, B)
+        self.skip = r.new_empty(M, d, B)
+
+    def source(self, E: Tensor) -> Tensor:
+        self.Z = torch.bmm(self.Ct, E)
+        return self.Z
+
+    def source_back(self, E: Tensor, gZ: Tensor, gE: Tensor) -> None:
+        torch.bmm(E, gZ.transpose(1, 2), out=self.gC)
+        torch.bmm(self.C, gZ, out=gE)
+        gE.scatter_add_(2, self.last, self.dr_out)
+
+    def read(self, E: Tensor, last: Tensor) -> None:
+        self.last = last
+        torch.gather(E, 2, last, out=self.skip)
+        torch.baddbmm(self.skip, self.Dt, self.r, out=self.r_out)
+
+    def read_back(self, last: Tensor) -> None:
+        torch.bmm(self.r, self.dr_out.transpose(1, 2), out=self.gD)
+        torch.bmm(self.D, self.dr_out, out=self.dr)
+
+
+class Hidden(Stage):
+    """r_out = r + W_out act(W_in r + b_in)."""
+
+    def __init__(self, spec: MLPTransformerSpec) -> None:
+        self.shapes = {
+            "W_in": (1, spec.d, spec.w),
+            "b_in": (1, spec.w),
+            "W_out": (1, spec.w, spec.d),
+        }
+        self.gelu, self.w = spec.activation == "gelu", spec.w
+
+    def bind(self, theta: dict[str, Tensor], grad: dict[str, Tensor]) -> None:
+        self.W_in, self.b = theta["W_in"][:, 0], theta["b_in"][:, 0, :, None]
+        self.W_out = theta["W_out"][:, 0]
+        self.gW_in, self.gb = grad["W_in"][:, 0], grad["b_in"][:, 0, :, None]
+        self.gW_out = grad["W_out"][:, 0]
+        self.W_in_t, self.W_out_t = self.W_in.transpose(1, 2), self.W_out.transpose(1, 2)
+
+    def reserve(self, r: Tensor, dr: Tensor) -> None:
+        self.r, self.dr = r, dr
+        M, d, B = r.shape
+        self.r_out, self.dr_out = r.new_empty(M, d, B), r.new_empty(M, d, B)
+        self.h, self.act, self.dh = (r.new_empty(M, self.w, B) for _ in range(3))
+
+    def read(self, E: Tensor, last: Tensor) -> None:
+        torch.baddbmm(self.b, self.W_in_t, self.r, out=self.h)
+        if self.gelu:
+            torch.ops.aten.gelu.out(self.h, out=self.act)
+        else:
+            torch.clamp(self.h, min=0, out=self.act)
+        torch.baddbmm(self.r, self.W_out_t, self.act, out=self.r_out)
+
+    def read_back(self, last: Tensor) -> None:
+        torch.bmm(self.act, self.dr_out.transpose(1, 2), out=self.gW_out)
+        torch.bmm(self.W_out, self.dr_out, out=self.dh)
+        if self.gelu:
+            torch.ops.aten.gelu_backward.grad_input(self.dh, self.h, grad_input=self.dh)
+        else:
+            torch.ops.aten.threshold_backward.grad_input(self.dh, self.h, 0, grad_input=self.dh)
+        torch.bmm(self.r, self.dh.transpose(1, 2), out=self.gW_in)
+        torch.sum(self.dh, 2, keepdim=True, out=self.gb)
+        torch.baddbmm(self.dr_out, self.W_in, self.dh, out=self.dr)
+
+
+def stage_of(spec: object) -> Stage:
+    """The stage that belongs to a spec."""
+    if isinstance(spec, SharedBottleneckSpec) and spec.compressed:
+        return Bottleneck(spec)
+    if isinstance(spec, MLPTransformerSpec) and spec.w:
+        return Hidden(spec)
+    return Stage()

@@ -1,0 +1,208 @@
+"""Every path through the trainer has the gradients of the literal formula."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from byheart.errors import ByheartError
+from byheart.models.architectures import module_of
+from byheart.specs import (
+    AttentionOnlySpec,
+    MLPTransformerSpec,
+    MultiHeadSpec,
+    SharedBottleneckSpec,
+)
+from byheart.training.choose import KERNELS, choose, learner
+from byheart.training.data import Data
+from byheart.training.learner import Goal
+from byheart.training.losses import example_losses
+from byheart.training.optimizers import FlatOptimizer
+
+ONE_LAYER = [
+    AttentionOnlySpec(N=11, S=2, d=5, d_h=5, H=7, positions="attention", scale=True),
+    AttentionOnlySpec(N=11, S=2, d=5, d_h=3, H=4),
+    AttentionOnlySpec(N=7, S=2, d=4, d_h=6, H=2, positions="none", scale=True),
+    AttentionOnlySpec(N=9, S=4, d=5, d_h=3, H=4, positions="none"),
+    AttentionOnlySpec(N=9, S=3, d=4, d_h=4, H=6, positions="attention"),
+    AttentionOnlySpec(N=9, S=3, d=4, d_h=4, H=6, skip=False, positions="attention"),
+    SharedBottleneckSpec(N=8, S=2, d=5, d_h=3, H=4),
+    SharedBottleneckSpec(N=8, S=3, d=3, d_h=5, H=6),
+    SharedBottleneckSpec(N=8, S=2, d=4, d_h=4, H=3),
+    MLPTransformerSpec(N=8, S=2, d=4, d_h=4, H=1, w=9, positions="attention", scale=True),
+    MLPTransformerSpec(N=8, S=3, d=4, d_h=3, H=5, w=6, activation="relu"),
+    MLPTransformerSpec(N=8, S=2, d=4, d_h=4, H=2, w=0),
+]
+VECTORS = [
+    MultiHeadSpec(d=6, n=4, d_h=3, H=3, d_out=5, shared=True),
+    MultiHeadSpec(d=6, n=4, d_h=3, H=3, d_v=2, d_out=5, shared=True),
+    MultiHeadSpec(d=6, n=4, d_h=3, H=3, d_v=2, d_out=5, shared=False),
+    MultiHeadSpec(d=6, n=4, d_h=3, H=3, d_out=5, shared=False, scale=True),
+    MultiHeadSpec(6, 4, 6, 3, 1, 5, True, embed=True, scale=True, decoder=True),
+    MultiHeadSpec(6, 4, 6, 3, 1, 5, False, embed=True, scale=True, decoder=True),
+]
+M, T, B = 3, 20, 8
+
+
+def some_data(spec, own=False, seed=0):
+    made = torch.Generator().manual_seed(seed)
+    lead = (M, T) if own else (T,)
+    if isinstance(spec, MultiHeadSpec):
+        context = torch.rand(
+            *(() if spec.shared else lead), spec.n, spec.d, generator=made, dtype=torch.float64
+        )
+        query = torch.rand(*lead, spec.d, generator=made, dtype=torch.float64)
+        targets = torch.randint(spec.d_out, lead, generator=made)
+        return Data(query, targets, context=context, own=own, contexts_differ=not spec.shared)
+    tokens = torch.randint(spec.N, (*lead, spec.S), generator=made)
+    return Data(tokens, torch.randint(spec.N, lead, generator=made), own=own)
+
+
+def some_weights(spec, seed=0, size=0.7):
+    made = torch.Generator().manual_seed(seed)
+    return {
+        name: size * torch.randn(M, *shape, generator=made, dtype=torch.float64)
+        for name, shape in spec.weight_shapes().items()
+    }
+
+
+def literal(spec, weights, data, order, i, loss="cross-entropy"):
+    """Losses and gradients of the literal formula, in float64."""
+    leaves = {k: w.clone().requires_grad_() for k, w in weights.items()}
+    if order is None:
+        order, i = torch.arange(data.T).expand(1, M, -1), 0
+    inputs, targets = data.batch(order[i])
+    outputs = module_of(spec).literal_forward(spec, leaves, *inputs)
+    losses = example_losses(loss, outputs, targets, data.kind)
+    if data.rows is None:
+        means = losses.mean(1)
+    else:
+        means = torch.stack([x[:n].mean() for x, n in zip(losses, data.rows, strict=True)])
+    means.sum().backward()
+    return means.detach(), outputs.detach(), {k: w.grad for k, w in leaves.items()}
+
+
+def paths(spec):
+    if isinstance(spec, MultiHeadSpec):
+        return ["autograd", "folded"]
+    return ["autograd", "bilinear", "u/z"]
+
+
+CASES = [(spec, path) for spec in ONE_LAYER + VECTORS for path in paths(spec)]
+
+
+def close(a, b, size, tolerance=1e-5):
+    assert float((a - b).abs().max()) <= tolerance * max(1.0, float(size))
+
+
+@pytest.mark.parametrize(("spec", "path"), CASES, ids=lambda x: str(x))
+@pytest.mark.parametrize("regime", ["batch", "own batch", "full", "own full", "own sizes"])
+def test_gradients_equal_the_literal_oracle(spec, path, regime):
+    data = some_data(spec, own="own" in regime)
+    if regime == "own sizes":
+        data = Data(**{**vars(data), "rows": torch.tensor([20, 7, 13])})
+    made = torch.Generator().manual_seed(1)
+    order = torch.randint(T, (2, M, B), generator=made) if "batch" in regime else None
+    weights = some_weights(spec)
+    loss, outputs, expected = literal(spec, weights, data, order, 0)
+    made = learner(spec, M, Goal(), data, path=path)
+    made.load(weights)
+    made.prepare(data.to("cpu", torch.float32), order)
+    batch = made.gradient(0, log=True)
+    assert batch is not None
+    close(batch.loss, loss, loss.abs().max())
+    wanted = data.targets if order is None else data.batch(order[0])[1]
+    hits = outputs.argmax(-1) == wanted
+    if data.rows is not None:
+        hits &= torch.arange(T) < data.rows[:, None]
+    assert batch.right.tolist() == hits.sum(1).tolist()
+    found = made.weights(made.grad)
+    assert found.keys() == expected.keys()
+    for name in found:
+        close(found[name], expected[name], expected[name].abs().max())
+
+
+@given(
+    N=st.integers(2, 9),
+    S=st.integers(2, 5),
+    d=st.integers(1, 6),
+    d_h=st.integers(1, 6),
+    H=st.integers(1, 8),
+    positions=st.sampled_from(["input", "attention", "none"]),
+    scale=st.booleans(),
+    skip=st.booleans(),
+    path=st.sampled_from(["autograd", "bilinear", "u/z"]),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=40, deadline=None)
+def test_gradients_equal_the_oracle_for_any_size(path, seed, **sizes):
+    spec = AttentionOnlySpec(**sizes)
+    data, weights = some_data(spec, seed=seed), some_weights(spec, seed)
+    order = torch.randint(T, (1, M, 4), generator=torch.Generator().manual_seed(seed))
+    _, _, expected = literal(spec, weights, data, order, 0)
+    made = learner(spec, M, Goal(), data, path=path)
+    made.load(weights)
+    made.prepare(data, order)
+    assert made.gradient(0) is None
+    for name, gradient in made.weights(made.grad).items():
+        close(gradient, expected[name], expected[name].abs().max(), 3e-5)
+
+
+@pytest.mark.parametrize(("spec", "path"), [c for c in CASES if c[1] != "autograd"], ids=str)
+def test_parameters_after_200_adam_steps_equal_literal_training(spec, path):
+    """The kernel and torch's fused Adam beside autograd in float64 and `torch.optim.Adam`."""
+    data, weights = some_data(spec), some_weights(spec, size=0.4)
+    order = torch.randint(T, (200, M, B), generator=torch.Generator().manual_seed(2))
+    made = learner(spec, M, Goal(), data, path=path)
+    made.load(weights)
+    made.prepare(data.to("cpu", torch.float32), order)
+    optimizer = FlatOptimizer("adam", made.theta, made.grad)
+    leaves = {k: w.clone().requires_grad_() for k, w in weights.items()}
+    oracle = torch.optim.Adam(list(leaves.values()))
+    for i in range(200):
+        made.gradient(i)
+        optimizer.step(0.01)
+        inputs, targets = data.batch(order[i])
+        outputs = module_of(spec).forward(spec, leaves, *inputs)
+        for group in oracle.param_groups:
+            group["lr"] = 0.01
+        oracle.zero_grad()
+        example_losses("cross-entropy", outputs, targets, "class").mean(1).sum().backward()
+        oracle.step()
+    for name, w in made.weights().items():
+        assert float((w - leaves[name].detach()).abs().max()) <= 1e-4, name
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
+@pytest.mark.parametrize("fused", [True, False])
+def test_optimizers_equal_those_of_torch(name, fused):
+    start = torch.randn(50, generator=torch.Generator().manual_seed(0))
+    theta, grad = start.clone(), torch.zeros(50)
+    options = {"weight_decay": 0.02} | ({"momentum": 0.9} if name == "sgd" else {})
+    mine = FlatOptimizer(name, theta, grad, fused=fused, **options)
+    parameter = torch.nn.Parameter(start.clone())
+    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+    oracle = kinds[name]([parameter], lr=0.1, **options)
+    for i in range(30):
+        grad.copy_(torch.randn(50, generator=torch.Generator().manual_seed(i)))
+        parameter.grad = grad.clone()
+        oracle.param_groups[0]["lr"] = 0.1 / (i + 1)
+        mine.step(0.1 / (i + 1))
+        oracle.step()
+    close(theta, parameter.detach(), 1.0, 1e-6)
+    assert int(mine.t) == 30
+
+
+def test_the_path_is_chosen_by_shape_and_refused_where_it_does_not_fit():
+    token = some_data(ONE_LAYER[0])
+    assert choose(AttentionOnlySpec(50, 2, 10, 10, 16), Goal(), token) == "bilinear"
+    assert choose(AttentionOnlySpec(50, 2, 10, 10, 6), Goal(), token) == "u/z"
+    assert choose(AttentionOnlySpec(50, 2, 10, 10, 6, layers=2), Goal(), token) == "autograd"
+    assert choose(AttentionOnlySpec(50, 2, 10, 10, 6), Goal("hinge"), token) == "autograd"
+    assert choose(VECTORS[0], Goal(), some_data(VECTORS[0])) == "folded"
+    deep = AttentionOnlySpec(50, 2, 10, 10, 6, layers=2)
+    for name in KERNELS:
+        with pytest.raises(ByheartError, match="does not do this"):
+            learner(deep, 1, Goal(), token, path=name)
+    with pytest.raises(ByheartError, match="path must be one of"):
+        learner(deep, 1, Goal(), token, path="magic")
