@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from byheart.models import Memory, load
     from byheart.specs import AssociativeSpec, AttentionOnlySpec
     from byheart.theory import bounds, size
+    from byheart.training import Recipe, capacity, smallest, train, train_stack
 
 _PUBLIC = {
     "AssociativeSpec": "byheart.specs",
@@ -38,10 +39,12 @@ _PUBLIC = {
     "Certificate": "byheart.certificates",
     "Facts": "byheart.facts",
     "Memory": "byheart.models",
+    "Recipe": "byheart.training",
     "Vocabulary": "byheart.facts",
     "accuracy": "byheart.measure",
     "bounds": "byheart.theory",
     "build": "byheart.construct",
+    "capacity": "byheart.training",
     "certify": "byheart.certificates",
     "edit": "byheart.construct.sharded.edit",
     "head_split": "byheart.measure",
@@ -49,6 +52,9 @@ _PUBLIC = {
     "random_associations": "byheart.facts",
     "read_facts": "byheart.facts",
     "size": "byheart.theory",
+    "smallest": "byheart.training",
+    "train": "byheart.training",
+    "train_stack": "byheart.training",
 }
 
 __all__ = [
@@ -58,11 +64,13 @@ __all__ = [
     "Certificate",
     "Facts",
     "Memory",
+    "Recipe",
     "Vocabulary",
     "__version__",
     "accuracy",
     "bounds",
     "build",
+    "capacity",
     "certify",
     "edit",
     "head_split",
@@ -70,6 +78,9 @@ __all__ = [
     "random_associations",
     "read_facts",
     "size",
+    "smallest",
+    "train",
+    "train_stack",
 ]
 
 

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from byheart.errors import ByheartError
+from byheart.models import multi_head
+from byheart.models._stack import check_init
 from byheart.models.architectures import module_of
 from byheart.models.threads import one_thread
 from byheart.training import checkpoint as files
@@ -143,7 +145,12 @@ def train_stack(
 def initial(spec: Any, seeds: Sequence[int], init: str = "as-coded") -> Weights:
     """Starting weights (models, ...), each model's from its own seed."""
     generators = [generator(seed, "initial weights") for seed in seeds]
-    return module_of(spec).initial(spec, generators, init=init)
+    module = module_of(spec)
+    if module is multi_head:  # draws a whole stack from one generator: one model at a time
+        check_init(init, ("as-coded",), spec.family)
+        models = [multi_head.initial(spec, 1, source) for source in generators]
+        return {name: torch.cat([w[name] for w in models]) for name in models[0]}
+    return module.initial(spec, generators, init=init)
 
 
 class _Run:
@@ -221,7 +228,7 @@ class _Run:
         due = _next_evaluation(self.step, self.sampler.block, r.evaluate_every, r.steps)
         for i in range(count):
             log = due - self.step <= LOGGED and r.sampling != "full"
-            batch = self.learner.gradient(i, log)
+            batch = self.learner.gradient(0 if order is None else i, log)
             self.optimizer.step(r.learning_rate(self.step))
             self.step += 1
             if batch is not None:
@@ -260,8 +267,11 @@ class _Run:
             (float(accuracy[p]), float(loss[p])) for p in range(len(self.live))
         ]
         self.seen = max(shown, key=lambda s: (s[0], -s[1]))
-        if running and len(running) <= REPACK * len(self.live):
-            self._leave(running)
+        # Diverged models stay as ballast: a place in the stack decides how sums are rounded, so
+        # the others would not be bit-identical to a stack in which nobody diverged.
+        staying = [m for m in self.live if m not in self.done or m in self.diverged]
+        if running and len(staying) <= REPACK * len(self.live):
+            self._leave(staying)
 
     def _finish(
         self, m: int, place: int, score: tuple[float, float], views: Weights, reached: bool
@@ -285,16 +295,16 @@ class _Run:
         )
         self.done[m] = (weights, outcome)
 
-    def _leave(self, running: list[int]) -> None:
+    def _leave(self, staying: list[int]) -> None:
         """Finished models leave; the others carry on with weights and moments as they are."""
-        places = [self.live.index(m) for m in running]
+        places = [self.live.index(m) for m in staying]
         weights = {k: w[places] for k, w in self.learner.weights().items()}
         moments = {
             key: {k: w[places] for k, w in self.learner.weights(flat).items()}
             for key, flat in self.optimizer.state.items()
         }
         self.hits = [h[places] for h in self.hits]
-        self.live = running
+        self.live = staying
         self._pack(weights, moments)
 
     def progress(self) -> Progress:
