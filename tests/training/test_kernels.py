@@ -85,7 +85,8 @@ def literal(spec, weights, data, order, i, loss="cross-entropy"):
 def paths(spec):
     if isinstance(spec, MultiHeadSpec):
         return ["autograd", "folded"]
-    return ["autograd", "bilinear", "u/z"]
+    tables = ["token tables"] if isinstance(spec, AttentionOnlySpec) else []
+    return ["autograd", "bilinear", "u/z", *tables]
 
 
 CASES = [(spec, path) for spec in ONE_LAYER + VECTORS for path in paths(spec)]
@@ -131,7 +132,7 @@ def test_gradients_equal_the_literal_oracle(spec, path, regime):
     positions=st.sampled_from(["input", "attention", "none"]),
     scale=st.booleans(),
     skip=st.booleans(),
-    path=st.sampled_from(["autograd", "bilinear", "u/z"]),
+    path=st.sampled_from(["autograd", "bilinear", "u/z", "token tables"]),
     seed=st.integers(0, 1000),
 )
 @settings(max_examples=40, deadline=None)
@@ -198,7 +199,7 @@ def test_the_path_is_chosen_by_shape_and_refused_where_it_does_not_fit():
     assert choose(AttentionOnlySpec(50, 2, 10, 10, 16), Goal(), token) == "bilinear"
     assert choose(AttentionOnlySpec(50, 2, 10, 10, 6), Goal(), token) == "u/z"
     assert choose(AttentionOnlySpec(50, 2, 10, 10, 6, layers=2), Goal(), token) == "autograd"
-    assert choose(AttentionOnlySpec(50, 2, 10, 10, 6), Goal("hinge"), token) == "autograd"
+    assert choose(AttentionOnlySpec(50, 2, 10, 10, 6), Goal("hinge"), token) == "token tables"
     assert choose(VECTORS[0], Goal(), some_data(VECTORS[0])) == "folded"
     deep = AttentionOnlySpec(50, 2, 10, 10, 6, layers=2)
     for name in KERNELS:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from byheart.cli import _options as opt
+from byheart.cli._held import ask_line, describe, report_lost
 from byheart.cli._proof import certificate_json, certificate_line, prove
-from byheart.cli._show import emit, guarded, key_text, number, progress, say, table, token_text
+from byheart.cli._show import emit, guarded, number, progress, say, table
 
 if TYPE_CHECKING:
     from byheart.certificates import Certificate
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 SIZES = "Sizes (what is not given is chosen, and the reasons are printed)"
 SHARDS = "Shards (with --method sharded)"
-LISTED = 20
 
 
 @guarded
@@ -136,7 +135,7 @@ def build(
     )
     folder = f"{facts.name.replace(':', '-')}.memory" if output is None else output
     if not as_json:
-        say(_describe(facts))
+        say(describe(facts))
 
     from byheart._folders import new_folder
     from byheart.construct import build as construct
@@ -169,19 +168,6 @@ def build(
     _report(memory, facts, folder, certificate, as_json)
     if memory.construction["lost"] or (certificate is not None and not certificate.certified):
         raise typer.Exit(1)
-
-
-def _describe(facts: Facts) -> str:
-    columns = f" ({', '.join(facts.columns)})" if facts.columns else ""
-    words = (
-        f"{facts.name}: {facts.T:,} facts, keys of {facts.S} token{'s'[: facts.S > 1]}{columns}, "
-    )
-    words += f"{facts.N:,} tokens, {len(facts.answer_ids):,} distinct answers"
-    if facts.merged:
-        words += f"; {facts.merged:,} duplicate rows merged"
-    if facts.skipped:
-        words += f"; {facts.skipped:,} skipped for an empty cell"
-    return words
 
 
 def _report(
@@ -237,24 +223,10 @@ def _report(
     for reason in made["why"]:
         say(f"  - {reason}")
     if made["lost"]:
-        _report_lost(made)
+        report_lost(made)
     say(f"\nWritten to {folder}")
     if memory.facts is not None:
-        key = memory.facts.key(0)
-        words = " ".join(_quoted(token) for token in key)
-        dashes = "-- " if any(token.startswith("-") for token in key) else ""
-        say(f"Ask it:   byheart recall {_quoted(folder)} {dashes}{words}")
-
-
-def _report_lost(made: Mapping[str, Any]) -> None:
-    lost = made["lost"]
-    say(f"\nLOST {len(lost):,} facts; the memory holds the other {made['recalled']:,}:")
-    for fact in lost[:LISTED]:
-        say(f"  row {fact['row']}: {key_text(fact['key'])} -> {token_text(fact['answer'])}")
-    if len(lost) > LISTED:
-        say(f"  ... and {len(lost) - LISTED:,} more (--json lists all)")
-    more = "--heads or --d-model" if made["method"] == "attention" else "--d-model"
-    say(f"Use a larger {more} to hold all of them.")
+        say(ask_line(folder, memory.facts.key(0)))
 
 
 def _source(method: str) -> str:
@@ -264,9 +236,3 @@ def _source(method: str) -> str:
         "associative": "order d",
     }
     return sources[method]
-
-
-def _quoted(token: str) -> str:
-    import shlex
-
-    return shlex.quote(token)

@@ -10,6 +10,7 @@ from byheart._version import __version__
 from byheart.cli._show import emit
 from byheart.cli.bound import bound
 from byheart.cli.build import build
+from byheart.cli.capacity import capacity
 from byheart.cli.certify import certify
 from byheart.cli.edit import edit
 from byheart.cli.export import export
@@ -17,6 +18,7 @@ from byheart.cli.facts import facts
 from byheart.cli.owner import owner
 from byheart.cli.recall import recall
 from byheart.cli.size import size
+from byheart.cli.train import train
 
 app = typer.Typer(
     name="byheart",
@@ -45,6 +47,8 @@ app.command()(size)
 app.command()(owner)
 app.command()(export)
 app.command()(edit)
+app.command()(train)
+app.command()(capacity)
 
 
 def _version(wanted: bool) -> None:

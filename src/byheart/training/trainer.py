@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -257,6 +258,8 @@ class _Run:
             if m in self.done:
                 continue
             score = (float(accuracy[place]), float(loss[place]))
+            if not math.isfinite(score[1]):
+                self.diverged.setdefault(m, self.step)
             if r.keep_best and (m not in self.best or _better(score, self.best[m][:2])):
                 self.best[m] = (*score, _model(views, place))
             reached = r.stop_at is not None and score[0] >= r.stop_at

@@ -232,7 +232,8 @@ class OneLayer(Learner):
 
     def _statistics(self, L: Tensor, y: Tensor) -> Batch:
         """Loss and hits from logits in units of log2(e)."""
-        hits = L.argmax(1, keepdim=True) == y
+        # NaN wins an arg-max: a model that diverged has nothing right.
+        hits = (L.argmax(1, keepdim=True) == y) & ~L.isnan().any(1, keepdim=True)
         losses = (torch.logsumexp(L / LOG2_E, 1) - L.gather(1, y)[:, 0] / LOG2_E)[:, None]
         if self.row_weights is None:
             return Batch(losses.mean((1, 2)), hits.sum((1, 2)))
