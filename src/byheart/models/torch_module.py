@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from byheart.errors import ByheartError
 from byheart.models._stack import Weights
 from byheart.models.memory import FAMILIES, Memory
-from byheart.specs import Spec
+from byheart.specs import AssociativeSpec, Spec
 
 
 class MemoryModule(torch.nn.Module):
@@ -39,4 +40,6 @@ def to_torch(memory: Memory) -> MemoryModule:
     'iron'
     """
     dense = memory.to_dense()
+    if isinstance(dense.spec, AssociativeSpec):
+        raise ByheartError(f"a memory of the {dense.spec.family} family has no attention layer")
     return MemoryModule(dense.spec, dict(dense.weights))
