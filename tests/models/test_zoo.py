@@ -16,9 +16,22 @@ import byheart as bh
 from byheart.certificates import certify
 from byheart.errors import ByheartError
 from byheart.facts import Facts
-from byheart.models import Memory, attention_only, mlp_transformer, shared_bottleneck
+from byheart.models import (
+    Memory,
+    attention_only,
+    feed_forward,
+    mlp_transformer,
+    sequence_encoder,
+    shared_bottleneck,
+)
 from byheart.models.hardmax import attention_weights
-from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
+from byheart.specs import (
+    AttentionOnlySpec,
+    FeedForwardTransformerSpec,
+    MLPTransformerSpec,
+    SequenceEncoderSpec,
+    SharedBottleneckSpec,
+)
 
 # Largest difference allowed, relative to the largest entry of the oracle's tensor: some 10^3
 # operations a number, in float32 (2^-24) and float64 (2^-53).
@@ -55,13 +68,25 @@ CASES: list[tuple[ModuleType, Any]] = [
             {"w": 3, "layers": 2, "attention": "hardmax"},
         ]
     ],
+    (sequence_encoder, SequenceEncoderSpec(T=9, N=7, d=4)),
+    (feed_forward, FeedForwardTransformerSpec.experiment(d=3, n=4, blocks=3, d_out=3, read=0)),
+    *[
+        (feed_forward, FeedForwardTransformerSpec(d=3, n=4, m=5, q=6, s=2, **options))
+        for options in [
+            {"blocks": 3, "d_out": 2},
+            {"blocks": 2, "attention": "hardmax", "read": 1},
+            {"blocks": 2, "first": 0},
+            {"blocks": 2, "first": 2, "uniform": True, "attention": "hardmax"},
+        ]
+    ],
 ]
+TOKEN_FAMILIES = [case for case in CASES if hasattr(case[1], "S")]
 
 
 def _id(case: tuple[ModuleType, Any]) -> str:
     spec = case[1]
-    plain = {f.name: f.default for f in dataclasses.fields(spec)} | SIZES
-    options = [f"{k}={v}" for k, v in spec.to_json().items() if v != plain[k] and k != "qk_rank"]
+    plain = {f.name: f.default for f in dataclasses.fields(spec)} | SIZES | {"qk_rank": 3}
+    options = [f"{k}={v}" for k, v in spec.to_json().items() if v != plain[k]]
     return "-".join([spec.family, *options])
 
 
@@ -87,6 +112,10 @@ def random_weights(spec: Any, models: int, seed: int = 0) -> dict[str, Tensor]:
 
 def inputs_for(spec: Any, *batch: int) -> Tensor:
     generator = torch.Generator().manual_seed(1)
+    if isinstance(spec, FeedForwardTransformerSpec):
+        return torch.randn(*batch, spec.n, spec.d, generator=generator, dtype=torch.float64)
+    if isinstance(spec, SequenceEncoderSpec):
+        return torch.randint(spec.T, (*batch, 1), generator=generator)
     return torch.randint(spec.N, (*batch, spec.S), generator=generator)
 
 
@@ -160,11 +189,21 @@ SPECS = st.one_of(
         positions=st.sampled_from(["input", "attention", "none"]),
         scale=st.booleans(),
     ),
+    st.builds(SequenceEncoderSpec, T=SMALL, N=SMALL, d=SMALL),
+    st.builds(
+        FeedForwardTransformerSpec,
+        **dict.fromkeys(("d", "m", "q", "s", "blocks", "d_out"), SMALL),
+        n=st.integers(2, 4),
+        attention=st.sampled_from(["softmax", "hardmax"]),
+        first=st.integers(-1, 1),
+        uniform=st.booleans(),
+        read=st.integers(-2, 1),
+    ),
 )
 MODULES = {spec.family: module for module, spec in CASES}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(spec=SPECS, models=st.integers(1, 3), own=st.booleans())
 def test_all_sizes(spec, models, own):
     module, batch = MODULES[spec.family], (models, 2) if own else (2,)
@@ -267,6 +306,25 @@ def test_mlp_starts_as_linear_layers():
     assert all(bool((start[name] == bare[name]).all()) for name in bare)
 
 
+def test_sequence_encoder_starts():
+    spec = SequenceEncoderSpec(T=400, N=300, d=16)
+    for init in ("uniform", "gaussian"):
+        start = sequence_encoder.initial(spec, generators(0), init=init)
+        assert_fills(start["W_U"], 0.25)
+    lengths = start["E"].square().sum(-1)  # N(0, 1/d): mean 1, variance 2/d, 400 of them
+    assert abs(float(lengths.mean()) - 1) < 6 * math.sqrt(2 / 16 / 400)
+    assert_fills(sequence_encoder.initial(spec, generators(0))["E"], 0.25)
+
+
+def test_feed_forward_starts_as_linear_layers():
+    spec = FeedForwardTransformerSpec(d=9, n=4, m=16, q=25, s=4, blocks=30, d_out=20)
+    start = feed_forward.initial(spec, generators(0))
+    for name in ("W_1", "b_1", "W_Q", "W_K", "W_V", "E_out"):
+        assert_fills(start[name], 1 / 4)
+    for name, bound in [("E_in", 1 / 3), ("W_2", 1 / 5), ("b_2", 1 / 5), ("W_O", 1 / 2)]:
+        assert_fills(start[name], bound)
+
+
 # How the architectures contain each other.
 
 
@@ -325,6 +383,74 @@ def test_mlp_options_are_checked(options, message):
 def test_shared_bottleneck_sizes_are_checked():
     with pytest.raises(ValueError, match="d_h must be a whole number >= 1, found 0"):
         SharedBottleneckSpec(N=7, S=3, d=4, d_h=0, H=2)
+
+
+# The sequence encoder and the feed-forward Transformer.
+
+
+def test_sequences_can_be_given_with_or_without_a_column():
+    spec = SequenceEncoderSpec(T=9, N=7, d=4)
+    weights = random_weights(spec, 2)
+    shared, own = torch.tensor([3, 0, 8]), torch.tensor([[3, 0, 8], [1, 1, 2]])
+    for inputs in (shared, own):
+        found = sequence_encoder.forward(spec, weights, inputs)
+        assert bool((found == sequence_encoder.forward(spec, weights, inputs[..., None])).all())
+        assert_equals_oracle(sequence_encoder, spec, weights, inputs)
+
+
+def test_a_sequence_encoder_is_any_matrix_of_rank_d():
+    """E and W_U from the SVD of a rank-d matrix of logits give it back (L(N, S, d))."""
+    T, N, d = 12, 7, 3
+    generator = torch.Generator().manual_seed(0)
+    target = torch.randn(T, d, generator=generator) @ torch.randn(d, N, generator=generator)
+    U, s, V = torch.linalg.svd(target.double(), full_matrices=False)
+    weights = {"E": (U[:, :d] * s[:d])[None], "W_U": V[None, :d]}
+    found = sequence_encoder.forward(SequenceEncoderSpec(T, N, d), weights, torch.arange(T))
+    torch.testing.assert_close(found[0], target.double(), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("attention", ["softmax", "hardmax"])
+def test_uniform_attention_is_softmax_and_hardmax_without_queries(attention):
+    """UA = SA with W_Q = 0 or W_K = 0: all scores tie."""
+    plain = FeedForwardTransformerSpec(d=3, n=5, m=4, q=6, s=2, blocks=2, attention=attention)
+    weights, inputs = random_weights(plain, 2), inputs_for(plain, 6)
+    uniform = {k: w for k, w in weights.items() if k not in ("W_Q", "W_K")}
+    expected = feed_forward.forward(dataclasses.replace(plain, uniform=True), uniform, inputs)
+    for name in ("W_Q", "W_K"):
+        zero = weights | {name: torch.zeros_like(weights[name])}
+        torch.testing.assert_close(feed_forward.forward(plain, zero, inputs), expected)
+
+
+def test_feed_forward_cannot_tell_an_order():
+    spec = FeedForwardTransformerSpec(d=3, n=5, m=4, q=6, blocks=4)
+    weights, inputs = random_weights(spec, 2), inputs_for(spec, 6)
+    turned = inputs[:, [2, 0, 3, 1, 4]]  # the last one, which is read, stays
+    torch.testing.assert_close(
+        feed_forward.forward(spec, weights, inputs), feed_forward.forward(spec, weights, turned)
+    )
+
+
+def test_blocks_are_halved_around_the_attention():
+    assert FeedForwardTransformerSpec(d=3, n=5, m=4, q=6, blocks=4).first == 2
+    paper = FeedForwardTransformerSpec.experiment(d=6, n=10, blocks=4)
+    assert (paper.m, paper.q, paper.blocks, paper.first) == (2, 8, 8, 4)
+    # E_in 12, E_out 2, 8 blocks of 2·16 + 8 + 2, W_V and W_O 2 each.
+    assert paper.parameters == 12 + 2 + 8 * 42 + 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"first": 3}, "first must be at most blocks = 2, found 3"),
+        ({"first": -2}, "first must be a whole number >= -1"),
+        ({"read": 5}, "read must be a position of 5, found 5"),
+        ({"read": -6}, "read must be a position of 5, found -6"),
+        ({"d_out": 0}, "d_out must be a whole number >= 1"),
+    ],
+)
+def test_feed_forward_options_are_checked(options, message):
+    with pytest.raises(ValueError, match=message):
+        FeedForwardTransformerSpec(d=3, n=5, m=4, q=6, blocks=2, **options)
 
 
 # Hardmax.
@@ -420,6 +546,7 @@ def facts() -> Facts:
     return bh.random_associations(N=6, S=2, T=9)
 
 
+@pytest.mark.parametrize("case", TOKEN_FAMILIES, ids=_id)
 def test_untrained_memories_are_saved_loaded_and_asked(case, facts, tmp_path):
     memory = untrained(case, facts)
     again = bh.load(memory.save(tmp_path / "memory"))
@@ -433,6 +560,7 @@ def test_untrained_memories_are_saved_loaded_and_asked(case, facts, tmp_path):
     assert again.recall(*key) == memory.recall(*key)
     assert again.recall(*key).answer == best
     again.logits(tokens, torch.float64)
+    assert bool((again.to_torch()(tokens) == logits).all())
 
 
 def test_memories_from_before_hardmax_load():
@@ -444,7 +572,7 @@ def test_memories_from_before_hardmax_load():
 
 UNPROVED = [
     (module, spec)
-    for module, spec in CASES
+    for module, spec in TOKEN_FAMILIES
     if not isinstance(spec, AttentionOnlySpec) or spec.attention == "hardmax" or spec.layers > 1
 ]
 
@@ -456,6 +584,7 @@ def test_what_no_proof_covers_is_refused(case, facts, arithmetic):
         certify(untrained(case, facts), arithmetic=arithmetic)
 
 
+@pytest.mark.parametrize("case", TOKEN_FAMILIES, ids=_id)
 def test_plain_floats_check_every_family(case, facts):
     """What certify --float says is what recall says, and never a proof."""
     memory = untrained(case, facts)

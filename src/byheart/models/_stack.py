@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -37,8 +37,10 @@ def uniform(
     bounds: Mapping[str, float],
     generators: Sequence[torch.Generator],
     dtype: torch.dtype,
+    gaussian: Collection[str] = (),
 ) -> Weights:
-    """Weights U(-bound, bound) with a model axis, model m from generator m alone.
+    """Weights U(-bound, bound) with a model axis, model m from generator m alone, in the order of
+    `shapes`; N(0, bound^2) for the names in `gaussian`.
 
     Drawn in float64 and rounded, so that starts in two number formats are the same start.
 
@@ -48,24 +50,13 @@ def uniform(
     >>> bool((both["W"][1] == alone["W"][0]).all())
     True
     """
-    return draw(shapes, generators, dtype, lambda name, unit: bounds[name] * (2 * unit - 1))
 
+    def one(name: str, g: torch.Generator) -> Tensor:
+        sample = torch.randn if name in gaussian else torch.rand
+        value = sample(shapes[name], generator=g, dtype=torch.float64, device=g.device)
+        return bounds[name] * (value if name in gaussian else 2 * value - 1)
 
-def draw(
-    shapes: Mapping[str, tuple[int, ...]],
-    generators: Sequence[torch.Generator],
-    dtype: torch.dtype,
-    place: Callable[[str, Tensor], Tensor],
-    sample: Callable[..., Tensor] = torch.rand,
-) -> Weights:
-    """`place(name, sample(shape))` of every weight, in the order of `shapes`, model by model."""
-    models = [
-        {
-            name: place(name, sample(shape, generator=g, dtype=torch.float64, device=g.device))
-            for name, shape in shapes.items()
-        }
-        for g in generators
-    ]
+    models = [{name: one(name, g) for name in shapes} for g in generators]
     return {name: torch.stack([m[name] for m in models]).to(dtype) for name in shapes}
 
 

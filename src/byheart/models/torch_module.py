@@ -6,30 +6,31 @@ import torch
 from torch import Tensor
 
 from byheart.errors import ByheartError
-from byheart.models import attention_only
-from byheart.models.memory import Memory
-from byheart.specs import AttentionOnlySpec
+from byheart.models._stack import Weights
+from byheart.models.memory import FAMILIES, Memory
+from byheart.specs import AssociativeSpec, Spec
 
 
-class AttentionOnlyModule(torch.nn.Module):
-    """W_U (x_S + Σ_h W_O^h W_V^h Σ_s softmax_s(x_S^T W_QK^h x_s) x_s) with trainable weights.
+class MemoryModule(torch.nn.Module):
+    """The formula of a memory's family (docs/models.md) with trainable weights.
 
     `forward(tokens)` takes token ids (B, S) as the model reads them (`memory.encode`,
     `memory.with_start`) and returns logits (B, N). Weights have TransformerLens names.
     """
 
-    def __init__(self, spec: AttentionOnlySpec, weights: attention_only.Weights) -> None:
+    def __init__(self, spec: Spec, weights: Weights) -> None:
         super().__init__()
         self.spec = spec
         for name in spec.weight_shapes():
             self.register_parameter(name, torch.nn.Parameter(weights[name].clone()))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return attention_only.memory_logits(self.spec, dict(self.named_parameters()), tokens)
+        module = FAMILIES[self.spec.family][1]
+        return module.memory_logits(self.spec, dict(self.named_parameters()), tokens)
 
 
-def to_torch(memory: Memory) -> AttentionOnlyModule:
-    """The module of an attention-only memory; a sharded one is written out as a dense layer first.
+def to_torch(memory: Memory) -> MemoryModule:
+    """The module of a memory; a sharded one is written out as a dense layer first.
 
     >>> import byheart as bh
     >>> memory = bh.build(bh.read_facts("elements"))
@@ -39,6 +40,6 @@ def to_torch(memory: Memory) -> AttentionOnlyModule:
     'iron'
     """
     dense = memory.to_dense()
-    if not isinstance(dense.spec, AttentionOnlySpec):
+    if isinstance(dense.spec, AssociativeSpec):
         raise ByheartError(f"a memory of the {dense.spec.family} family has no attention layer")
-    return AttentionOnlyModule(dense.spec, dict(dense.weights))
+    return MemoryModule(dense.spec, dict(dense.weights))

@@ -8,6 +8,7 @@ from byheart.specs.attention_only import AttentionOnlySpec
 from byheart.specs.feed_forward import FeedForwardTransformerSpec
 from byheart.specs.mlp_transformer import MLPTransformerSpec
 from byheart.specs.multi_head import MultiHeadSpec
+from byheart.specs.sequence_encoder import SequenceEncoderSpec
 from byheart.specs.sharded import GATES, Gate, ShardedSpec
 from byheart.specs.shared_bottleneck import SharedBottleneckSpec
 from byheart.specs.transformer import TransformerSpec
@@ -22,6 +23,7 @@ __all__ = [
     "Gate",
     "MLPTransformerSpec",
     "MultiHeadSpec",
+    "SequenceEncoderSpec",
     "ShardedSpec",
     "SharedBottleneckSpec",
     "Spec",

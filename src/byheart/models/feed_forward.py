@@ -1,0 +1,125 @@
+"""Residual ReLU blocks around one attention layer: E_out o FF_2 o SA o FF_1 o E_in.
+
+    FF block:   z <- z + W_2 relu(W_1 z + b_1) + b_2                 (token by token)
+    attention:  z_k <- z_k + W_O W_V Σ_l a_kl z_l,   a_k = softmax_l(z_k^T W_Q W_K^T z_l)
+    uniform:    a_kl = 1/n, which softmax and hardmax both give for W_Q = 0 or W_K = 0
+
+(Kajitsuka and Sato 2025; eq. 165 is the model of their experiments, `FeedForwardTransformerSpec.
+experiment`.) No mask, no positions, no scale: the model cannot tell an order. Inputs are vectors.
+One position is read, so attention and FF_2 are computed there only. Row-vector layout after a
+leading model axis: `E_in (models, d, m)`, `W_1 (models, blocks, m, q)`, `b_1 (models, blocks, q)`,
+`W_2 (models, blocks, q, m)`, `b_2 (models, blocks, m)`, `W_Q, W_K, W_V (models, m, s)`,
+`W_O (models, s, m)`, `E_out (models, m, d_out)`; blocks in order, FF_1 first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from byheart.models._stack import Weights, check_init, literally, uniform
+from byheart.models.hardmax import attention_weights, literal_weights
+from byheart.specs import FeedForwardTransformerSpec
+
+INITS = ("linear",)
+
+
+def initial(
+    spec: FeedForwardTransformerSpec,
+    generators: Sequence[torch.Generator],
+    dtype: torch.dtype = torch.float32,
+    init: str = "linear",
+) -> Weights:
+    """Random weights to train from, one model a generator.
+
+    `linear`: every weight and bias as `nn.Linear` starts, U(±fan_in^-1/2). The paper does not say
+    how its models start.
+    """
+    check_init(init, INITS, spec.family)
+    fan_in = dict.fromkeys(("W_1", "b_1", "W_Q", "W_K", "W_V", "E_out"), spec.m)
+    fan_in |= {"E_in": spec.d, "W_O": spec.s} | dict.fromkeys(("W_2", "b_2"), spec.q)
+    bounds = {name: fan**-0.5 for name, fan in fan_in.items()}
+    return uniform(spec.weight_shapes(), bounds, generators, dtype)
+
+
+def forward(
+    spec: FeedForwardTransformerSpec,
+    weights: Weights,
+    inputs: Tensor,
+    *,
+    surrogate: str = "straight-through",
+    temperature: float = 1.0,
+) -> Tensor:
+    """Outputs at the position `read`: (models, B, d_out).
+
+    `inputs` (B, n, d) are the same for every model, (models, B, n, d) its own.
+    """
+    models, (B, n, d) = len(weights["E_in"]), inputs.shape[-3:]
+    if inputs.dim() == 4 and len(inputs) != models:
+        raise ValueError(f"inputs for {len(inputs)} models, weights of {models}")
+    rows = inputs.reshape(-1, B * n, d).expand(models, -1, -1)
+    z = torch.bmm(rows, weights["E_in"])
+    for block in range(spec.first):
+        z = _block(weights, block, z)
+    z = z.unflatten(1, (B, n))
+    y = z[:, :, spec.read]
+    if spec.uniform:
+        mean = z.mean(2)
+    else:
+        q = torch.bmm(y, weights["W_Q"])
+        key = torch.bmm(q, weights["W_K"].transpose(1, 2))  # z_k^T W_Q W_K^T
+        scores = (z @ key[..., None])[..., 0]
+        a = attention_weights(scores, spec.attention, surrogate=surrogate, temperature=temperature)
+        mean = (a[:, :, None] @ z)[:, :, 0]
+    y = torch.baddbmm(y, mean @ weights["W_V"], weights["W_O"])
+    for block in range(spec.first, spec.blocks):
+        y = _block(weights, block, y)
+    return y @ weights["E_out"]
+
+
+def _block(weights: Weights, block: int, z: Tensor) -> Tensor:
+    """z + W_2 relu(W_1 z + b_1) + b_2 for z (models, rows, m)."""
+    hidden = torch.baddbmm(weights["b_1"][:, block, None], z, weights["W_1"][:, block])
+    skip = z + weights["b_2"][:, block, None]
+    return torch.baddbmm(skip, torch.relu(hidden), weights["W_2"][:, block])
+
+
+def literal_forward(
+    spec: FeedForwardTransformerSpec,
+    weights: Weights,
+    inputs: Tensor,
+    *,
+    surrogate: str = "straight-through",
+    temperature: float = 1.0,
+) -> Tensor:
+    """The formula at every position, one model, sequence and token at a time: the oracle."""
+
+    def one(w: Weights, X: Tensor) -> Tensor:
+        z = [x @ w["E_in"] for x in X]
+        for block in range(spec.first):
+            z = [_literal_block(w, block, z_k) for z_k in z]
+        z = [_literal_attention(z, k, w) for k in range(spec.n)]
+        for block in range(spec.first, spec.blocks):
+            z = [_literal_block(w, block, z_k) for z_k in z]
+        return z[spec.read] @ w["E_out"]
+
+    def _literal_attention(z: list[Tensor], k: int, w: Weights) -> Tensor:
+        W_QK = torch.zeros(spec.m, spec.m, dtype=z[k].dtype)
+        if not spec.uniform:
+            W_QK = w["W_Q"] @ w["W_K"].T
+        scores = torch.stack([z[k] @ W_QK @ z_l for z_l in z])
+        a = literal_weights(scores, spec.attention, surrogate, temperature)
+        values = [a[j] * (z_l @ w["W_V"] @ w["W_O"]) for j, z_l in enumerate(z)]
+        return z[k] + torch.stack(values).sum(0)
+
+    return literally(one, weights, inputs, own=inputs.dim() == 4)
+
+
+def _literal_block(w: Weights, block: int, z: Tensor) -> Tensor:
+    out = z + w["b_2"][block]
+    for unit in range(w["W_1"].shape[-1]):
+        hidden = z @ w["W_1"][block, :, unit] + w["b_1"][block, unit]
+        out = out + torch.clamp(hidden, min=0) * w["W_2"][block, unit]
+    return out

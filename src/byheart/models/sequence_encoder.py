@@ -1,0 +1,61 @@
+"""The low-rank sequence encoder f(t) = W E(t) of Dana et al. (2025): a free vector a sequence.
+
+The Transformer without its network: what any network of width d could at best encode a sequence
+as. Sequences are numbered; weights are `E (models, T, d)` and `W_U (models, d, N)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from byheart.models._stack import Weights, check_init, embed, literally, uniform
+from byheart.specs import SequenceEncoderSpec
+
+INITS = ("uniform", "gaussian")
+
+
+def initial(
+    spec: SequenceEncoderSpec,
+    generators: Sequence[torch.Generator],
+    dtype: torch.dtype = torch.float32,
+    init: str = "uniform",
+) -> Weights:
+    """Random weights to train from, one model a generator.
+
+    W_U is U(±d^-1/2), as `nn.Linear` starts; E is that too (`uniform`: as the token embeddings of
+    Dana et al. 2025 start) or N(0, 1/d) (`gaussian`: vectors of length about 1).
+    """
+    check_init(init, INITS, spec.family)
+    bounds = {"E": spec.d**-0.5, "W_U": spec.d**-0.5}
+    gaussian = ("E",) if init == "gaussian" else ()
+    return uniform(spec.weight_shapes(), bounds, generators, dtype, gaussian)
+
+
+def forward(spec: SequenceEncoderSpec, weights: Weights, sequences: Tensor) -> Tensor:
+    """Logits W E(t) of every model: (models, B, N).
+
+    `sequences` holds their numbers: (B,) or (B, 1), the same for every model, or (models, B) or
+    (models, B, 1), a batch of its own for each; two axes of which the last is 1 are (B, 1).
+    """
+    return embed(weights["E"], _with_column(sequences))[:, :, 0] @ weights["W_U"]
+
+
+def literal_forward(spec: SequenceEncoderSpec, weights: Weights, sequences: Tensor) -> Tensor:
+    """The formula, one model, sequence and token at a time: the oracle."""
+
+    def one(w: Weights, t: Tensor) -> Tensor:
+        e = w["E"][int(t)]
+        return torch.stack([w["W_U"][:, j] @ e for j in range(spec.N)])
+
+    numbers = _with_column(sequences)
+    return literally(one, weights, numbers, own=numbers.dim() == 3)
+
+
+def _with_column(sequences: Tensor) -> Tensor:
+    """(B, 1) or (models, B, 1)."""
+    if sequences.dim() == 1 or (sequences.dim() == 2 and sequences.shape[1] != 1):
+        return sequences[..., None]
+    return sequences
