@@ -6,11 +6,20 @@ from types import ModuleType
 from typing import Any
 
 from byheart.errors import ByheartError
-from byheart.models import attention_only, mlp_transformer, multi_head, shared_bottleneck
+from byheart.models import (
+    attention_only,
+    feed_forward,
+    mlp_transformer,
+    multi_head,
+    sequence_encoder,
+    shared_bottleneck,
+)
 from byheart.specs import (
     AttentionOnlySpec,
+    FeedForwardTransformerSpec,
     MLPTransformerSpec,
     MultiHeadSpec,
+    SequenceEncoderSpec,
     SharedBottleneckSpec,
 )
 
@@ -19,6 +28,8 @@ ARCHITECTURES: dict[str, ModuleType] = {
     SharedBottleneckSpec.family: shared_bottleneck,
     MLPTransformerSpec.family: mlp_transformer,
     MultiHeadSpec.family: multi_head,
+    SequenceEncoderSpec.family: sequence_encoder,
+    FeedForwardTransformerSpec.family: feed_forward,
 }
 
 

@@ -5,9 +5,10 @@
 model.
 """
 
-from byheart.training.capacity import Capacity, Smallest, capacity, smallest
+from byheart.training.capacity import Capacity, capacity
 from byheart.training.data import Data, token_data
 from byheart.training.recipe import Recipe, dana2025, kajitsuka2025, mahdavi2024
+from byheart.training.smallest import Smallest, smallest
 from byheart.training.train import train, training_spec
 from byheart.training.trainer import Outcome, Progress, Trained, train_stack
 

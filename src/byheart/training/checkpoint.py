@@ -81,14 +81,37 @@ def save(place: Path, identity: dict[str, Any], state: State) -> None:
         "seconds": state.seconds,
     }
     payload = {k: t.detach().cpu().contiguous().clone() for k, t in tensors.items()}
-    write_bytes(place, dump_tensors(payload, {"byheart": json.dumps(record)}))
+    text = json.dumps(record)
+    data = dump_tensors(payload, {"byheart": text, "sha256": digest(payload, text)})
+    try:
+        write_bytes(place, data)
+    except OSError as error:
+        raise MemoryFileError(f"{place} cannot be written: {error.strerror}.") from error
+
+
+def check_place(place: Path) -> None:
+    """Refuse a place that cannot hold a file, before any work is done for it."""
+    if place.is_dir() or not place.parent.is_dir():
+        found = "a folder" if place.is_dir() else f"no folder {place.parent}"
+        raise MemoryFileError(f"the checkpoint {place} must be a file in a folder, found {found}")
+
+
+def digest(named: Named, text: str = "") -> str:
+    """Names the content of some tensors and a text: any changed bit gives another digest."""
+    content = hashlib.sha256(text.encode())
+    for name in sorted(named):
+        tensor = named[name].detach().cpu().contiguous()
+        content.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        content.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return content.hexdigest()
 
 
 def load(place: Path, identity: dict[str, Any]) -> State:
     """Read a checkpoint and refuse one of another run, naming what differs."""
     try:
         with safe_open(place, framework="pt") as file:
-            record = json.loads((file.metadata() or {}).get("byheart", "null"))
+            metadata = file.metadata() or {}
+            record = json.loads(metadata.get("byheart", "null"))
             tensors: Named = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise MemoryFileError(
@@ -98,6 +121,8 @@ def load(place: Path, identity: dict[str, Any]) -> State:
         raise MemoryFileError(
             f"{place}: not a checkpoint of this version. Delete it to start again."
         )
+    if metadata.get("sha256") != digest(tensors, metadata["byheart"]):
+        raise MemoryFileError(f"{place}: a damaged checkpoint. Delete it to start again.")
     known = json.loads(json.dumps(identity))
     other = [name for name in known if record["identity"].get(name) != known[name]]
     if other:

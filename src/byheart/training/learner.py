@@ -54,6 +54,7 @@ class Learner:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.spec, self.models, self.goal = spec, models, goal
+        self.options: dict[str, Any] = {}  # further arguments of the model's forward
         self.device, self.dtype = torch.device(device), dtype
         size = models * sum(math.prod(shape) for shape in spec.weight_shapes().values())
         self.theta = torch.zeros(size, dtype=dtype, device=device)
@@ -101,11 +102,9 @@ class Autograd(Learner):
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
         compiled: bool = False,
-        **options: Any,
     ) -> None:
         super().__init__(spec, models, goal, device=device, dtype=dtype)
         self.forward = module_of(spec).forward
-        self.options = options
         # Leaves that share memory with theta, whose .grad shares memory with grad: autograd adds
         # into it in place, and never copies a flat tensor per weight.
         self.leaves: Weights = {}

@@ -13,6 +13,8 @@ from byheart.training.optimizers import OPTIMIZERS
 from byheart.training.schedules import SCHEDULES, Schedule, learning_rate
 
 Sampling = Literal["full", "with-replacement", "without-replacement", "fixed-sample"]
+Surrogate = Literal["straight-through", "annealed"]
+SURROGATES: tuple[Surrogate, ...] = get_args(Surrogate)
 SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
 
 
@@ -25,8 +27,12 @@ class Recipe:
     replacement and for all models alike, and reshuffled every epoch (Dana et al.'s code).
     `epoch_steps`: batches an epoch (follows from the data for "without-replacement").
     `stop_at`: a model leaves the stack once this share of its facts is right (None: never), looked
-    at every `evaluate_every` steps. `init`: the starting weights, by the name the model gives them.
+    at every `evaluate_every` steps. `init`: the starting weights, by the name the model gives them
+    (None: its own default).
     `tolerance`: values within it count as memorized. `keep_best`: weights of the best evaluation.
+    `surrogate` (hardmax attention only): gradients "straight-through" the softmax, or the softmax
+    itself, "annealed" by a temperature that falls geometrically from 1 to `temperature_low`;
+    evaluations are always of the exact hardmax.
     """
 
     steps: int = 3000
@@ -44,7 +50,9 @@ class Recipe:
     weight_decay: float = 0.0
     momentum: float = 0.0
     tolerance: float = 0.01
-    init: str = "as-coded"
+    init: str | None = None
+    surrogate: Surrogate = "straight-through"
+    temperature_low: float = 0.01
     keep_best: bool = False
 
     def __post_init__(self) -> None:
@@ -53,6 +61,7 @@ class Recipe:
             ("optimizer", OPTIMIZERS),
             ("schedule", SCHEDULES),
             ("sampling", SAMPLINGS),
+            ("surrogate", SURROGATES),
         ):
             if getattr(self, name) not in known:
                 found = getattr(self, name)
@@ -77,6 +86,10 @@ class Recipe:
             warmup=self.warmup,
             epoch_steps=self.epoch_steps,
         )
+
+    def temperature(self, step: int) -> float:
+        """Of the annealed softmax: temperature_low^(step / last step)."""
+        return self.temperature_low ** (step / max(1, self.steps - 1))
 
     def but(self, **changes: Any) -> Recipe:
         """A copy with some fields changed."""

@@ -124,12 +124,14 @@ def train_stack(
     if data.models is not None and data.models != len(seeds):
         raise ByheartError(f"data of {data.models} models, but {len(seeds)} seeds")
     check_loss(recipe.loss, data.kind)
+    place = None if checkpoint is None else Path(checkpoint)
+    if place is not None:
+        files.check_place(place)
     with one_thread() if threads == 1 else contextlib.nullcontext():
         run = _Run(
             spec, data.to(device, dtype), recipe, list(seeds), sample_seed, device, dtype, path
         )
         run.begin(initial(spec, seeds, recipe.init) if start is None else start)
-        place = None if checkpoint is None else Path(checkpoint)
         if place is not None and place.exists():
             run.resume(place)
         saved = time.monotonic()
@@ -188,6 +190,7 @@ class _Run:
         return bool(set(self.live) - self.done.keys())
 
     def begin(self, weights: Weights) -> None:
+        self.identity["start"] = files.digest(weights)
         self._pack(weights)
 
     def _pack(self, weights: Weights, moments: dict[str, Weights] | None = None) -> None:
@@ -227,7 +230,11 @@ class _Run:
             self.learner.prepare(self.data, order)
         count = min(self.sampler.block, r.steps - self.step)
         due = _next_evaluation(self.step, self.sampler.block, r.evaluate_every, r.steps)
+        hardmax = getattr(self.spec, "attention", "softmax") == "hardmax"
         for i in range(count):
+            if hardmax:
+                heat = r.temperature(self.step) if r.surrogate == "annealed" else 1.0
+                self.learner.options = {"surrogate": r.surrogate, "temperature": heat}
             log = due - self.step <= LOGGED and r.sampling != "full"
             batch = self.learner.gradient(0 if order is None else i, log)
             self.optimizer.step(r.learning_rate(self.step))
