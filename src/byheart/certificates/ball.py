@@ -43,12 +43,12 @@ def ball_margins(
         else:
             out = _associative(spec, weights, tokens)
         progress(f"comparing {len(tokens):,} answers with all others")
-        return _margins(out, weights["W_U"], right)
+        return margins(out, weights["W_U"], right)
     finally:
         ctx.prec = old
 
 
-def _matrix(values: Tensor) -> arb_mat:
+def matrix(values: Tensor) -> arb_mat:
     rows, columns = values.shape
     return arb_mat(rows, columns, [arb(v) for v in values.double().flatten().tolist()])
 
@@ -64,7 +64,7 @@ def _split(matrix: arb_mat, width: int) -> list[Rows]:
 
 
 def _embedded(spec: AttentionOnlySpec, weights: Weights, tokens: list[int], s: int) -> arb_mat:
-    x = _matrix(weights["W_E"][tokens])
+    x = matrix(weights["W_E"][tokens])
     if spec.positions == "none":
         return x
     pos = [arb(v) for v in weights["W_pos"][s].double().tolist()]
@@ -83,8 +83,8 @@ def _attention_only(
     x = [_embedded(spec, weights, distinct[s], s) for s in range(S)]
     x_rows = [dict(zip(distinct[s], x[s].tolist(), strict=True)) for s in range(S)]
 
-    W_QK = [_matrix(weights["W_Q"][0, h]) * _matrix(weights["W_K"][0, h].T) for h in range(H)]
-    W_VO = [_matrix(weights["W_V"][0, h]) * _matrix(weights["W_O"][0, h]) for h in range(H)]
+    W_QK = [matrix(weights["W_Q"][0, h]) * matrix(weights["W_K"][0, h].T) for h in range(H)]
+    W_VO = [matrix(weights["W_V"][0, h]) * matrix(weights["W_O"][0, h]) for h in range(H)]
     y = dict(zip(distinct[-1], _split(x[-1] * _side_by_side(W_QK), d), strict=True))
 
     progress(f"attention of {H:,} heads on {T:,} facts")
@@ -127,13 +127,13 @@ def _attention(
         stride = len(facts) * H
         for n, i in enumerate(facts):
             columns = [scores[s * stride + n * H : s * stride + (n + 1) * H] for s in range(S)]
-            weights = [_softmax(column) for column in zip(*columns, strict=True)]
+            weights = [softmax(column) for column in zip(*columns, strict=True)]
             for s in range(S):
                 attention[s][i] = [w[s] for w in weights]
     return attention
 
 
-def _softmax(scores: tuple[arb, ...]) -> list[arb]:
+def softmax(scores: tuple[arb, ...]) -> list[arb]:
     top = max(scores, key=float).mid()
     e = [(v - top).exp() for v in scores]
     total = sum(e[1:], e[0])
@@ -146,7 +146,7 @@ def _side_by_side(blocks: list[arb_mat]) -> arb_mat:
 
 
 def _associative(spec: AssociativeSpec, weights: Weights, tokens: np.ndarray) -> Rows:
-    W, root = _matrix(weights["W"]), arb(spec.d).sqrt()
+    W, root = matrix(weights["W"]), arb(spec.d).sqrt()
     keys = []
     for row in tokens.tolist():
         key = [arb(1) / root] * spec.d
@@ -157,7 +157,7 @@ def _associative(spec: AssociativeSpec, weights: Weights, tokens: np.ndarray) ->
     return (arb_mat(keys) * W).tolist()
 
 
-def _margins(out: Rows, W_U: Tensor, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def margins(out: Rows, W_U: Tensor, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """T_g - max_{j != g} T_j for every fact, against the distinct columns of W_U only."""
     columns, column_of, sizes = np.unique(
         W_U.double().numpy().T, axis=0, return_inverse=True, return_counts=True

@@ -14,7 +14,7 @@ import torch
 
 from byheart._folders import write_text
 from byheart._version import __version__
-from byheart.certificates import ball, rounding, sharded
+from byheart.certificates import rounding, sharded, stacks, stacks_ball
 from byheart.construct.outcome import finite
 from byheart.errors import ByheartError, FactsError, MemoryFileError
 from byheart.facts import Facts
@@ -142,6 +142,8 @@ def certify(
     name = ARITHMETICS[arithmetic]
     if arithmetic == "ball":
         name += f", {precision} bits"
+    elif arithmetic == "rounding" and getattr(memory.spec, "activation", None) == "gelu":
+        name = name.replace("exp within", "exp and erf within")
     passed = bool(held.all())
     return Certificate(
         certified=passed and arithmetic != "float",
@@ -231,14 +233,13 @@ def _evaluate(
     if not rounding.admissible(weights):
         return np.full(len(ids), np.nan), np.full(len(ids), np.nan)
     if arithmetic == "ball":
-        family = rounding.covered(spec)
-        return ball.ball_margins(
-            family, weights, ids.numpy(), right, precision=precision, progress=progress
+        return stacks_ball.ball_margins(
+            spec, weights, ids.numpy(), right, precision=precision, progress=progress
         )
     margins, bounds = [], []
     for batch in memory.batches(len(ids), copies=3):  # values, bounds, and a bound in the making
         if arithmetic == "rounding":
-            values = rounding.logits(rounding.covered(spec), weights, ids[batch])
+            values = stacks.logits(spec, weights, ids[batch])
         else:
             values = rounding.exact(memory.logits(ids[batch], torch.float64))
         margin, bound = rounding.margins(values, answers[batch])

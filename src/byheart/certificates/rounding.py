@@ -11,7 +11,7 @@ float64 with u = 2^-53:
   used here stays below 1; a test compares it with ball arithmetic.
 
 Error bounds are sums and products of non-negative numbers, so their own rounding is a relative
-error of at most γ of the number of operations; `_up` multiplies it away.
+error of at most γ of the number of operations; `rounded_up` multiplies it away.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from byheart.errors import ByheartError
 from byheart.models.attention_only import Weights
-from byheart.specs import AssociativeSpec, AttentionOnlySpec, Spec
+from byheart.specs import AssociativeSpec, AttentionOnlySpec, MLPTransformerSpec
 
 U = 2.0**-53
 EXP_ERROR = 2.0**-47
@@ -46,7 +46,7 @@ def gamma(n: int) -> float:
     return n * U / (1 - n * U) * (1 + 4 * U)
 
 
-def _up(bound: Tensor, n: int) -> Tensor:
+def rounded_up(bound: Tensor, n: int) -> Tensor:
     """At least the exact value of a bound that was computed with sums of n non-negative terms."""
     return bound * (1 + 4 * gamma(n + 8)) + UNDERFLOW
 
@@ -57,7 +57,7 @@ def exact(value: Tensor) -> Bounded:
 
 def add(a: Bounded, b: Bounded) -> Bounded:
     value = a.value + b.value
-    return Bounded(value, _up(a.error + b.error + U * value.abs(), 3))
+    return Bounded(value, rounded_up(a.error + b.error + U * value.abs(), 3))
 
 
 def product(a: Bounded, b: Bounded, formula: str, n: int) -> Bounded:
@@ -70,7 +70,7 @@ def product(a: Bounded, b: Bounded, formula: str, n: int) -> Bounded:
     error = torch.einsum(formula, gamma(n) * A + a.error, B)
     if bool((b.error != 0).any()):
         error = error + torch.einsum(formula, A + a.error, b.error)
-    return Bounded(value, _up(error, 2 * n))
+    return Bounded(value, rounded_up(error, 2 * n))
 
 
 def softmax(scores: Bounded) -> Bounded:
@@ -86,7 +86,14 @@ def softmax(scores: Bounded) -> Bounded:
     S = shifted.shape[-1]
     relative = torch.expm1(2 * eta + 4 * EXP_ERROR + 4 * gamma(S + 4)) * (1 + 2.0**-30)
     # Where exp underflows to 0 the exact value is below 2^-1020 and its error relative to that.
-    return Bounded(value, _up((value + 2.0**-1020) * relative, 5))
+    return Bounded(value, rounded_up((value + 2.0**-1020) * relative, 5))
+
+
+def divided_by_root(scores: Bounded, r: int) -> Bounded:
+    """scores / sqrt(r): square root, reciprocal and product each round once."""
+    factor = 1 / math.sqrt(r)
+    value = scores.value * factor
+    return Bounded(value, rounded_up(scores.error * factor + 4 * U * value.abs(), 3))
 
 
 def attention_only_logits(spec: AttentionOnlySpec, weights: Weights, tokens: Tensor) -> Bounded:
@@ -104,10 +111,8 @@ def attention_only_logits(spec: AttentionOnlySpec, weights: Weights, tokens: Ten
     # themselves, not |W_K||x|, which after a change of basis can be a thousand times larger.
     k = product(x, exact(weights["W_K"][0]), "bsd,hdr->bhsr", spec.d)
     scores = product(q, k, "bhr,bhsr->bhs", spec.qk_rank)
-    if spec.scale:  # sqrt, reciprocal and product each round once
-        factor = 1 / math.sqrt(spec.qk_rank)
-        value = scores.value * factor
-        scores = Bounded(value, _up(scores.error * factor + 4 * U * value.abs(), 3))
+    if spec.scale:
+        scores = divided_by_root(scores, spec.qk_rank)
     A = product(softmax(scores), x, "bhs,bsd->bhd", spec.S)
     F = product(A, exact(weights["W_V"][0]), "bhd,hde->bhe", spec.d)
     flat = Bounded(F.value.flatten(1), F.error.flatten(1))
@@ -124,7 +129,7 @@ def associative_logits(spec: AssociativeSpec, weights: Weights, tokens: Tensor) 
     for s in range(1, spec.S):
         key = key * weights["W_E"][s, tokens[:, s]]
     key = key / math.sqrt(spec.d)
-    rounding = _up(gamma(spec.S + 2) * key.abs(), 3)
+    rounding = rounded_up(gamma(spec.S + 2) * key.abs(), 3)
     out = product(Bounded(key, rounding), exact(weights["W"]), "bd,de->be", spec.d)
     return product(out, exact(weights["W_U"]), "bd,dn->bn", spec.d)
 
@@ -149,7 +154,7 @@ def margins(values: Bounded, right: Tensor) -> tuple[Tensor, Tensor]:
     margin = own - others
     lower = own - own_error - upper
     rounding = 8 * U * (own.abs() + own_error + upper.abs() + others.abs())
-    bound = torch.where(torch.isinf(margin), own_error, _up(margin - lower + rounding, 8))
+    bound = torch.where(torch.isinf(margin), own_error, rounded_up(margin - lower + rounding, 8))
     return margin, bound
 
 
@@ -158,21 +163,16 @@ def admissible(weights: Weights) -> bool:
     return all(bool((w.abs() < LARGEST).all()) for w in weights.values())
 
 
-def covered(spec: Spec) -> AttentionOnlySpec | AssociativeSpec:
-    """The spec, if a proof is written for its family; otherwise an error that says so."""
-    if not isinstance(spec, AttentionOnlySpec | AssociativeSpec):
-        raise ByheartError(
-            f"certificates do not cover {spec} yet; the plain float64 check (--float) does."
-        )
-    return spec
-
-
 def check_covered(spec: AttentionOnlySpec) -> None:
-    """The proofs are written for the layer of the constructions."""
+    """The proofs here are written for the layer of the constructions; `stacks` has the others."""
+    check_softmax(spec)
+    if spec.layers != 1 or spec.positions == "attention":
+        raise ByheartError(f"covers one layer with positions at the input, not {spec}")
+
+
+def check_softmax(spec: AttentionOnlySpec | MLPTransformerSpec) -> None:
     if spec.attention != "softmax":
         raise ByheartError(
             f"certificates cover softmax attention, not {spec}. Scores that tie decide hardmax, "
             "and a tie cannot be proved in rounded arithmetic."
         )
-    if spec.layers != 1 or spec.positions == "attention":
-        raise ByheartError(f"certificates cover one layer with positions at the input, not {spec}")
