@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -10,8 +11,10 @@ from byheart.specs import (
     AssociativeSpec,
     AttentionOnlySpec,
     FeedForwardTransformerSpec,
+    MLPTransformerSpec,
     MultiHeadSpec,
     ShardedSpec,
+    SharedBottleneckSpec,
     TransformerSpec,
 )
 from byheart.theory import (
@@ -40,6 +43,8 @@ AnySpec = (
     | AssociativeSpec
     | ShardedSpec
     | MultiHeadSpec
+    | MLPTransformerSpec
+    | SharedBottleneckSpec
     | FeedForwardTransformerSpec
     | TransformerSpec
 )
@@ -120,6 +125,8 @@ def _architecture(spec: AnySpec) -> dict[str, Any]:
     family = spec.family
     if isinstance(spec, ShardedSpec):
         spec = spec.dense()
+    if isinstance(spec, SharedBottleneckSpec) and not spec.compressed:
+        spec = spec.heads  # d = d_h: the paper's layer
     common = {"family": family, "parameters": spec.parameters, "d": spec.d}
     if isinstance(spec, AttentionOnlySpec):
         one = AttentionOnlySpec(**{**spec.to_json(), "layers": 1})
@@ -127,6 +134,13 @@ def _architecture(spec: AnySpec) -> dict[str, Any]:
             "family": "attention-only", "d_h": spec.d_h, "H": spec.H, "n": spec.S, "N": spec.N,
             "layers": spec.layers, "d_ff": 0, "qk_rank": spec.qk_rank, "skip": spec.skip,
             "positions": spec.positions, "layer_parameters": one.parameters, "shared": False,
+            "attention": spec.attention,
+        }  # fmt: skip
+    if isinstance(spec, MLPTransformerSpec):
+        bare = replace(spec.heads, layers=1)
+        return _architecture(bare) | {
+            "family": family, "parameters": spec.parameters, "layers": spec.layers, "d_ff": spec.w,
+            "activation": spec.activation, "width": max(spec.d, spec.d_h * spec.H, spec.w),
         }  # fmt: skip
     if isinstance(spec, TransformerSpec):
         bare = None

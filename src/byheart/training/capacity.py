@@ -16,10 +16,12 @@ from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from byheart.engine import engine
 from byheart.errors import ByheartError
 from byheart.facts import Facts, random_associations
-from byheart.specs import AttentionOnlySpec
+from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
 from byheart.theory.bits import memorized_bits
 from byheart.training.data import token_data
 from byheart.training.recipe import Recipe
@@ -28,12 +30,14 @@ from byheart.training.trainer import Outcome, train_stack
 STACK = 10  # models a stack: more leave the cache (docs/training.md)
 SEED_STRIDE = 7919
 GUARDS = 3  # how often a bracket may be reopened by a success above it
-TABLE = 1 << 16  # rows of a seed's table
+REPEATS = 2  # how often a run that diverged or crashed is repeated
+TABLE = 1 << 16  # rows of a seed's table; it grows when more are asked for
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One training run: `passed` None means that it crashed or diverged, which says nothing."""
+    """One training run: `passed` None means that it diverged or crashed (`crash` says how), which
+    is no evidence about capacity."""
 
     seed: int
     T: int
@@ -42,24 +46,28 @@ class Trial:
     passed: bool | None
     steps: int
     seconds: float
+    crash: str | None = None
 
 
 @dataclass
 class Bracket:
     """What is known of one seed: `lower` facts were memorized, `upper` were not (None: no failure
-    seen, up to all facts there are)."""
+    seen, up to all facts there are or the first that stayed undecided). `undecided`: every T at
+    which all runs diverged or crashed, however often they were repeated."""
 
     seed: int
     lower: int = 0
     upper: int | None = None
     inversions: list[tuple[int, int]] = field(default_factory=list)  # (failed at, passed above)
+    undecided: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """The outcome: `facts` is the median over seeds of the largest T that was memorized, `interval`
-    runs from the smallest T memorized by a seed to the smallest at which none succeeded (None:
-    not reached, the capacity is at least `facts`)."""
+    """The outcome: `facts` is the median over seeds of the largest T that was memorized. `interval`
+    joins the seeds' brackets: its lower end was memorized by every seed, its upper end by none
+    (None: a seed had no failure). `undecided` counts the T at which no run of a seed came to an
+    end."""
 
     spec: Any
     threshold: float
@@ -120,15 +128,21 @@ def capacity(
 
     `resolution`: brackets are divided until upper/lower <= 1 + resolution. `restarts`: starts a
     trial may try; one success is enough. `first`: the first rung of the ladder (default
-    H d_h + d, Corollary 1's promise). Runs that diverge are repeated from another start and never
-    counted as failures.
+    H d_h + d, Corollary 1's promise). Runs that diverge or crash are repeated from another start
+    and never counted as failures.
     """
+    if not isinstance(spec, (AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec)):
+        raise ByheartError(
+            f"expected a Transformer over token keys (attention-only, MLP, as-coded), found {spec}"
+        )
     if not 0 < threshold <= 1:
         raise ByheartError(f"threshold must lie in (0, 1], found {threshold}")
     if not 0 < resolution <= 1:
         raise ByheartError(f"resolution must lie in (0, 1], found {resolution}")
     if seeds < 1 or restarts < 1:
         raise ByheartError(f"seeds and restarts must be at least 1: found {seeds}, {restarts}")
+    if first is not None and first < 1:
+        raise ByheartError(f"first must be at least 1, found {first}")
     recipe = (recipe if recipe is not None else Recipe()).but(stop_at=threshold)
     with engine(workers) as executor:
         search = _Search(
@@ -167,18 +181,24 @@ class _Search:
         self.all_facts = spec.N**spec.S
         self.brackets = [Bracket(seed) for seed in seeds]
         self.trials: list[Trial] = []
-        self.tables: dict[tuple[int, int], Facts] = {}
-        self.undecided = 0
+        self.tables: dict[int, Facts] = {}
 
     def ladder(self, first: int) -> None:
-        """Double T until every seed failed somewhere, or has all facts there are."""
+        """Double T until every seed failed somewhere, has all facts there are, or is stuck where
+        no run came to an end."""
         T = min(first, self.all_facts)
-        while True:
-            open_seeds = [b for b in self.brackets if b.upper is None and b.lower < T]
-            self._try([(b, T) for b in open_seeds])
-            if T == self.all_facts or not any(b.upper is None for b in self.brackets):
-                return
+        while still := self._open():
+            self._try([(b, T) for b in still if b.lower < T])
             T = min(2 * T, self.all_facts)
+
+    def _open(self) -> list[Bracket]:
+        return [
+            b
+            for b in self.brackets
+            if b.upper is None
+            and b.lower < self.all_facts
+            and not any(T > b.lower for T in b.undecided)
+        ]
 
     def divide(self, resolution: float) -> None:
         """Divide every bracket at its geometric mean until all are narrow."""
@@ -188,16 +208,16 @@ class _Search:
                 if b.upper is None or b.upper - b.lower <= max(1, resolution * b.lower):
                     continue
                 middle = round(math.sqrt(max(1, b.lower) * b.upper))
-                jobs.append((b, min(max(middle, b.lower + 1), b.upper - 1)))
+                middle = min(max(middle, b.lower + 1), b.upper - 1)
+                if middle not in b.undecided:
+                    jobs.append((b, middle))
             if not jobs:
                 return
-            if not self._try(jobs):
-                return  # nothing was decided: every run diverged, however often it was repeated
+            self._try(jobs)
 
     def next_rung(self) -> int:
         """Where to go on when a bracket was reopened: a quarter above what was memorized."""
-        reopened = [b.lower for b in self.brackets if b.upper is None]
-        return min(self.all_facts, max(1, *[n + n // 4 + 1 for n in reopened], 1))
+        return max([b.lower + b.lower // 4 + 1 for b in self._open()], default=1)
 
     def look_above(self, resolution: float, guard: int) -> bool:
         """Guard against non-monotone outcomes: another start, a little above each bracket."""
@@ -205,46 +225,51 @@ class _Search:
         for b in self.brackets:
             if b.upper is None:
                 continue
-            above = min(round(b.upper * (1 + 2 * resolution)), self.all_facts)
-            if above > b.upper:
-                jobs.append((b, above))
+            above = max(b.upper + 1, round(b.upper * (1 + 2 * resolution)))
+            if b.upper < self.all_facts:
+                jobs.append((b, min(above, self.all_facts)))
         before = [b.lower for b in self.brackets]
-        self._try(jobs, start=guard * max(3, self.restarts))
+        self._try(jobs, start=guard * (self.restarts + REPEATS))
         return any(b.lower > old for b, old in zip(self.brackets, before, strict=True))
 
-    def _try(self, jobs: list[tuple[Bracket, int]], start: int = 0) -> int:
-        """Train every (seed, T), repeat what diverged or failed as often as allowed, and narrow
-        the brackets. Returns how many were decided."""
+    def _try(self, jobs: list[tuple[Bracket, int]], start: int = 0) -> None:
+        """Train every (seed, T), repeat what failed, diverged or crashed as often as allowed, and
+        narrow the brackets."""
         waiting = {(b.seed, T): b for b, T in jobs}
-        decided = 0
-        for attempt in range(start, start + max(3, self.restarts)):
+        failures = dict.fromkeys(waiting, 0)
+        for attempt in range(start, start + self.restarts + REPEATS):
             if not waiting:
                 break
             for trial in self._train(list(waiting), attempt):
                 self.trials.append(trial)
-                bracket = waiting[trial.seed, trial.T]
-                last = attempt - start >= self.restarts - 1
-                if trial.passed is None or (not trial.passed and not last):
-                    continue
-                del waiting[trial.seed, trial.T]
-                _narrow(bracket, trial.T, trial.passed)
-                decided += 1
-        self.undecided += len(waiting)
-        return decided
+                job = trial.seed, trial.T
+                failures[job] += trial.passed is False
+                if trial.passed or failures[job] == self.restarts:
+                    _narrow(waiting.pop(job), trial.T, bool(trial.passed))
+        for (_, T), bracket in waiting.items():
+            bracket.undecided.append(T)
 
     def _train(self, jobs: list[tuple[int, int]], attempt: int) -> Iterable[Trial]:
         futures = []
-        for group in _stacks(sorted(jobs, key=lambda job: job[1])):
+        # Padding is for full batches and free draws: other epochs depend on the rows of a table.
+        mixed = self.recipe.sampling in ("full", "with-replacement")
+        for group in _stacks(sorted(jobs, key=lambda job: job[1]), mixed):
             tables = [self._facts(seed, T) for seed, T in group]
             starts = [seed + SEED_STRIDE * attempt for seed, _ in group]
-            self.progress(
-                f"training {len(group)} models on {group[0][1]:,} to {group[-1][1]:,} facts; "
-                + ", ".join(_bracket_text(b) for b in self.brackets)
-            )
+            self.progress(_stack_text([T for _, T in group], self.brackets))
             task = self.executor.submit(_run, self.spec, tables, self.recipe, starts, self.device)
             futures.append((group, task))
         for group, task in futures:
-            for (seed, T), outcome in zip(group, task.result(), strict=True):
+            try:
+                outcomes = task.result()
+            except Exception as error:
+                if not _crashed(error):
+                    raise
+                crash = f"{type(error).__name__}: {error}"
+                for seed, T in group:
+                    yield Trial(seed, T, attempt, 0.0, None, 0, 0.0, crash)
+                continue
+            for (seed, T), outcome in zip(group, outcomes, strict=True):
                 passed: bool | None = outcome.accuracy >= self.threshold
                 if outcome.diverged is not None and not passed:
                     passed = None
@@ -253,15 +278,14 @@ class _Search:
                 )
 
     def _facts(self, seed: int, T: int) -> Facts:
-        """The first T rows of the seed's table (65,536 rows, or more if need be)."""
-        size = TABLE  # one long table: the rows of a shorter one would be other rows
-        while size < T:
-            size *= 2
-        size = min(size, self.all_facts)
-        if (seed, size) not in self.tables:
-            self.tables[seed, size] = random_associations(self.spec.N, self.spec.S, size, seed)
-        keep = [True] * T + [False] * (size - T)
-        return self.tables[seed, size].subset(keep)
+        """The first T rows of the seed's table."""
+        spec = self.spec
+        if seed not in self.tables:
+            size = min(TABLE, self.all_facts)
+            self.tables[seed] = random_associations(spec.N, spec.S, size, seed)
+        while (table := self.tables[seed]).T < T:
+            self.tables[seed] = _longer(table, min(2 * table.T, self.all_facts), seed)
+        return self.tables[seed].subset(np.arange(T))
 
     def result(self) -> Capacity:
         lowers = [b.lower for b in self.brackets]
@@ -274,7 +298,7 @@ class _Search:
             interval=(min(lowers), top),
             brackets=tuple(self.brackets),
             trials=tuple(self.trials),
-            undecided=self.undecided,
+            undecided=sum(len(b.undecided) for b in self.brackets),
             all_facts=self.all_facts,
             seconds=sum(trial.seconds for trial in self.trials),
         )
@@ -291,11 +315,24 @@ def _narrow(bracket: Bracket, T: int, passed: bool) -> None:
         bracket.upper = T
 
 
-def _stacks(jobs: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-    """Jobs sorted by T in stacks of at most `STACK` models, none padded to more than double."""
+def _longer(table: Facts, size: int, seed: int) -> Facts:
+    """The table with new rows below its own, `size` in all: a larger T keeps the facts of a
+    smaller one (a longer random table would have other rows)."""
+    more = random_associations(table.N, table.S, size, seed + size)
+    tokens = np.concatenate([table.tokens, more.tokens])
+    _, first = np.unique(tokens, axis=0, return_index=True)
+    kept = np.sort(first)[:size]
+    answers = np.concatenate([table.answers, more.answers])
+    return Facts.make(tokens[kept], answers[kept], table.vocabulary, name=table.name)
+
+
+def _stacks(jobs: list[tuple[int, int]], mixed: bool = True) -> list[list[tuple[int, int]]]:
+    """Jobs sorted by T in stacks of at most `STACK` models, none padded to more than double (not
+    `mixed`: none padded)."""
     stacks: list[list[tuple[int, int]]] = []
     for job in jobs:
-        if stacks and len(stacks[-1]) < STACK and job[1] <= 2 * stacks[-1][0][1]:
+        most = stacks[-1][0][1] * (2 if mixed else 1) if stacks else 0
+        if job[1] <= most and len(stacks[-1]) < STACK:
             stacks[-1].append(job)
         else:
             stacks.append([job])
@@ -309,5 +346,17 @@ def _run(
     return train_stack(spec, token_data(tables), recipe, seeds, device=device).outcomes
 
 
-def _bracket_text(b: Bracket) -> str:
-    return f"{b.lower:,}-{'?' if b.upper is None else format(b.upper, ',')}"
+def _crashed(error: Exception) -> bool:
+    """Out of memory, or a worker that died: the run says nothing. All else is an error."""
+    lost_worker = type(error).__name__ == "KilledWorker"  # distributed's, which is optional
+    return lost_worker or isinstance(error, (RuntimeError, MemoryError))
+
+
+def _stack_text(sizes: list[int], brackets: list[Bracket]) -> str:
+    """What is being trained, and what is known of each seed."""
+    models = f"{len(sizes)} model{'s'[: len(sizes) > 1]}"
+    facts = f"{sizes[0]:,}" if sizes[0] == sizes[-1] else f"{sizes[0]:,} to {sizes[-1]:,}"
+    known = ", ".join(
+        f"{b.lower:,}-{'?' if b.upper is None else format(b.upper, ',')}" for b in brackets
+    )
+    return f"training {models} on {facts} facts; brackets so far: {known}"
