@@ -23,6 +23,12 @@ OPTIONS = {
     "bound": "--d-model --heads --d-head --context --vocab --layers --hf --facts --kruskal --bits "
     "--explain --sweep --output -o --plot",
     "size": "--facts --vocab --length --answers --bits --family --sweep --output -o --plot",
+    "train": "FACTS --output -o --model --d-model --heads --d-head --layers --width --models "
+    "--steps --lr --loss --optimizer --schedule --batch --device --threads --checkpoint --dtype "
+    "--seed --certify --force --no-facts --keys --answer --weights --melt --empty --pad",
+    "capacity": "--model --vocab --length --d-model --heads --d-head --layers --width --facts "
+    "--vary --seeds --restarts --threshold --resolution --steps --lr --optimizer --schedule "
+    "--batch --device --workers --seed --keys --answer",
 }
 
 

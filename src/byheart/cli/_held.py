@@ -37,7 +37,8 @@ def report_lost(made: Mapping[str, Any]) -> None:
     if len(lost) > LISTED:
         say(f"  ... and {len(lost) - LISTED:,} more (--json lists all)")
     more = "--heads or --d-model" if made["method"] in ("attention", "train") else "--d-model"
-    say(f"Use a larger {more} to hold all of them.")
+    longer = ", or more --steps," if made["method"] == "train" else ""
+    say(f"Use a larger {more}{longer} to hold all of them.")
 
 
 def ask_line(folder: str, key: tuple[str, ...]) -> str:

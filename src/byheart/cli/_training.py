@@ -109,22 +109,26 @@ def bar() -> Iterator[Callable[[Progress], None]]:
                 task, completed=p.step, total=p.steps, description=_where(p)
             )
         return
-    began = last = time.monotonic()
+    last = time.monotonic()
+    first: tuple[float, int] | None = None  # the steps before it may be those of a resumed run
 
     def log(p: Progress) -> None:
-        nonlocal last
+        nonlocal last, first
         now = time.monotonic()
-        if now - last >= QUIET_SECONDS:
+        first = (now, p.step) if first is None else first
+        if now - last >= QUIET_SECONDS and p.running:
             last = now
-            left = (now - began) / p.step * (p.steps - p.step)
-            typer.echo(
-                f"step {p.step:,} of {p.steps:,}, {_where(p)}, at most {left:.0f} s left", err=True
-            )
+            text = f"step {p.step:,} of {p.steps:,}, {_where(p)}"
+            if p.step > first[1]:
+                left = (now - first[0]) / (p.step - first[1]) * (p.steps - p.step)
+                text += f", at most {left:.0f} s left"
+            typer.echo(text, err=True)
 
     yield log
 
 
 def _where(p: Progress) -> str:
+    models = f"{p.running} model{'s'[: p.running != 1]}"
     if p.loss is None or p.accuracy is None:
-        return f"{p.running} models"
-    return f"{p.running} models, best loss {p.loss:.3g}, accuracy {p.accuracy:.4f}"
+        return models
+    return f"{models}, best loss {p.loss:.3g}, accuracy {p.accuracy:.4f}"

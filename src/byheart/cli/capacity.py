@@ -8,12 +8,15 @@ import typer
 
 from byheart.cli import _options as opt
 from byheart.cli import _training as tr
+from byheart.cli._held import describe
 from byheart.cli._show import emit, guarded, progress, say, table
 from byheart.cli._sizes import shown
 from byheart.errors import ByheartError
 
 if TYPE_CHECKING:
+    from byheart.facts import Facts
     from byheart.training import Capacity, Smallest
+    from byheart.training.capacity import Bracket
 
 SEARCH = "Search"
 VARIED = {"heads": "H", "d-head": "d_h", "d-model": "d", "width": "w"}
@@ -54,7 +57,11 @@ def capacity(
     ] = "heads",
     seeds: Annotated[
         int,
-        typer.Option(min=1, help="Random tables, each searched by itself.", rich_help_panel=SEARCH),
+        typer.Option(
+            min=1,
+            help="Random tables, each searched by itself. With --facts: starts at each size.",
+            rich_help_panel=SEARCH,
+        ),
     ] = 3,
     restarts: Annotated[
         int,
@@ -66,7 +73,11 @@ def capacity(
         float, typer.Option(help="Share of facts that must be right.", rich_help_panel=SEARCH)
     ] = 1.0,
     resolution: Annotated[
-        float, typer.Option(help="Width of the final brackets.", rich_help_panel=SEARCH)
+        float,
+        typer.Option(
+            help="Stop when a table's failure is at most this share above its success.",
+            rich_help_panel=SEARCH,
+        ),
     ] = 0.05,
     steps: tr.Steps = 3000,
     lr: tr.Rate = 0.02,
@@ -94,6 +105,7 @@ def capacity(
     answer is an interval, beside what the theorems promise without training.
     With --facts: the smallest model that learns this table.
     """
+    _check_mode(facts, vocab, length, keys, answer)
     tr.check_device(device)
     how = tr.recipe(steps, lr, optimizer, schedule, batch)
     if facts is not None:
@@ -126,6 +138,22 @@ def capacity(
             progress=tell,
         )
     _report(found, as_json)
+    if found.undecided and not found.facts:
+        raise typer.Exit(1)
+
+
+def _check_mode(
+    facts: str | None, vocab: int | None, length: int | None, keys: str | None, answer: str | None
+) -> None:
+    """Refuse options of the other search, which would be passed over in silence."""
+    other = {"--keys": keys, "--answer": answer}
+    if facts is not None:
+        other = {"--vocab": vocab, "--length": length}
+    given = [flag for flag, value in other.items() if value is not None]
+    if given and facts is None:
+        raise ByheartError(f"{', '.join(given)}: for the table of --facts, which is not given.")
+    if given:
+        raise ByheartError(f"{', '.join(given)}: the table of --facts has its own. Leave it out.")
 
 
 def _report(found: Capacity, as_json: bool) -> None:
@@ -138,34 +166,61 @@ def _report(found: Capacity, as_json: bool) -> None:
         promised = [{"id": a.id, "kind": a.kind, "facts": a.capacity} for a in rows]
         emit({**found.to_json(), "bounds": promised})
         return
-    low, high = found.interval
-    least = "at least " if high is None else ""
-    upper = f"all {found.all_facts:,} there are" if high is None else f"{high:,} were not"
-    lines = [
-        ("architecture", str(found.spec)),
-        ("parameters", f"{found.parameters:,}"),
-        ("facts learned", f"{least}{found.facts:,} (median of {len(found.brackets)} tables)"),
-        ("interval", f"{low:,} were learned by every table; {upper}"),
-        ("facts per parameter", f"{found.per_parameter:.3g}"),
-        ("bits per parameter", f"{found.bits_per_parameter:.3g} (log2 {found.spec.N} a fact)"),
-        ("training runs", f"{len(found.trials)}, {found.seconds:.0f} s"),
-    ]
-    table(lines)
+    n = len(found.brackets)
+    each = f"log2 {found.spec.N} a fact"
+    if found.threshold < 1:
+        each = f"mutual information, {found.threshold:.4g} of the facts right"
+    table(
+        [
+            ("architecture", str(found.spec)),
+            ("parameters", f"{found.parameters:,}"),
+            ("facts learned", f"{found.facts:,} (median of {n} table{'s'[: n > 1]})"),
+            ("interval", _interval(found)),
+            ("facts per parameter", f"{found.per_parameter:.3g}"),
+            ("bits per parameter", f"{found.bits_per_parameter:.3g} ({each})"),
+            ("training runs", f"{len(found.trials)}, {found.seconds:.0f} s"),
+        ]
+    )
     say()
     for number, b in enumerate(found.brackets, start=1):
-        upper = "nothing larger exists" if b.upper is None else f"{b.upper:,} was not"
-        say(f"  table {number}: {b.lower:,} learned, {upper}")
+        say(f"  table {number}: {b.lower:,} learned{_end(b, found.all_facts)}")
         for failed, passed in b.inversions:
             say(f"    not monotone: {failed:,} failed, yet {passed:,} was learned")
-    if found.undecided:
-        say(f"  {found.undecided} trials diverged each time they were repeated: undecided")
+        for T in b.undecided:
+            say(f"    undecided: at {T:,} facts every run diverged or crashed")
+    for crash in sorted({trial.crash for trial in found.trials if trial.crash is not None}):
+        say(f"  crashed: {crash}")
+    if found.undecided and not any(trial.crash for trial in found.trials):
+        say("  Runs that diverge call for a smaller --lr.")
     if rows:
-        say()
+        say("\nWhat the theorems say of this architecture, without training:")
         signs = {"lower bound": ">=", "upper bound": "<="}
         table(
             [(a.id, f"{signs.get(a.kind, '≈')} {shown(a.capacity)}", a.kind) for a in rows],
             ("bound", "facts", "kind"),
         )
+
+
+def _interval(found: Capacity) -> str:
+    """The seeds' brackets in one: learned by every table, learned by none."""
+    low, high = found.interval
+    if low == found.all_facts:
+        return f"every table learned all {low:,} facts there are"
+    if high is not None:
+        return f"{low:,} to {high:,}: every table learned {low:,}, none {high:,}"
+    if not low:
+        return "none: a table was undecided from the start"
+    complete = sum(b.lower == found.all_facts for b in found.brackets)
+    words = f"from {low:,}, which every table learned; no upper end"
+    if complete:
+        words += f": {complete} learned all {found.all_facts:,} there are"
+    return words
+
+
+def _end(b: Bracket, all_facts: int) -> str:
+    if b.lower == all_facts:
+        return ", all there are"
+    return "" if b.upper is None else f", {b.upper:,} not"
 
 
 def _smallest(
@@ -192,31 +247,55 @@ def _smallest(
             device=device,
             progress=tell,
         )
-    _report_smallest(found, facts.T, vary, as_json)
+    _report_smallest(found, facts, vary, threshold, as_json)
     if found.size is None:
         raise typer.Exit(1)
 
 
-def _report_smallest(found: Smallest, T: int, vary: str, as_json: bool) -> None:
+def _report_smallest(
+    found: Smallest, facts: Facts, vary: str, threshold: float, as_json: bool
+) -> None:
+    from byheart.theory.bits import memorized_bits
+
+    T, spec = facts.T, found.spec
+    per_fact = per_bit = None
+    if spec is not None:
+        per_fact = T / spec.parameters
+        per_bit = memorized_bits(T, len(facts.answer_ids), threshold) / spec.parameters
     if as_json:
-        emit({"facts": T, **found.to_json()})
+        per = {"facts_per_parameter": per_fact, "bits_per_parameter": per_bit}
+        emit({"facts": T, "threshold": threshold, **found.to_json(), **per})
         return
-    rows = [
-        (
-            str(row["size"]),
-            f"{row['parameters']:,}",
-            f"{row['passed']} of {row['starts']}",
-            f"{row['accuracy']:.4f}",
-            str(row["diverged"]),
-        )
-        for row in found.tried
-    ]
-    table(rows, (vary, "parameters", "starts that learned all", "best accuracy", "diverged"))
+    what = f"{T:,} facts" if threshold == 1 else f"{threshold:.4g} of the {T:,} facts"
+    say(describe(facts))
+    table(
+        [
+            (
+                str(row["size"]),
+                f"{row['parameters']:,}",
+                f"{row['passed']} of {row['starts']}",
+                f"{row['accuracy']:.4f}",
+                str(row["diverged"]),
+            )
+            for row in found.tried
+        ],
+        (vary, "parameters", "starts that learned", "best accuracy", "diverged"),
+    )
     say()
-    if found.size is None:
-        say(f"No size up to {found.tried[-1]['size']} learned the {T:,} facts.")
+    if spec is None or per_fact is None or per_bit is None:
+        say(f"None of these sizes learned {what}.")
         return
     failed, sure = found.interval
-    say(f"Smallest {vary} that learned all {T:,} facts: {found.size}")
-    say(f"No start succeeded at {failed or 'no size tried'}; every start did at {sure or 'none'}.")
-    say(str(found.spec))
+    words = f"learned {what}"
+    words += "" if failed is None else f"; at {failed} no start did"
+    words += "" if sure is None else f"; at {sure} every start did"
+    answers = f"{len(facts.answer_ids):,} distinct answers"
+    table(
+        [
+            (f"smallest {vary}", f"{found.size:,}: {words}"),
+            ("architecture", str(spec)),
+            ("parameters", f"{spec.parameters:,}"),
+            ("facts per parameter", f"{per_fact:.3g}"),
+            ("bits per parameter", f"{per_bit:.3g} ({answers})"),
+        ]
+    )

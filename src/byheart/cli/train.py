@@ -11,6 +11,7 @@ from byheart.cli import _training as tr
 from byheart.cli._held import ask_line, describe, report_lost
 from byheart.cli._proof import certificate_json, certificate_line, prove
 from byheart.cli._show import emit, guarded, number, say, table
+from byheart.errors import ByheartError
 
 if TYPE_CHECKING:
     from byheart.certificates import Certificate
@@ -114,6 +115,11 @@ def train(
     from byheart.training import train as trained
     from byheart.training import training_spec
 
+    if batch is not None and batch > facts.T:
+        raise ByheartError(
+            f"--batch {batch} is larger than the table: {facts.T:,} facts. Leave it out to train "
+            "on all of them at every step."
+        )
     spec = training_spec(facts, model, d=d_model, H=heads, d_h=d_head, layers=layers, width=width)
     how = tr.recipe(steps, lr, optimizer, schedule, batch, loss=loss, keep_best=True)
     with new_folder(folder, marker=MEMORY, force=force) as temporary:
@@ -162,6 +168,7 @@ def _report(
                 "dtype": made["dtype"],
                 "seconds": made["seconds"],
                 "lost": made["lost"],
+                "merged": facts.merged,
                 "training": made["training"],
                 "path": folder,
                 "certificate": certificate_json(certificate),
@@ -173,9 +180,15 @@ def _report(
     rows = [
         ("architecture", str(spec)),
         ("parameters", f"{spec.parameters:,} ({spec.parameters / facts.T:.1f} per fact)"),
-        ("recalled", f"{made['recalled']:,} of {facts.T:,} from the stored weights"),
-        ("starts", f"{good} of {len(models)} recalled everything; kept: {best['steps']:,} steps"),
-        ("bits per parameter", f"{bits:.3g} ({answers:,} answers)"),
+        (
+            "recalled",
+            f"{made['recalled']:,} of {facts.T:,} from the stored {made['dtype']} weights",
+        ),
+        (
+            "starts",
+            f"{good} of {len(models)} recalled everything; the best took {best['steps']:,} steps",
+        ),
+        ("bits per parameter", f"{bits:.3g} ({answers:,} distinct answers)"),
         ("smallest margin", number(made["margin"])),
     ]
     if made["capacity"] is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -70,8 +71,8 @@ class Recipe:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise ByheartError(f"{name} must be a whole number >= 1, found {value!r}")
-        if not self.lr > 0:
-            raise ByheartError(f"lr must be positive, found {self.lr!r}")
+        if not (self.lr > 0 and math.isfinite(self.lr)):
+            raise ByheartError(f"lr must be a positive number, found {self.lr!r}")
         if self.stop_at is not None and not 0 < self.stop_at <= 1:
             raise ByheartError(f"stop_at must be in (0, 1], found {self.stop_at!r}")
 

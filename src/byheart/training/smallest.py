@@ -10,7 +10,11 @@ from byheart.errors import ByheartError
 from byheart.facts import Facts
 from byheart.training.data import token_data
 from byheart.training.recipe import Recipe
+from byheart.training.train import fitting
 from byheart.training.trainer import train_stack
+
+SIZES: tuple[str, ...] = ("H", "d_h", "d", "w", "layers")
+REPEATS = 2  # how often a size is tried again at which every start diverged
 
 
 @dataclass(frozen=True)
@@ -50,24 +54,35 @@ def smallest(
     device: str = "cpu",
     progress: Callable[[str], None] = lambda _: None,
 ) -> Smallest:
-    """The smallest `vary` (H, d_h, w, ...) for which one of `starts` models, trained on `facts`,
-    gets the share `threshold` right; the other sizes are those of `spec`.
+    """The smallest `vary` (H, d_h, d, w, layers) for which one of `starts` models, trained on
+    `facts`, gets the share `threshold` right; the other sizes are those of `spec`, except that a
+    rank of W_QK equal to d_h stays equal to it.
 
     Doubles, then bisects; a size is taken as too small when no start succeeds. Diverged starts are
-    no evidence: a size at which all diverged is not counted as too small.
+    no evidence: a size at which all diverge is tried again from other starts, and never counts as
+    too small.
     """
     recipe = (recipe if recipe is not None else Recipe()).but(stop_at=threshold)
-    if not hasattr(spec, vary):
-        raise ByheartError(f"{spec} has no size {vary!r}")
-    data = token_data(facts, facts.N if spec.S > facts.S else None)
+    if vary not in SIZES or not hasattr(spec, vary):
+        known = ", ".join(name for name in SIZES if hasattr(spec, name))
+        raise ByheartError(f"vary must be one of {known} for {spec}, found {vary!r}")
+    if starts < 1 or limit < 1:
+        raise ByheartError(f"starts and limit must be at least 1: found {starts}, {limit}")
+    _, start_id = fitting(facts, spec)
+    data = token_data(facts, start_id)
     tried: dict[int, dict[str, Any]] = {}
 
     def passes(size: int) -> bool:
-        own = replace(spec, **{vary: size})
+        own = _resized(spec, vary, size)
         progress(f"{vary} = {size}: training {starts} models on {facts.T:,} facts")
-        outcomes = train_stack(
-            own, data, recipe, [seed * 10_007 + i for i in range(starts)], device=device
-        ).outcomes
+        outcomes = ()
+        for attempt in range(1 + REPEATS):
+            first = seed * 10_007 + starts * attempt
+            outcomes = train_stack(
+                own, data, recipe, list(range(first, first + starts)), device=device
+            ).outcomes
+            if any(o.diverged is None for o in outcomes):
+                break
         good = [o.accuracy >= threshold for o in outcomes]
         tried[size] = {
             "size": size,
@@ -97,7 +112,14 @@ def smallest(
     return Smallest(
         vary=vary,
         size=high if found else None,
-        spec=replace(spec, **{vary: high}) if found else None,
+        spec=_resized(spec, vary, high) if found else None,
         interval=(max(failed, default=None), min(sure, default=None)),
         tried=tuple(tried[n] for n in sorted(tried)),
     )
+
+
+def _resized(spec: Any, vary: str, size: int) -> Any:
+    changes = {vary: size}
+    if vary == "d_h" and getattr(spec, "qk_rank", None) == spec.d_h:
+        changes["qk_rank"] = size
+    return replace(spec, **changes)

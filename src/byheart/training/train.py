@@ -14,6 +14,7 @@ import torch
 from byheart.construct.outcome import held, holding
 from byheart.errors import ByheartError
 from byheart.facts import Facts
+from byheart.facts.vocabulary import Vocabulary
 from byheart.models.memory import Memory
 from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
 from byheart.theory import corollary1_capacity
@@ -65,6 +66,22 @@ def training_spec(
     return AttentionOnlySpec(**sizes, scale=True)
 
 
+def fitting(facts: Facts, spec: Any) -> tuple[Vocabulary, int | None]:
+    """Vocabulary and start token (None: none) with which `spec` reads the keys of `facts`: the
+    start token is put in front where the spec has one position more. Refuses a spec that does not
+    fit."""
+    vocabulary, start_id = facts.vocabulary, None
+    if spec.S > facts.S:
+        vocabulary, start_id = vocabulary.with_special("<start>")
+    if (spec.N, spec.S) != (len(vocabulary), facts.S + (start_id is not None)):
+        raise ByheartError(
+            f"{spec} does not fit the facts: they have {facts.N:,} tokens and keys of {facts.S} "
+            f"(with a start token in front {facts.N + 1:,} and {facts.S + 1}). "
+            "`training_spec(facts)` makes one that does."
+        )
+    return vocabulary, start_id
+
+
 def train(
     facts: Facts,
     spec: TrainableSpec | None = None,
@@ -97,14 +114,7 @@ def train(
         raise ByheartError(f"models must be at least 1, found {models}")
     spec = spec if spec is not None else training_spec(facts)
     recipe = recipe if recipe is not None else Recipe(keep_best=True)
-    vocabulary, start_id = facts.vocabulary, None
-    if spec.S > facts.S:
-        vocabulary, start_id = vocabulary.with_special("<start>")
-    if (spec.N, spec.S) != (len(vocabulary), facts.S + (start_id is not None)):
-        raise ByheartError(
-            f"{spec} does not fit the facts: they have {len(vocabulary)} tokens and keys of "
-            f"{facts.S + (start_id is not None)}. `training_spec(facts)` makes one that does."
-        )
+    vocabulary, start_id = fitting(facts, spec)
     trained = train_stack(
         spec,
         token_data(facts, start_id),
@@ -119,6 +129,13 @@ def train(
         progress=progress,
     )
     best = trained.best
+    if not trained.outcomes[best].accuracy and all(o.diverged for o in trained.outcomes):
+        first = min(o.diverged for o in trained.outcomes if o.diverged is not None)
+        raise ByheartError(
+            f"all {models} starts diverged (weights or loss no longer finite, the first by step "
+            f"{first:,}): nothing was learned. Use a smaller learning rate than {recipe.lr:g} "
+            "(--lr)."
+        )
     memory = Memory(
         spec=spec,
         weights=trained.model(best),
