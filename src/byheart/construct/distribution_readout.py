@@ -1,0 +1,109 @@
+"""Read-outs for distributions: logits W (x_S + [F, x_S] V) near π when H d_h + d < T.
+
+The square solve of Theorem 1 interpolates the likely sequences and leaves the others to chance.
+Both read-outs here look at all sequences, weighted by their prior.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from byheart.construct.readout import whitened
+from byheart.models.threads import one_thread
+
+RIDGES = tuple(10.0**-k for k in range(12))
+ITERATIONS = 2000
+SMALL = 10**6  # entries of π: below, several threads only wait for each other
+LARGE = 5 * 10**6  # above, an iteration takes about a second
+LARGE_ITERATIONS = 150
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """V (H d_h + d, d) for the features [F, x_S], d_KL in nats, and how it was found."""
+
+    V: Tensor
+    kl: float
+    iterations: int
+    ridge: float | None = None
+
+
+@dataclass(frozen=True)
+class ReadoutTask:
+    """X (T, m) features, `base` (T, d) the skip, W (A, d), π (T, A) and the prior."""
+
+    X: Tensor
+    base: Tensor
+    W: Tensor
+    pi: Tensor
+    prior: Tensor
+
+    def kl(self, z: Tensor) -> float:
+        log_q = torch.log_softmax(z @ self.W.T, dim=1)
+        logs = torch.where(self.pi > 0, self.pi, 1.0).log()
+        return float(self.prior @ (self.pi * (logs - log_q)).sum(1))
+
+
+def ridge_readout(task: ReadoutTask, targets: Tensor) -> Fitted:
+    """min Σ_t p_t |x_S + X_t V - E_t|² + ρ s |V|², s the mean square of a weighted feature.
+
+    `targets` (T, d) is E for a W with orthonormal columns, so that |W Δ| = |Δ|: the error counts
+    as logits. ρ is the one of 1, 0.1, ..., 1e-11 with the smallest d_KL.
+    """
+    root = task.prior.sqrt()[:, None]
+    Y = root * (targets - task.base)
+    U, s, Vt = torch.linalg.svd(root * task.X, full_matrices=False)
+    coefficients, scale = U.T @ Y, float((s**2).sum() / task.X.shape[1])
+    best: Fitted | None = None
+    for rho in RIDGES:
+        V = Vt.T @ (s[:, None] * coefficients / (s**2 + rho * scale)[:, None])
+        kl = task.kl(task.base + task.X @ V)
+        if best is None or kl < best.kl:
+            best = Fitted(V, kl, 0, rho)
+    assert best is not None
+    return best
+
+
+def convex_kl_readout(task: ReadoutTask, start: Tensor) -> Fitted:
+    """min_V Σ_t p_t KL(π_t || softmax W (x_S + X_t V)): convex in V, by L-BFGS on features that
+    are whitened under the prior; from `start`, never worse than it."""
+    if task.pi.numel() <= SMALL:
+        with one_thread():
+            return _descend(task, start)
+    return _descend(task, start)
+
+
+def _descend(task: ReadoutTask, start: Tensor) -> Fitted:
+    X, unwhiten = whitened(task.X, task.prior)
+    d = task.W.shape[1]
+    # The first guess in whitened coordinates: unwhiten is triangular, so this is exact enough to
+    # start from; the comparison at the end is with `start` itself.
+    guess = torch.linalg.solve_triangular(unwhiten, start, upper=True)
+    entropy = task.kl(task.base + task.X @ start)
+
+    def value_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        V = torch.from_numpy(flat).reshape(-1, d)
+        f = (task.base + X @ V) @ task.W.T
+        top = f.amax(1, keepdim=True)
+        q = (f - top).exp_()
+        total = q.sum(1, keepdim=True)
+        loss = task.prior @ ((total.log() + top)[:, 0] - (task.pi * f).sum(1))
+        G = q.div_(total).sub_(task.pi).mul_(task.prior[:, None])
+        return float(loss), (X.T @ (G @ task.W)).flatten().numpy()
+
+    most = LARGE_ITERATIONS if task.pi.numel() > LARGE else ITERATIONS
+    result = minimize(
+        value_and_gradient,
+        guess.flatten().numpy(),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": most, "maxfun": 2 * most, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-9},
+    )
+    V = unwhiten @ torch.from_numpy(result.x).reshape(-1, d)
+    found = Fitted(V, task.kl(task.base + task.X @ V), int(result.nit))
+    return found if found.kl < entropy else Fitted(start, entropy, int(result.nit))
