@@ -12,6 +12,7 @@ from byheart.cli.bound import bound
 from byheart.cli.build import build
 from byheart.cli.certify import certify
 from byheart.cli.edit import edit
+from byheart.cli.encoder import encoder
 from byheart.cli.export import export
 from byheart.cli.facts import facts
 from byheart.cli.owner import owner
@@ -45,6 +46,7 @@ app.command()(size)
 app.command()(owner)
 app.command()(export)
 app.command()(edit)
+app.command()(encoder)
 
 
 def _version(wanted: bool) -> None:

@@ -5,6 +5,7 @@ W_U = W, the heads are random as in `attention_only`, and W_O makes x_S + F W_O 
 
 exact    H d_h + d >= T_0: interpolates E, d_KL(π, memory) = d_KL(π, encoder) (ε = 0).
 convex   fewer heads: the convex KL problem in [W_O, M_0] over all sequences (default there).
+joint    the same and W_U at once: not convex any more, never worse, better at low entropy.
 ridge    fewer heads: prior-weighted least squares on E.
 literal  fewer heads: the paper's square solve on the m = H d_h + d likely sequences. Its bound
          sqrt 2 C ε ||W E|| holds, and is as large as what it bounds: the others are extrapolated.
@@ -33,7 +34,12 @@ from byheart.construct.attention_only import (
 )
 from byheart.construct.choose import check_slack
 from byheart.construct.dense import BETAS, SEED_STRIDE
-from byheart.construct.distribution_readout import ReadoutTask, convex_kl_readout, ridge_readout
+from byheart.construct.distribution_readout import (
+    ReadoutTask,
+    convex_kl_readout,
+    joint_kl_readout,
+    ridge_readout,
+)
 from byheart.construct.distribution_theory import theorem1_quantities, theorem3_quantities
 from byheart.construct.encoders import Encoder, encode
 from byheart.construct.outcome import Progress, check_fits, weight_bytes
@@ -46,7 +52,7 @@ from byheart.specs import AttentionOnlySpec
 from byheart.theory import corollary1_capacity
 from byheart.theory.divergences import kl, log_ratio, total_variation
 
-READOUTS: tuple[str, ...] = ("auto", "exact", "convex", "ridge", "literal")
+READOUTS: tuple[str, ...] = ("auto", "exact", "convex", "joint", "ridge", "literal")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 DEFAULT_WIDTH = 32  # beyond it, --d-model says what the rank is worth
 MOST_FEATURES = 2000  # chosen by default: a solve of some seconds
@@ -96,7 +102,7 @@ def build_distribution(
     if isinstance(encoder, str):
         encoder = encode(table, spec.d, encoder, seed=seed, progress=progress)
     why.append(f"encoder: {encoder.why}")
-    way = {"exact": _exact, "convex": _fitted, "ridge": _fitted, "literal": _literal}[readout]
+    way = {"exact": _exact, "literal": _literal}.get(readout, _fitted)
     weights, record = way(table, spec, encoder.balanced(), readout, DTYPES[dtype], seed, progress)
     memory = _memory(table, spec, weights, DTYPES[dtype])
     pi, prior = table.probabilities, table.prior
@@ -200,9 +206,9 @@ def _tokens(table: Distributions, spec: AttentionOnlySpec) -> Tensor:
     return torch.cat([torch.full((table.T, 1), spec.N - 1), tokens], dim=1)
 
 
-def _unembedding(table: Distributions, spec: AttentionOnlySpec, encoder: Encoder) -> Tensor:
+def _unembedding(table: Distributions, spec: AttentionOnlySpec, W: Tensor) -> Tensor:
     W_U = torch.zeros(spec.d, spec.N, dtype=torch.float64)
-    W_U[:, torch.tensor(table.support)] = torch.from_numpy(encoder.W.T.copy())
+    W_U[:, torch.tensor(table.support)] = W.T
     return W_U
 
 
@@ -219,7 +225,9 @@ def _exact(
     progress: Progress,
 ) -> Made:
     """F W_O + x_S M_0 = E for all sequences: Theorem 1 with ε = 0, by the solve of Corollary 1."""
-    W_U = rounded({"W_U": _unembedding(table, spec, encoder)}, dtype)["W_U"]
+    W_U = rounded({"W_U": _unembedding(table, spec, torch.from_numpy(encoder.W.copy()))}, dtype)[
+        "W_U"
+    ]
     targets, tokens = torch.from_numpy(encoder.E.copy()), _tokens(table, spec)
     failures = []
     for attempt, beta in enumerate(BETAS):
@@ -254,7 +262,7 @@ def _fitted(
     seed: int,
     progress: Progress,
 ) -> Made:
-    """Ridge on E over all sequences; "convex" goes on from there on d_KL itself."""
+    """Ridge on E over all sequences; "convex" and "joint" go on from there on d_KL itself."""
     nominal = random_attention(spec, seed, BETAS[0])
     tokens = _tokens(table, spec)
     x_S, F = features(spec, nominal, tokens)
@@ -262,21 +270,25 @@ def _fitted(
     progress(f"ridge read-out of {table.T:,} sequences on {task.X.shape[1]:,} features")
     fit = ridge_readout(task, torch.from_numpy(encoder.E.copy()))
     record: dict[str, Any] = {"ridge": fit.ridge, "kl_ridge": fit.kl}
-    if readout == "convex":
+    if readout in ("convex", "joint"):
         progress(f"convex KL read-out of {table.T:,} sequences")
         fit = convex_kl_readout(task, fit.V)
-        record["iterations"] = fit.iterations
+        record |= {"kl_convex": fit.kl, "iterations": fit.iterations}
     record |= _theorems(table, encoder, task.X)
+    if readout == "joint":
+        progress(f"read-out and unembedding of {table.T:,} sequences at once")
+        fit = joint_kl_readout(task, fit.V)
+        record["iterations"] += fit.iterations
+    W = task.W if fit.W is None else fit.W
     M_0 = torch.eye(spec.d, dtype=torch.float64) + fit.V[-spec.d :]
     W_O = fit.V[: -spec.d]
     weights = rounded(in_basis(nominal, M_0), dtype)
-    if dtype != torch.float64:
+    if dtype != torch.float64 and readout != "ridge":
         # The rounded basis moved the features: fit W_O once more to what is really stored.
         x_S, F = features(spec, weights, tokens)
-        stored = _task(table, encoder, F, x_S)
-        W_O = convex_kl_readout(stored, W_O).V if readout == "convex" else W_O
+        W_O = convex_kl_readout(replace(task, X=F, base=x_S, W=W), W_O).V
     weights["W_O"] = W_O.reshape(1, spec.H, spec.d_h, spec.d)
-    weights["W_U"] = _unembedding(table, spec, encoder)
+    weights["W_U"] = _unembedding(table, spec, W)
     return rounded(weights, dtype), record | {"beta": BETAS[0], "skip": "change of basis"}
 
 
@@ -310,7 +322,7 @@ def _literal(
         ) from None
     weights = in_basis(nominal, solution.W[-spec.d :])
     weights["W_O"] = solution.W[: -spec.d].reshape(1, spec.H, spec.d_h, spec.d)
-    weights["W_U"] = _unembedding(table, spec, encoder)
+    weights["W_U"] = _unembedding(table, spec, torch.from_numpy(encoder.W.copy()))
     record = {"condition": solution.condition, "beta": BETAS[0], "skip": "change of basis"}
     return rounded(weights, dtype), record | _theorems(table, encoder, X)
 

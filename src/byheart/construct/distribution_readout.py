@@ -6,7 +6,8 @@ Both read-outs here look at all sequences, weighted by their prior.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -25,12 +26,13 @@ LARGE_ITERATIONS = 150
 
 @dataclass(frozen=True)
 class Fitted:
-    """V (H d_h + d, d) for the features [F, x_S], d_KL in nats, and how it was found."""
+    """V (m, d) for the features, W (A, d), d_KL in nats, and how they were found."""
 
     V: Tensor
     kl: float
     iterations: int
     ridge: float | None = None
+    W: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -72,38 +74,65 @@ def ridge_readout(task: ReadoutTask, targets: Tensor) -> Fitted:
 def convex_kl_readout(task: ReadoutTask, start: Tensor) -> Fitted:
     """min_V Σ_t p_t KL(π_t || softmax W (x_S + X_t V)): convex in V, by L-BFGS on features that
     are whitened under the prior; from `start`, never worse than it."""
-    if task.pi.numel() <= SMALL:
-        with one_thread():
-            return _descend(task, start)
-    return _descend(task, start)
+    return _descend(task, start, with_W=False)
 
 
-def _descend(task: ReadoutTask, start: Tensor) -> Fitted:
-    X, unwhiten = whitened(task.X, task.prior)
-    d = task.W.shape[1]
-    # The first guess in whitened coordinates: unwhiten is triangular, so this is exact enough to
-    # start from; the comparison at the end is with `start` itself.
-    guess = torch.linalg.solve_triangular(unwhiten, start, upper=True)
-    entropy = task.kl(task.base + task.X @ start)
+def joint_kl_readout(task: ReadoutTask, start: Tensor) -> Fitted:
+    """The same over V and W at once: no longer convex, never worse than `start`.
+
+    The best W for an encoder that is free in every sequence is not the best for one that must be
+    linear in m features: with few heads that is most of what is lost.
+    """
+    return _descend(task, start, with_W=True)
+
+
+def _descend(task: ReadoutTask, start: Tensor, with_W: bool) -> Fitted:
+    before = Fitted(start, task.kl(task.base + task.X @ start), 0, W=task.W)
+    context = one_thread() if task.pi.numel() <= SMALL else nullcontext()
+    with context:
+        X, unwhiten = whitened(task.X, task.prior)
+        # Triangular, so exact enough to start from; the comparison at the end is with `start`.
+        guess = torch.linalg.solve_triangular(unwhiten, start, upper=True)
+        x, steps = _minimise(task, X, guess, with_W)
+    m, d = start.shape
+    V = unwhiten @ x[: m * d].reshape(m, d)
+    W = x[m * d :].reshape(-1, d) / _answer_scale(task) if with_W else task.W
+    found = replace(task, W=W)
+    after = Fitted(V, found.kl(task.base + task.X @ V), steps, W=W)
+    return after if after.kl < before.kl else replace(before, iterations=steps)
+
+
+def _answer_scale(task: ReadoutTask) -> Tensor:
+    """sqrt(Σ_t p_t π_t(j)): in units of it, rows of W for rare answers descend like the others."""
+    return (task.prior @ task.pi).sqrt().clamp_min(1e-8)[:, None]
+
+
+def _minimise(task: ReadoutTask, X: Tensor, guess: Tensor, with_W: bool) -> tuple[Tensor, int]:
+    m, d = guess.shape
+    of_j = _answer_scale(task)
 
     def value_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        V = torch.from_numpy(flat).reshape(-1, d)
-        f = (task.base + X @ V) @ task.W.T
+        x = torch.from_numpy(flat)
+        W = x[m * d :].reshape(-1, d) / of_j if with_W else task.W
+        z = task.base + X @ x[: m * d].reshape(m, d)
+        f = z @ W.T
         top = f.amax(1, keepdim=True)
         q = (f - top).exp_()
         total = q.sum(1, keepdim=True)
         loss = task.prior @ ((total.log() + top)[:, 0] - (task.pi * f).sum(1))
         G = q.div_(total).sub_(task.pi).mul_(task.prior[:, None])
-        return float(loss), (X.T @ (G @ task.W)).flatten().numpy()
+        parts = [(X.T @ (G @ W)).flatten()]
+        if with_W:
+            parts.append(((G.T @ z) / of_j).flatten())
+        return float(loss), torch.cat(parts).numpy()
 
+    first = [guess.flatten()] + ([(task.W * of_j).flatten()] if with_W else [])
     most = LARGE_ITERATIONS if task.pi.numel() > LARGE else ITERATIONS
     result = minimize(
         value_and_gradient,
-        guess.flatten().numpy(),
+        torch.cat(first).numpy(),
         jac=True,
         method="L-BFGS-B",
         options={"maxiter": most, "maxfun": 2 * most, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-9},
     )
-    V = unwhiten @ torch.from_numpy(result.x).reshape(-1, d)
-    found = Fitted(V, task.kl(task.base + task.X @ V), int(result.nit))
-    return found if found.kl < entropy else Fitted(start, entropy, int(result.nit))
+    return torch.from_numpy(result.x), int(result.nit)
