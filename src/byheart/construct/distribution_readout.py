@@ -6,7 +6,6 @@ Both read-outs here look at all sequences, weighted by their prior.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,14 +13,13 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
+from byheart.construct.encoders.loss import CrossEntropy
 from byheart.construct.readout import whitened
-from byheart.models.threads import one_thread
 
 RIDGES = tuple(10.0**-k for k in range(12))
 ITERATIONS = 2000
-SMALL = 10**6  # entries of π: below, several threads only wait for each other
-LARGE = 5 * 10**6  # above, an iteration takes about a second
-LARGE_ITERATIONS = 150
+LARGE = 10**6  # entries of π: above, an iteration takes a tenth of a second or more
+LARGE_ITERATIONS = 200
 
 
 @dataclass(frozen=True)
@@ -88,12 +86,12 @@ def joint_kl_readout(task: ReadoutTask, start: Tensor) -> Fitted:
 
 def _descend(task: ReadoutTask, start: Tensor, with_W: bool) -> Fitted:
     before = Fitted(start, task.kl(task.base + task.X @ start), 0, W=task.W)
-    context = one_thread() if task.pi.numel() <= SMALL else nullcontext()
-    with context:
+    loss = CrossEntropy(task.pi, task.prior)
+    with loss.threads():
         X, unwhiten = whitened(task.X, task.prior)
         # Triangular, so exact enough to start from; the comparison at the end is with `start`.
         guess = torch.linalg.solve_triangular(unwhiten, start, upper=True)
-        x, steps = _minimise(task, X, guess, with_W)
+        x, steps = _minimise(task, loss, X, guess, with_W)
     m, d = start.shape
     V = unwhiten @ x[: m * d].reshape(m, d)
     W = x[m * d :].reshape(-1, d) / _answer_scale(task) if with_W else task.W
@@ -107,7 +105,9 @@ def _answer_scale(task: ReadoutTask) -> Tensor:
     return (task.prior @ task.pi).sqrt().clamp_min(1e-8)[:, None]
 
 
-def _minimise(task: ReadoutTask, X: Tensor, guess: Tensor, with_W: bool) -> tuple[Tensor, int]:
+def _minimise(
+    task: ReadoutTask, loss: CrossEntropy, X: Tensor, guess: Tensor, with_W: bool
+) -> tuple[Tensor, int]:
     m, d = guess.shape
     of_j = _answer_scale(task)
 
@@ -115,16 +115,11 @@ def _minimise(task: ReadoutTask, X: Tensor, guess: Tensor, with_W: bool) -> tupl
         x = torch.from_numpy(flat)
         W = x[m * d :].reshape(-1, d) / of_j if with_W else task.W
         z = task.base + X @ x[: m * d].reshape(m, d)
-        f = z @ W.T
-        top = f.amax(1, keepdim=True)
-        q = (f - top).exp_()
-        total = q.sum(1, keepdim=True)
-        loss = task.prior @ ((total.log() + top)[:, 0] - (task.pi * f).sum(1))
-        G = q.div_(total).sub_(task.pi).mul_(task.prior[:, None])
+        value, G = loss(z, W)
         parts = [(X.T @ (G @ W)).flatten()]
         if with_W:
             parts.append(((G.T @ z) / of_j).flatten())
-        return float(loss), torch.cat(parts).numpy()
+        return value, torch.cat(parts).numpy()
 
     first = [guess.flatten()] + ([(task.W * of_j).flatten()] if with_W else [])
     most = LARGE_ITERATIONS if task.pi.numel() > LARGE else ITERATIONS

@@ -22,9 +22,12 @@ ENCODERS: tuple[str, ...] = ("svd", "centred", "weighted", "theorem2", "theorem2
 # with its best λ was within 36 % (docs/distributions.md). Between the two, both are started from.
 HIGH_ENTROPY, LOW_ENTROPY = 0.95, 0.15
 # Work of one alternation, (T A) (d + 1)²: above, least squares takes longer than the optimisation.
-ALTERNATION_LIMIT = 10**10
+ALTERNATION_LIMIT = 3 * 10**7
 RANDOM_STARTS = 2
-RANDOM_START_LIMIT = 2 * 10**5  # entries of π: above, one good start is worth the time of several
+# Entries of π above which there is one start, and fewer steps: on texts the starts came within 2 %
+# of each other, and each takes minutes.
+SEVERAL_STARTS_LIMIT = 5 * 10**5
+LARGE_ITERATIONS = 400
 
 
 def encode(
@@ -45,7 +48,7 @@ def encode(
     if name == "best":
         return best(table, d, seed=seed, progress=progress)
     if name == "optimised":
-        return optimised(table, _starts(table, d, seed, RANDOM_STARTS), progress=progress)
+        return _optimised(table, _starts(table, d, seed), progress)
     makers: dict[str, Callable[[], Encoder]] = {
         "svd": lambda: svd(table, d),
         "centred": lambda: centred_svd(table, d),
@@ -86,19 +89,25 @@ def best(
         )
         return replace(centred_svd(table, d), name="best", why=why)
     share = float(table.prior @ table.entropy) / float(np.log(table.A))
-    few = table.T * table.A <= RANDOM_START_LIMIT
     if share >= HIGH_ENTROPY:
         regime = f"high entropy ({share:.0%} of log A)"
-        starts = _least_squares_starts(table, d) or _low_entropy_starts(table, d, seed)
+        starts = _least_squares_starts(table, d)
     elif share <= LOW_ENTROPY:
         regime = f"low entropy ({share:.0%} of log A)"
-        starts = _low_entropy_starts(table, d, seed)
-        starts += _random(table, d, seed, RANDOM_STARTS) if few else []
+        starts = _low_entropy_starts(table, d, seed) + _random(table, d, seed, RANDOM_STARTS)
     else:
         regime = f"entropy in the middle ({share:.0%} of log A)"
-        starts = _starts(table, d, seed, RANDOM_STARTS if few else 0)
-    found = optimised(table, starts or _random(table, d, seed, 1), progress=progress)
+        starts = _starts(table, d, seed)
+    found = _optimised(table, starts or _random(table, d, seed, RANDOM_STARTS), progress)
     return replace(found, name="best", why=f"{regime}: {found.why}")
+
+
+def _optimised(
+    table: Distributions, starts: list[Encoder], progress: Callable[[str], None]
+) -> Encoder:
+    if table.T * table.A <= SEVERAL_STARTS_LIMIT:
+        return optimised(table, starts, progress=progress)
+    return optimised(table, starts[:1], iterations=LARGE_ITERATIONS, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -136,9 +145,9 @@ def compare(
     return rows
 
 
-def _starts(table: Distributions, d: int, seed: int, random: int) -> list[Encoder]:
+def _starts(table: Distributions, d: int, seed: int) -> list[Encoder]:
     starts = _least_squares_starts(table, d) + _low_entropy_starts(table, d, seed)
-    return starts + _random(table, d, seed, random)
+    return starts + _random(table, d, seed, RANDOM_STARTS)
 
 
 def _least_squares_starts(table: Distributions, d: int) -> list[Encoder]:

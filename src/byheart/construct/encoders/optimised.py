@@ -13,12 +13,11 @@ import torch
 from scipy.optimize import minimize
 
 from byheart.construct.encoders.encoder import Array, Encoder
+from byheart.construct.encoders.loss import CrossEntropy
 from byheart.facts import Distributions
-from byheart.models.threads import one_thread
 from byheart.theory.dana2025 import divergence
 
 ITERATIONS = 2000
-SMALL = 10**6  # entries of π: below, several threads only wait for each other
 
 
 def optimised(
@@ -74,22 +73,18 @@ def _descend(table: Distributions, start: Encoder, iterations: int) -> Encoder:
     of_j = (p @ pi).sqrt().clamp_min(1e-8)[:, None]
     W, E = _even(start.W * of_j.numpy(), start.E * of_t.numpy())
 
+    loss = CrossEntropy(pi, p)
+
     def value_and_gradient(flat: Array) -> tuple[float, Array]:
         both = torch.from_numpy(flat)
         W_j = both[: A * d].reshape(A, d) / of_j
         E_t = both[A * d :].reshape(T, d) / of_t
-        f = E_t @ W_j.T
-        top = f.amax(1, keepdim=True)
-        q = (f - top).exp_()
-        total = q.sum(1, keepdim=True)
-        log_total = total.log() + top
-        loss = p @ (log_total[:, 0] - (pi * f).sum(1))
-        G = q.div_(total).sub_(pi).mul_(p[:, None])
+        value, G = loss(E_t, W_j)
         gradient = torch.cat([((G.T @ E_t) / of_j).flatten(), ((G @ W_j) / of_t).flatten()])
-        return float(loss), gradient.numpy()
+        return value, gradient.numpy()
 
-    def run() -> Array:
-        return minimize(
+    with loss.threads():
+        x = minimize(
             value_and_gradient,
             np.concatenate([W.ravel(), E.ravel()]),
             jac=True,
@@ -97,12 +92,6 @@ def _descend(table: Distributions, start: Encoder, iterations: int) -> Encoder:
             options={"maxiter": iterations, "maxfun": 2 * iterations, "maxcor": 20,
                      "ftol": 1e-13, "gtol": 1e-9},
         ).x  # fmt: skip
-
-    if pi.numel() <= SMALL:
-        with one_thread():
-            x = run()
-    else:
-        x = run()
     return Encoder(
         x[: A * d].reshape(A, d) / of_j.numpy(),
         x[A * d :].reshape(T, d) / of_t.numpy(),
