@@ -50,7 +50,7 @@ def convex_readout(F: Tensor, x_S: Tensor, rows: Tensor, right: Tensor, prior: T
 
 
 def _pruned_fit(F: Tensor, x_S: Tensor, rows: Tensor, right: Tensor, prior: Tensor) -> Readout:
-    X, unwhiten = _whitened(torch.cat([F, x_S], 1))
+    X, unwhiten = whitened(torch.cat([F, x_S], 1))
     safe = SAFE_SHARE * (1 - coherence(rows))
     V = torch.zeros(X.shape[1], rows.shape[1], dtype=torch.float64)
     kept = torch.arange(len(X))
@@ -122,10 +122,11 @@ class _Problem:
         return best, steps
 
 
-def _whitened(X: Tensor) -> tuple[Tensor, Tensor]:
-    """X L^{-T} with X^T X / T = L L^T, and L^{-T}: features of unit covariance descend evenly."""
+def whitened(X: Tensor, prior: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """X L^{-T} with X^T X / T = L L^T (Σ_t p_t X_t X_t^T under a prior), and L^{-T}: features of
+    unit covariance descend evenly."""
     T, m = X.shape
-    C = X.T @ X / T
+    C = X.T @ X / T if prior is None else X.T @ (prior[:, None] * X)
     # T < m, or fewer distinct last tokens than d, leaves C singular: the ridge keeps the factor.
     C += 1e-10 * C.diagonal().mean() * torch.eye(m, dtype=X.dtype)
     L = torch.linalg.cholesky(C)

@@ -3,6 +3,8 @@
 - `Facts` holds them as token ids; `Vocabulary` turns tokens into ids and back.
 - `read_facts` reads CSV, TSV, JSONL and Parquet files, built-in tables and random recipes.
 - `random_associations` draws the random task of the papers.
+- `Distributions` holds keys with several right answers; `read_distributions`,
+  `ngram_distributions` and `random_distributions` make them.
 - `builtin_tables` names the tables that come with the package.
 
 Modules whose names start with an underscore are how it is done, not what to call. Nothing here
@@ -15,9 +17,23 @@ Example:
 """
 
 from byheart.facts.builtin import builtin_tables
+from byheart.facts.distribution_tasks import random_distributions
+from byheart.facts.distributions import Distributions
 from byheart.facts.facts import Facts
+from byheart.facts.ngrams import ngram_distributions
 from byheart.facts.read import read_facts
+from byheart.facts.read_distributions import read_distributions
 from byheart.facts.tasks import random_associations
 from byheart.facts.vocabulary import Vocabulary
 
-__all__ = ["Facts", "Vocabulary", "builtin_tables", "random_associations", "read_facts"]
+__all__ = [
+    "Distributions",
+    "Facts",
+    "Vocabulary",
+    "builtin_tables",
+    "ngram_distributions",
+    "random_associations",
+    "random_distributions",
+    "read_distributions",
+    "read_facts",
+]

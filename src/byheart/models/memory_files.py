@@ -3,7 +3,8 @@
     memory.json           schema, spec, vocabulary, construction, versions, SHA-256 of the others
     weights.safetensors   the weights, exactly as evaluated (sharded memories: W_O only)
     index.safetensors     sharded memories: all other weights, and a SHA-256 of each shard's W_O
-    facts.safetensors     token ids, answers, prior, rows (absent with `with_facts=False`)
+    facts.safetensors     token ids, answers, prior, rows (absent with `with_facts=False`);
+                          support and probabilities where keys have several right answers
     certificate.json      written by `byheart.certificates`, if a certificate was made
 
 Only safetensors and JSON are read: nothing in a memory folder can run code.
@@ -30,6 +31,12 @@ from byheart._folders import new_folder, write_text
 from byheart._version import __version__
 from byheart.errors import ByheartError, MemoryFileError
 from byheart.facts import Facts, Vocabulary
+from byheart.models.distribution_files import (
+    DISTRIBUTION_TENSORS,
+    distribution_record,
+    distribution_tensors,
+    loaded_distribution,
+)
 from byheart.models.memory import FAMILIES, Memory
 from byheart.specs import ShardedSpec
 
@@ -60,7 +67,8 @@ def write_files(memory: Memory, target: Path, *, with_facts: bool = True) -> Non
     if facts is not None and with_facts:
         arrays = {"tokens": facts.tokens, "answers": facts.answers, "rows": facts.rows}
         tensors = {k: torch.from_numpy(a.astype(np.int32)) for k, a in arrays.items()}
-        files[FACTS] = dump_tensors({**tensors, "prior": torch.from_numpy(facts.prior.copy())})
+        tensors["prior"] = torch.from_numpy(facts.prior.copy())
+        files[FACTS] = dump_tensors(tensors | distribution_tensors(memory.distribution))
     record: dict[str, Any] = {
         "kind": "byheart memory",
         "schema": SCHEMA,
@@ -71,6 +79,7 @@ def write_files(memory: Memory, target: Path, *, with_facts: bool = True) -> Non
         "pad_id": memory.pad_id,
         "order": memory.order,
         "facts": None if facts is None else _facts_record(facts),
+        "distribution": distribution_record(memory.distribution),
         "versions": {
             "byheart": __version__,
             "torch": torch.__version__,
@@ -198,6 +207,10 @@ def inspect(folder: str | Path, *, lazy: bool = False) -> LoadedMemory:
         facts = memory.facts
         if facts is not None and facts.digest() != record["facts"]["digest"]:
             damage.append(f"{FACTS} holds other facts than {MEMORY} says")
+        if memory.distribution is not None:
+            known = record.get("distribution") or {}
+            if memory.distribution.digest() != known.get("digest"):
+                damage.append(f"{FACTS} holds other distributions than {MEMORY} says")
     except (KeyError, TypeError, ValueError, IndexError, ByheartError) as error:
         raise MemoryFileError(
             f"{place}: the files do not belong together: {error}. "
@@ -275,9 +288,10 @@ def _assemble(record: dict[str, Any], tensors: dict[str, dict[str, torch.Tensor]
     keys = spec.S - (record["start_id"] is not None)
     if record["order"] is not None and sorted(record["order"]) != list(range(keys)):
         raise ValueError(f"order {record['order']} does not permute {keys} key columns")
-    facts = None
+    facts, distribution = None, None
     if FACTS in tensors:
         arrays = {k: t.numpy() for k, t in tensors[FACTS].items()}
+        table = {k: arrays.pop(k) for k in DISTRIBUTION_TENSORS if k in arrays}
         known = record["facts"]
         own_tokens = known["vocabulary"]
         facts = Facts(
@@ -298,6 +312,7 @@ def _assemble(record: dict[str, Any], tensors: dict[str, dict[str, torch.Tensor]
             raise ValueError("facts.safetensors has negative token ids")
         if max(facts.tokens.max(), facts.answers.max()) >= own_tokens:
             raise ValueError("facts.safetensors has token ids outside the vocabulary")
+        distribution = loaded_distribution(facts, table, record.get("distribution"))
     return Memory(
         spec=spec,
         weights=tensors[WEIGHTS] | tensors.get(INDEX, {}),
@@ -307,4 +322,5 @@ def _assemble(record: dict[str, Any], tensors: dict[str, dict[str, torch.Tensor]
         pad_id=record["pad_id"],
         order=None if record["order"] is None else tuple(record["order"]),
         construction=record["construction"],
+        distribution=distribution,
     )
