@@ -1,0 +1,196 @@
+"""Multi-head attention of a query over a context of vectors (Mahdavi et al. 2024).
+
+    f(E, e) = Σ_h softmax(E W_K^h W_Q^h^T e)^T E W_V^h W_O^h          E (n, d), e (d)
+
+and the reference model of the authors' code, by options of the spec: an embedding of all n+1
+tokens plus sinusoidal positions (the query is position 0), logits divided by sqrt(d), a decoder
+after W_O. The authors compute all n+1 positions and read the query's, to which nobody attends;
+`forward` computes that one only, `literal_forward` all of them.
+
+Weights carry a leading model axis: `W_Q, W_K (models, H, d, d_h)`, `W_V (models, H, d, d_v)`,
+`W_O (models, H, d_v, d_out)`; with a decoder `W_O (models, H, d_v, d)`, `W_U (models, d, d_out)`,
+`b_U (models, d_out)`; with an embedding `W_E (models, d, d)`, `b_E (models, d)`; row vectors.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from byheart.specs import MultiHeadSpec
+
+Weights = dict[str, Tensor]
+
+
+def forward(spec: MultiHeadSpec, weights: Weights, context: Tensor, query: Tensor) -> Tensor:
+    """f(E, e) of every model: (models, B, d_out).
+
+    `context`: (n, d), one for all examples; (B, n, d), one for each; or with a model axis in
+    front: (models, n, d) if `spec.shared` is True, (models, B, n, d).
+    `query`: (B, d), or (models, B, d).
+    """
+    E, e = _inputs(spec, weights, context, query)
+    a = _attention(spec, weights, E, e)
+    if E.shape[1] == 1:  # one context: its values once, for all examples
+        V = torch.einsum("mnd,mhdv->mhnv", E[:, 0], weights["W_V"])
+        F = torch.einsum("mbhn,mhnv->mbhv", a, V)
+    else:
+        z = a @ E
+        F = torch.einsum("mbhd,mhdv->mbhv", z, weights["W_V"])
+    out = F.flatten(2) @ weights["W_O"].flatten(1, 2)
+    if spec.decoder:
+        out = out @ weights["W_U"] + weights["b_U"][:, None]
+    return out
+
+
+def attention(spec: MultiHeadSpec, weights: Weights, context: Tensor, query: Tensor) -> Tensor:
+    """a^h(t) = softmax(E(t) W_K^h W_Q^h^T e(t)) of the query, every head: (models, B, H, n)."""
+    return _attention(spec, weights, *_inputs(spec, weights, context, query))
+
+
+def head_outputs(spec: MultiHeadSpec, weights: Weights, context: Tensor, query: Tensor) -> Tensor:
+    """What each head adds to the outputs: (models, B, H, d_out); their sum is `forward` (less b_U).
+
+    >>> spec = MultiHeadSpec(d=3, n=2, d_h=2, H=4)
+    >>> w = initial(spec, 1, torch.Generator().manual_seed(0))
+    >>> E, e = torch.eye(3)[:2], torch.ones(5, 3)
+    >>> torch.allclose(head_outputs(spec, w, E, e).sum(2), forward(spec, w, E, e))
+    True
+    """
+    E, e = _inputs(spec, weights, context, query)
+    z = _attention(spec, weights, E, e) @ E
+    F = torch.einsum("mbhd,mhdv->mbhv", z, weights["W_V"])
+    out = torch.einsum("mbhv,mhvo->mbho", F, weights["W_O"])
+    return out @ weights["W_U"][:, None] if spec.decoder else out
+
+
+def positions(count: int, d: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """sin(p ω_i), cos(p ω_i), ω_i = 10000^(-2i/d), in columns 2i and 2i+1: (count, d).
+
+    >>> positions(2, 4)[0].tolist()
+    [0.0, 1.0, 0.0, 1.0]
+    """
+    frequency = torch.exp(torch.arange(0, d, 2, dtype=torch.float64) * (-math.log(10_000.0) / d))
+    angle = torch.arange(count, dtype=torch.float64)[:, None] * frequency
+    table = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
+    return table[:, :d].to(dtype)
+
+
+def initial(spec: MultiHeadSpec, models: int, generator: torch.Generator) -> Weights:
+    """Random weights as the authors draw them, float32, every model its own.
+
+    Xavier uniform, bound sqrt(6 / (rows + columns)), for each head's W_Q, W_K, W_V and for W_O as
+    one (H d_v) x d matrix; embedding and decoder uniform below 1/sqrt(d), biases too (the default
+    of torch.nn.Linear).
+    """
+
+    def uniform(shape: tuple[int, ...], bound: float) -> Tensor:
+        return (2 * torch.rand(models, *shape, generator=generator) - 1) * bound
+
+    weights = {}
+    for name, shape in spec.weight_shapes().items():
+        if name in ("W_E", "b_E", "W_U", "b_U"):
+            bound = 1 / math.sqrt(spec.d)
+        elif name == "W_O":
+            bound = math.sqrt(6 / (shape[0] * shape[1] + shape[2]))
+        else:
+            bound = math.sqrt(6 / (shape[1] + shape[2]))
+        weights[name] = uniform(shape, bound)
+    return weights
+
+
+def _inputs(
+    spec: MultiHeadSpec, weights: Weights, context: Tensor, query: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Context (models or 1, B or 1, n, d) and query (models, B, d), embedded if `spec.embed`."""
+    E, e = with_axes(spec, weights, context, query)
+    if not spec.embed:
+        return E, e
+    W_E, b_E = weights["W_E"], weights["b_E"]
+    pos = positions(spec.n + 1, spec.d, b_E.dtype).to(b_E.device)
+    # A shared context is embedded once for all examples.
+    E = torch.einsum("mbnd,mde->mbne", E.expand(len(W_E), -1, -1, -1), W_E)
+    return E + b_E[:, None, None] + pos[1:], e @ W_E + (b_E + pos[0])[:, None]
+
+
+def with_axes(
+    spec: MultiHeadSpec, weights: Weights, context: Tensor, query: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Every form of context and query as (models or 1, B or 1, n, d) and (models, B, d)."""
+    models = len(weights["W_Q"])
+    e = query.expand(models, *query.shape) if query.dim() == 2 else query
+    if context.dim() == 2:
+        E = context[None, None]
+    elif context.dim() == 3:
+        E = context[:, None] if spec.shared is True else context[None]
+    else:
+        E = context
+    if (
+        e.dim() != 3
+        or E.dim() != 4
+        or E.shape[2:] != (spec.n, spec.d)
+        or e.shape[2] != spec.d
+        or E.shape[0] not in (1, models)
+        or E.shape[1] not in (1, e.shape[1])
+        or len(e) != models
+    ):
+        raise ValueError(
+            f"{spec}: expected a query (B, {spec.d}) and a context ({spec.n}, {spec.d}) or "
+            f"(B, {spec.n}, {spec.d}), perhaps with {models} models in front; found query "
+            f"{tuple(query.shape)}, context {tuple(context.shape)}"
+        )
+    return E, e
+
+
+def _attention(spec: MultiHeadSpec, weights: Weights, E: Tensor, e: Tensor) -> Tensor:
+    q = torch.einsum("mbd,mhde->mbhe", e, weights["W_Q"])
+    if E.shape[1] == 1:  # one context: its keys once, for all examples
+        K = torch.einsum("mnd,mhde->mhne", E[:, 0].expand(len(q), -1, -1), weights["W_K"])
+        logits = torch.einsum("mbhe,mhne->mbhn", q, K)
+    else:  # W_K^h q first, instead of the keys of all tokens of all examples
+        y = torch.einsum("mbhe,mhde->mbhd", q, weights["W_K"])
+        logits = y @ E.transpose(-1, -2)
+    return torch.softmax(logits / math.sqrt(spec.d) if spec.scale else logits, dim=-1)
+
+
+def literal_forward(
+    spec: MultiHeadSpec, weights: Weights, context: Tensor, query: Tensor
+) -> Tensor:
+    """The formula, one model, example, position and head at a time, all n+1 positions as the
+    authors compute them: the oracle."""
+    E, e = with_axes(spec, weights, context, query)
+    E = E.expand(len(e), e.shape[1], -1, -1)
+    return torch.stack(
+        [
+            torch.stack(
+                [
+                    _literal(spec, {k: w[m] for k, w in weights.items()}, E[m, b], e[m, b])
+                    for b in range(e.shape[1])
+                ]
+            )
+            for m in range(len(e))
+        ]
+    )
+
+
+def _literal(spec: MultiHeadSpec, w: Weights, E: Tensor, e: Tensor) -> Tensor:
+    tokens = [e, *E]
+    if spec.embed:
+        pos = positions(spec.n + 1, spec.d, e.dtype)
+        tokens = [x @ w["W_E"] + w["b_E"] + p for x, p in zip(tokens, pos, strict=True)]
+    outputs = []
+    for reader in tokens:
+        total = torch.zeros_like(w["W_O"][0, 0])
+        for h in range(spec.H):
+            q = reader @ w["W_Q"][h]
+            logits = torch.stack([q @ (x @ w["W_K"][h]) for x in tokens])
+            if spec.scale:
+                logits = logits / math.sqrt(spec.d)
+            logits = torch.cat([torch.full_like(logits[:1], -torch.inf), logits[1:]])
+            a = torch.softmax(logits, dim=0)
+            values = torch.stack([x @ w["W_V"][h] for x in tokens])
+            total = total + a @ values @ w["W_O"][h]
+        outputs.append(total @ w["W_U"] + w["b_U"] if spec.decoder else total)
+    return torch.stack(outputs)[0]
