@@ -16,13 +16,20 @@ from torch import Tensor
 from byheart._machine import memory_bytes
 from byheart.errors import ByheartError, FactsError
 from byheart.facts import Facts, Vocabulary
-from byheart.models import associative, attention_only, sharded
-from byheart.specs import AssociativeSpec, AttentionOnlySpec, ShardedSpec, Spec
+from byheart.models import associative, attention_only, multi_head, sharded
+from byheart.specs import (
+    AssociativeSpec,
+    AttentionOnlySpec,
+    MultiHeadSpec,
+    ShardedSpec,
+    Spec,
+)
 
 FAMILIES: dict[str, tuple[type, ModuleType]] = {
     AttentionOnlySpec.family: (AttentionOnlySpec, attention_only),
     AssociativeSpec.family: (AssociativeSpec, associative),
     ShardedSpec.family: (ShardedSpec, sharded),
+    MultiHeadSpec.family: (MultiHeadSpec, multi_head),  # `VectorMemory`
 }
 
 BATCH_BYTES = 256 * 2**20  # keeps intermediates well below the size of the solve that made them
