@@ -88,6 +88,12 @@ def saturation(facts: VectorFacts, c: np.ndarray, k: np.ndarray) -> Saturation:
     return Saturation(c, k, keys.argmax(1), np.abs(s) * (top[:, 1] - top[:, 0]))
 
 
+def fine_logits(facts: VectorFacts, dual: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """E(t) Σ_j p_j (dual_j·e(t)), what the fine part makes of every example: (T, n)."""
+    y = (facts.query @ dual.T) @ p
+    return y @ facts.context.T if facts.shared else (facts.context @ y[:, :, None])[..., 0]
+
+
 def strength(facts: VectorFacts, part: Saturation, fine: np.ndarray, others: np.ndarray) -> float:
     """The smallest λ that leaves every other example `GAP` ahead, against its fine logits (T, n).
 

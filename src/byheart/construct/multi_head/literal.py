@@ -16,6 +16,7 @@ from byheart.construct.multi_head.heads import (
     assemble,
     complement,
     dual_basis,
+    fine_logits,
     pseudo_inverse_times,
     saturation,
     strength,
@@ -58,8 +59,7 @@ def literal_heads(facts: VectorFacts, groups: GroupCertificate, d_h: int, seed: 
         ]
         part = max(pairs, key=lambda pair: float(pair.gap[old].min()))
         # Step 2d: λ large enough to freeze every earlier example (finite suffices).
-        alpha, keys = facts.query @ dual.T, facts.context @ p.T
-        fine = alpha @ keys.T if facts.shared else np.einsum("tj,tnj->tn", alpha, keys)
+        fine = fine_logits(facts, dual, p)
         lam = strength(facts, part, fine, np.array(old))
         columns.append((np.vstack([dual, part.c]), np.vstack([p, lam * part.k])))
         strengths.append(lam)
