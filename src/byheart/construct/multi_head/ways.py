@@ -13,7 +13,7 @@ from byheart.construct.multi_head.generic import condition_heads, random_heads
 from byheart.construct.multi_head.groups import GroupCertificate, find_groups
 from byheart.construct.multi_head.hypotheses import check_capacity, check_contexts, check_sizes
 from byheart.construct.multi_head.literal import literal_heads
-from byheart.construct.multi_head.newton import newton_run
+from byheart.construct.multi_head.newton import LOGITS, newton_run
 from byheart.construct.multi_head.one_hot import one_hot_heads
 from byheart.construct.multi_head.values import Weights, features, value_weights, value_width
 from byheart.construct.outcome import Progress, check_fits, weight_bytes
@@ -30,6 +30,7 @@ from byheart.theory.mahdavi2024 import (
 )
 
 SEED_STRIDE = 1_000_003
+RANDOM_DRAWS, GOOD_CONDITION = 3, 1e3  # random heads: draws, and when one is good enough
 # Classes held per unit of rank by random heads and a convex read-out, for 2, 10 and 100 classes
 # (docs/multi-head.md), of which 0.7 are asked for when byheart chooses the heads.
 CLASS_LOAD = {2: 1.8, 10: 4.0, 100: 20.0}
@@ -172,25 +173,29 @@ def random(facts: VectorFacts, options: Options, progress: Progress) -> Made:
             "--readout convex (classes) or --proof newton (scalars)."
         )
     spec = _spec(facts, H, d_h)
-    failures = []
-    for attempt in range(3):
-        seed = options.seed + SEED_STRIDE * attempt
-        W_Q, W_K = random_heads(facts, H, d_h, seed)
+    failures: list[str] = []
+    best: Made | None = None
+    for attempt in range(RANDOM_DRAWS):
+        W_Q, W_K = random_heads(facts, H, d_h, options.seed + SEED_STRIDE * attempt)
         record: dict[str, Any] = {}
         if options.steps:
             progress(f"conditioning {H} heads, {options.steps} steps")
-            W_Q, W_K, seen = condition_heads(facts, W_Q, W_K, options.steps)
-            record["conditions_seen"] = seen
+            W_Q, W_K, record["conditions_seen"] = condition_heads(facts, W_Q, W_K, options.steps)
         QK = _rounded({"W_Q": W_Q, "W_K": W_K}, options.dtype)
+        if not exact:
+            return _convex(spec, facts, QK, D, why, progress)
         try:
-            if not exact:
-                return _convex(spec, facts, QK, D, why, progress)
             solution, values = _solved(spec, facts, QK, progress)
         except RankError as error:
             failures.append(str(error))
             continue
         record["condition"] = solution.condition
-        return Made(spec, QK | values, D, record, why)
+        if best is None or solution.condition < best.record["condition"]:
+            best = Made(spec, QK | values, D, record, why)
+        if solution.condition < GOOD_CONDITION:
+            break
+    if best is not None:
+        return best
     raise CheckFailed(
         f"random heads do not reach the rank {facts.T:,}: {failures[-1]}. Are queries or contexts "
         "repeated (`byheart kruskal`)? Use more --heads or a larger --d-head."
@@ -248,7 +253,8 @@ def newton(facts: VectorFacts, options: Options, progress: Progress) -> Made:
     told = []
     for start in range(options.starts):
         progress(f"start {start + 1} of {options.starts}, {facts.T:,} examples, P = {P(H):,}")
-        run = newton_run(facts, H, d_h, options.seed + SEED_STRIDE * start)
+        logits = LOGITS[start % len(LOGITS)]
+        run = newton_run(facts, H, d_h, options.seed + SEED_STRIDE * start, logits)
         told.append({"seed": run.seed, "iterations": run.iterations, "error": run.error})
         if run.error < 1e-6:
             break
