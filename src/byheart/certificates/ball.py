@@ -48,7 +48,7 @@ def ball_margins(
         ctx.prec = old
 
 
-def _matrix(values: Tensor) -> arb_mat:
+def matrix(values: Tensor) -> arb_mat:
     rows, columns = values.shape
     return arb_mat(rows, columns, [arb(v) for v in values.double().flatten().tolist()])
 
@@ -64,7 +64,7 @@ def _split(matrix: arb_mat, width: int) -> list[Rows]:
 
 
 def _embedded(spec: AttentionOnlySpec, weights: Weights, tokens: list[int], s: int) -> arb_mat:
-    x = _matrix(weights["W_E"][tokens])
+    x = matrix(weights["W_E"][tokens])
     if spec.positions == "none":
         return x
     pos = [arb(v) for v in weights["W_pos"][s].double().tolist()]
@@ -83,8 +83,8 @@ def _attention_only(
     x = [_embedded(spec, weights, distinct[s], s) for s in range(S)]
     x_rows = [dict(zip(distinct[s], x[s].tolist(), strict=True)) for s in range(S)]
 
-    W_QK = [_matrix(weights["W_Q"][0, h]) * _matrix(weights["W_K"][0, h].T) for h in range(H)]
-    W_VO = [_matrix(weights["W_V"][0, h]) * _matrix(weights["W_O"][0, h]) for h in range(H)]
+    W_QK = [matrix(weights["W_Q"][0, h]) * matrix(weights["W_K"][0, h].T) for h in range(H)]
+    W_VO = [matrix(weights["W_V"][0, h]) * matrix(weights["W_O"][0, h]) for h in range(H)]
     y = dict(zip(distinct[-1], _split(x[-1] * _side_by_side(W_QK), d), strict=True))
 
     progress(f"attention of {H:,} heads on {T:,} facts")
@@ -127,13 +127,13 @@ def _attention(
         stride = len(facts) * H
         for n, i in enumerate(facts):
             columns = [scores[s * stride + n * H : s * stride + (n + 1) * H] for s in range(S)]
-            weights = [_softmax(column) for column in zip(*columns, strict=True)]
+            weights = [softmax_row(column) for column in zip(*columns, strict=True)]
             for s in range(S):
                 attention[s][i] = [w[s] for w in weights]
     return attention
 
 
-def _softmax(scores: tuple[arb, ...]) -> list[arb]:
+def softmax_row(scores: tuple[arb, ...]) -> list[arb]:
     top = max(scores, key=float).mid()
     e = [(v - top).exp() for v in scores]
     total = sum(e[1:], e[0])
@@ -146,7 +146,7 @@ def _side_by_side(blocks: list[arb_mat]) -> arb_mat:
 
 
 def _associative(spec: AssociativeSpec, weights: Weights, tokens: np.ndarray) -> Rows:
-    W, root = _matrix(weights["W"]), arb(spec.d).sqrt()
+    W, root = matrix(weights["W"]), arb(spec.d).sqrt()
     keys = []
     for row in tokens.tolist():
         key = [arb(1) / root] * spec.d
@@ -175,11 +175,11 @@ def _margins(out: Rows, W_U: Tensor, right: np.ndarray) -> tuple[np.ndarray, np.
                 row.append(own)
             if row:
                 margin = own - reduce(arb.max, row)
-                middle[i], radius[i] = _outward(margin)
+                middle[i], radius[i] = outward(margin)
     return middle, radius
 
 
-def _outward(ball: arb) -> tuple[float, float]:
+def outward(ball: arb) -> tuple[float, float]:
     """A float midpoint and radius that contain the ball."""
     middle = float(ball.mid())
     if not ball.is_finite():

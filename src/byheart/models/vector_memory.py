@@ -164,7 +164,12 @@ class VectorMemory:
         return save(self, folder, force=force, with_facts=with_facts)
 
     def _own(self, facts: VectorFacts) -> np.ndarray | None:
-        """The contexts of `facts`, refused where they cannot be asked of this memory."""
+        """The contexts of `facts`; None where the memory has the one they share."""
+        self.check_fits(facts)
+        return None if self.context is not None else facts.contexts()
+
+    def check_fits(self, facts: VectorFacts) -> None:
+        """Refuse examples that this memory cannot be asked for."""
         if facts.d != self.spec.d or facts.n != self.spec.n:
             raise FactsError(
                 f"the examples have n={facts.n} tokens of d={facts.d} coordinates, the memory "
@@ -182,7 +187,6 @@ class VectorMemory:
             )
         if self.context is not None and not facts.shared:
             raise FactsError("this memory has one shared context, the examples have their own.")
-        return None if self.context is not None else facts.contexts()
 
     def _labels(self) -> str:
         return f"{self.classes} classes" if self.classes else f"labels of {self.spec.d_out} numbers"
