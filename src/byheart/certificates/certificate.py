@@ -82,7 +82,8 @@ class Certificate:
         said = "proved" if self.certified else "NOT proved"
         text = (
             f"{said}: the Transformer with these weights, in exact real arithmetic, gives the "
-            f"right answer of each of the {self.facts} facts the largest logit of all {self.competitors}"
+            f"right answer of each of the {self.facts} facts the largest logit of all "
+            f"{self.competitors}"
         )
         if self.tolerance is not None:
             text = (
