@@ -143,7 +143,7 @@ def kruskal_report(
     lower = min(coherence_bound(F), upper)
     enumerated = _subsets(T, upper) <= SMALL
     if enumerated:
-        lower = upper = kruskal_rank(M, exact=exact)
+        lower = upper = kruskal_rank(M, exact=exact, largest=upper)
     lap("coherence")
     sampled = sample_subsets(F, min(n, T), draws, seed)
     lap("sampling")
@@ -152,21 +152,21 @@ def kruskal_report(
         groups = find_groups(F, math.ceil((T - 1) / (n - 1)), n - 1, seed)
     lap("groups")
     return KruskalReport(
-        T,
-        d,
-        zero,
-        parallel,
-        raw,
-        centred,
-        truth,
-        found,
-        lower,
-        upper,
-        sampled,
-        groups,
-        n,
-        enumerated,
-        seconds,
+        T=T,
+        d=d,
+        zero_rows=zero,
+        parallel=parallel,
+        rank=raw,
+        rank_centred=centred,
+        rank_exact=truth,
+        dependent=found,
+        lower=lower,
+        upper=upper,
+        sampled=sampled,
+        groups=groups,
+        needed=n,
+        enumerated=enumerated,
+        seconds=seconds,
     )
 
 
@@ -236,8 +236,9 @@ def power(T: int, n: int, s: int, draws: int) -> float:
     return -math.expm1(draws * math.log1p(-p)) if p < 1 else 1.0
 
 
-def kruskal_rank(X: np.ndarray, *, exact: bool | None = None) -> int:
-    """The Kruskal rank by looking at every subset: the oracle, for small sizes only.
+def kruskal_rank(X: np.ndarray, *, exact: bool | None = None, largest: int | None = None) -> int:
+    """The Kruskal rank by looking at every subset: the oracle, for small sizes only. `largest`: a
+    bound from elsewhere, beyond which nothing is looked at.
 
     >>> kruskal_rank(np.array([[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]]))
     2
@@ -246,6 +247,7 @@ def kruskal_rank(X: np.ndarray, *, exact: bool | None = None) -> int:
     exact = M.dtype.kind in "iu" if exact is None else exact
     T = len(M)
     top = exact_rank(M).rank if exact else numerical_rank(M).rank
+    top = top if largest is None else min(top, largest)
     if _subsets(T, top) > ENUMERATED:
         raise FactsError(
             f"{T} rows of rank {top} have too many subsets to enumerate (limit {ENUMERATED:,}): "
