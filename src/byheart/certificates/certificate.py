@@ -14,14 +14,14 @@ import torch
 
 from byheart._folders import write_text
 from byheart._version import __version__
-from byheart.certificates import distribution, rounding, sharded, stacks, stacks_ball
+from byheart.certificates import distribution, rounding, sharded, stacks, stacks_ball, vectors
 from byheart.certificates.distribution import DistributionProof
 from byheart.construct.outcome import finite
 from byheart.errors import ByheartError, FactsError, MemoryFileError
-from byheart.facts import Distributions, Facts
-from byheart.models import Memory
+from byheart.facts import Distributions, Facts, VectorFacts
+from byheart.models import Memory, VectorMemory
 from byheart.models.memory_files import inspect, weights_sha256
-from byheart.specs import ShardedSpec, Spec
+from byheart.specs import ShardedSpec
 
 SCHEMA = 1
 FILE = "certificate.json"
@@ -56,6 +56,8 @@ class Certificate:
     `shard_errors` (sharded memories) is the largest own error of each shard: after an edit only
     the shards that changed are proved again (`update`). `distribution` (memories of
     distributions): bounds on d_KL and on the log ratios; the statement is then about these.
+    Vector memories with numbers as labels: `margin` is `tolerance` minus the error of an output,
+    and `largest_error` a proven bound on that error over all examples.
     """
 
     certified: bool
@@ -74,13 +76,17 @@ class Certificate:
     byheart: str = __version__
     shard_errors: tuple[float, ...] | None = None
     distribution: DistributionProof | None = None
+    tolerance: float | None = None
+    largest_error: float | None = None
+    competitors: str = "tokens"
     statement: str = field(init=False)
 
     def __post_init__(self) -> None:
         said = "proved" if self.certified else "NOT proved"
         text = (
             f"{said}: the Transformer with these weights, in exact real arithmetic, gives the "
-            f"right answer of each of the {self.facts} facts the largest logit of all tokens"
+            f"right answer of each of the {self.facts} facts the largest logit of all "
+            f"{self.competitors}"
         )
         proof = self.distribution
         if proof is not None:
@@ -89,6 +95,11 @@ class Certificate:
                 f"d_KL(π, softmax T) <= {proof.kl:.9g} nats over the {self.facts} sequences, and "
                 f"|log π - log softmax T| <= {proof.max_log_ratio:.9g} wherever π > 0 (softmax "
                 f"over the {proof.answers} answers)"
+            )
+        if self.tolerance is not None:
+            text = (
+                f"{said}: the layer with these weights, in exact real arithmetic, gives every "
+                f"label of the {self.facts} examples within {self.tolerance:.3g}"
             )
         object.__setattr__(self, "statement", text)
 
@@ -106,14 +117,16 @@ class Certificate:
 
 
 def certify(
-    memory: Memory,
-    facts: Facts | Distributions | None = None,
+    memory: Memory | VectorMemory,
+    facts: Facts | Distributions | VectorFacts | None = None,
     arithmetic: str = "rounding",
     *,
     precision: int = 128,
+    tolerance: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Certificate:
-    """Prove that `memory`, as stored, recalls `facts` (its own by default).
+    """Prove that `memory`, as stored, recalls `facts` (its own by default). `tolerance` (vector
+    memories with numbers as labels): how far an output may be off; the memory's own by default.
 
     `arithmetic`: "rounding" (float64 with a proven error bound, vectorised), "ball" (Arb at
     `precision` bits) or "float" (a check, not a proof).
@@ -129,13 +142,17 @@ def certify(
             f"arithmetic must be one of {', '.join(ARITHMETICS)}, found {arithmetic!r}"
         )
     if facts is None:
-        facts = memory.distribution if memory.distribution is not None else memory.facts
+        facts = getattr(memory, "distribution", None) or memory.facts
     if facts is None:
         raise FactsError(
             "the memory was saved without its facts: give the table with --facts FILE."
         )
+    if isinstance(memory, VectorMemory) or isinstance(facts, VectorFacts):
+        return _certify_vectors(memory, facts, arithmetic, precision, tolerance, progress, started)
     if isinstance(facts, Distributions):
         return _certify_distribution(memory, facts, arithmetic, precision, progress, started)
+    if tolerance is not None:
+        raise ByheartError("--tolerance is for vector memories with numbers as labels.")
     tokens, right, known = _in_vocabulary_of(memory, facts)
     margins, bounds = np.full(facts.T, np.nan), np.full(facts.T, np.nan)
     worst = None
@@ -170,7 +187,7 @@ def certify(
     )
 
 
-def _arithmetic(name: str, precision: int, spec: Spec) -> str:
+def _arithmetic(name: str, precision: int, spec: object) -> str:
     text = ARITHMETICS[name]
     if name == "ball":
         return f"{text}, {precision} bits"
@@ -231,12 +248,74 @@ def _log_ratio_reason(found: float, proof: DistributionProof) -> str:
     return f"log ratio up to {found:.3g}, claimed {proof.claimed_max_log_ratio:.3g}"
 
 
+def _certify_vectors(
+    memory: Memory | VectorMemory,
+    facts: Facts | Distributions | VectorFacts,
+    arithmetic: str,
+    precision: int,
+    tolerance: float | None,
+    progress: Callable[[str], None],
+    started: float,
+) -> Certificate:
+    if not isinstance(memory, VectorMemory) or not isinstance(facts, VectorFacts):
+        raise FactsError(
+            "a vector memory holds vector facts (.safetensors, .npz) and a token memory tables: "
+            "memory and facts do not belong together."
+        )
+    allowed = tolerance if tolerance is not None else memory.tolerance
+    if not allowed > 0 or (tolerance is not None and memory.classes is not None):
+        raise ByheartError("--tolerance is a positive number, for labels that are numbers.")
+    memory.check_fits(facts)
+    margins, bounds = vectors.vector_margins(
+        memory, facts, arithmetic, allowed, precision=precision, progress=progress
+    )
+    held = margins > bounds
+    real = np.isfinite(margins)
+    numbers = facts.classes is None
+    worst = (allowed - margins + bounds)[real]  # an upper bound on the error of each example
+    passed = bool(held.all())
+    return Certificate(
+        certified=passed and arithmetic != "float",
+        passed=passed,
+        facts=facts.T,
+        failed=int((~held).sum()),
+        arithmetic=_arithmetic(arithmetic, precision, memory.spec),
+        margin=float(margins[real].min()) if real.any() else None,
+        error_bound=finite(float(bounds[real].max())) if real.any() else None,
+        seconds=time.perf_counter() - started,
+        weights_sha256=weights_sha256(memory),
+        facts_digest=facts.digest(),
+        failures=tuple(
+            _vector_failure(facts, int(i), float(margins[i]), float(bounds[i]))
+            for i in np.flatnonzero(~held)[:LISTED]
+        ),
+        tolerance=allowed if numbers else None,
+        competitors="classes",
+        largest_error=float(worst.max() * (1 + 2.0**-40)) if numbers and real.all() else None,
+    )
+
+
+def _vector_failure(facts: VectorFacts, i: int, margin: float, bound: float) -> Failure:
+    if np.isnan(margin):
+        reason = "could not be evaluated: numbers that are not finite or not below 2^60"
+    elif margin > 0:
+        reason = f"margin {margin:.1e} is not above the error bound {bound:.1e}"
+    elif facts.classes is None:
+        reason = "further from the label than the tolerance"
+    else:
+        reason = "another class has a logit at least as large"
+    label = str(facts.label[i].tolist())
+    row = int(facts.rows[i])
+    return Failure(row, (f"example {row}",), label, finite(margin), finite(bound), reason)
+
+
 def certify_folder(
     folder: str | Path,
-    facts: Facts | Distributions | None = None,
+    facts: Facts | Distributions | VectorFacts | None = None,
     arithmetic: str = "rounding",
     *,
     precision: int = 128,
+    tolerance: float | None = None,
     write: bool = True,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Certificate:
@@ -247,7 +326,14 @@ def certify_folder(
     """
     loaded = inspect(folder)
     try:
-        made = certify(loaded.memory, facts, arithmetic, precision=precision, progress=progress)
+        made = certify(
+            loaded.memory,
+            facts,
+            arithmetic,
+            precision=precision,
+            tolerance=tolerance,
+            progress=progress,
+        )
     except Exception as error:
         if not loaded.damage:
             raise

@@ -20,6 +20,7 @@ from byheart.models import (
     associative,
     attention_only,
     mlp_transformer,
+    multi_head,
     sharded,
     shared_bottleneck,
 )
@@ -27,6 +28,7 @@ from byheart.specs import (
     AssociativeSpec,
     AttentionOnlySpec,
     MLPTransformerSpec,
+    MultiHeadSpec,
     ShardedSpec,
     SharedBottleneckSpec,
     Spec,
@@ -38,6 +40,7 @@ FAMILIES: dict[str, tuple[type, ModuleType]] = {
     ShardedSpec.family: (ShardedSpec, sharded),
     SharedBottleneckSpec.family: (SharedBottleneckSpec, shared_bottleneck),
     MLPTransformerSpec.family: (MLPTransformerSpec, mlp_transformer),
+    MultiHeadSpec.family: (MultiHeadSpec, multi_head),  # `VectorMemory`
 }
 
 BATCH_BYTES = 256 * 2**20  # keeps intermediates well below the size of the solve that made them
