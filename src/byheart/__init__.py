@@ -23,9 +23,18 @@ from byheart._version import __version__
 if TYPE_CHECKING:
     from byheart.certificates import Certificate, certify
     from byheart.construct import build
+    from byheart.construct.distribution import build_distribution
     from byheart.construct.sharded.edit import edit
     from byheart.errors import ByheartError
-    from byheart.facts import Facts, Vocabulary, random_associations, read_facts
+    from byheart.facts import (
+        Distributions,
+        Facts,
+        Vocabulary,
+        random_associations,
+        random_distributions,
+        read_distributions,
+        read_facts,
+    )
     from byheart.measure import accuracy, head_split
     from byheart.models import Memory, load
     from byheart.specs import AssociativeSpec, AttentionOnlySpec
@@ -37,6 +46,7 @@ _PUBLIC = {
     "AttentionOnlySpec": "byheart.specs",
     "ByheartError": "byheart.errors",
     "Certificate": "byheart.certificates",
+    "Distributions": "byheart.facts",
     "Facts": "byheart.facts",
     "Memory": "byheart.models",
     "Recipe": "byheart.training",
@@ -44,12 +54,15 @@ _PUBLIC = {
     "accuracy": "byheart.measure",
     "bounds": "byheart.theory",
     "build": "byheart.construct",
+    "build_distribution": "byheart.construct.distribution",
     "capacity": "byheart.training",
     "certify": "byheart.certificates",
     "edit": "byheart.construct.sharded.edit",
     "head_split": "byheart.measure",
     "load": "byheart.models",
     "random_associations": "byheart.facts",
+    "random_distributions": "byheart.facts",
+    "read_distributions": "byheart.facts",
     "read_facts": "byheart.facts",
     "size": "byheart.theory",
     "smallest": "byheart.training",
@@ -62,6 +75,7 @@ __all__ = [
     "AttentionOnlySpec",
     "ByheartError",
     "Certificate",
+    "Distributions",
     "Facts",
     "Memory",
     "Recipe",
@@ -70,12 +84,15 @@ __all__ = [
     "accuracy",
     "bounds",
     "build",
+    "build_distribution",
     "capacity",
     "certify",
     "edit",
     "head_split",
     "load",
     "random_associations",
+    "random_distributions",
+    "read_distributions",
     "read_facts",
     "size",
     "smallest",

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from byheart.construct.frames import frame
-from byheart.construct.readout import _Problem, _whitened, convex_readout
+from byheart.construct.readout import _Problem, convex_readout, whitened
 from byheart.models.memory import answer_margins
 
 EPS = torch.finfo(torch.float64).eps
@@ -42,7 +42,7 @@ def test_gradient_is_that_of_autograd():
 def test_whitened_features_have_unit_covariance():
     F, x_S, _, _ = problem(T=60, m=8, d=4, A=4)
     X = torch.cat([F, x_S], 1)
-    white, unwhiten = _whitened(X)
+    white, unwhiten = whitened(X)
     # The ridge of 1e-10 of the mean variance is all that separates it from the identity.
     assert torch.allclose(white.T @ white / 60, torch.eye(12, dtype=X.dtype), rtol=0, atol=1e-7)
     assert torch.allclose(X @ unwhiten, white, rtol=0, atol=1e-12)

@@ -38,14 +38,23 @@ def ball_margins(
     old = ctx.prec
     ctx.prec = precision
     try:
-        if isinstance(spec, AttentionOnlySpec):
-            out = _attention_only(spec, weights, tokens, progress)
-        else:
-            out = _associative(spec, weights, tokens)
+        out = residuals(spec, weights, tokens, progress)
         progress(f"comparing {len(tokens):,} answers with all others")
         return margins(out, weights["W_U"], right)
     finally:
         ctx.prec = old
+
+
+def residuals(
+    spec: AttentionOnlySpec | AssociativeSpec,
+    weights: Weights,
+    tokens: np.ndarray,
+    progress: Callable[[str], None],
+) -> Rows:
+    """What W_U reads, one row of d balls a fact, at the precision of the context."""
+    if isinstance(spec, AttentionOnlySpec):
+        return _attention_only(spec, weights, tokens, progress)
+    return _associative(spec, weights, tokens)
 
 
 def matrix(values: Tensor) -> arb_mat:
@@ -175,11 +184,11 @@ def margins(out: Rows, W_U: Tensor, right: np.ndarray) -> tuple[np.ndarray, np.n
                 row.append(own)
             if row:
                 margin = own - reduce(arb.max, row)
-                middle[i], radius[i] = _outward(margin)
+                middle[i], radius[i] = outward(margin)
     return middle, radius
 
 
-def _outward(ball: arb) -> tuple[float, float]:
+def outward(ball: arb) -> tuple[float, float]:
     """A float midpoint and radius that contain the ball."""
     middle = float(ball.mid())
     if not ball.is_finite():

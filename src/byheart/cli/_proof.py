@@ -33,16 +33,25 @@ def certificate_json(certificate: Certificate | None) -> dict[str, Any] | None:
         return None
     record = certificate.to_json()
     names = ("certified", "facts", "failed", "arithmetic", "margin", "error_bound", "seconds")
-    return {name: record[name] for name in names}
+    distribution = {"distribution": record["distribution"]} if record["distribution"] else {}
+    return {name: record[name] for name in names} | distribution
 
 
 def certificate_line(certificate: Certificate) -> str:
     """The verdict in one line."""
+    proof = certificate.distribution
+    if certificate.certified and proof is not None:
+        return (
+            f"proved in {certificate.seconds:.2f} s: d_KL <= {number(proof.kl)} nats, "
+            f"|log π - log q| <= {number(proof.max_log_ratio)}"
+        )
     if certificate.certified:
         return (
             f"proved in {certificate.seconds:.2f} s: every margin >= {number(certificate.margin)}, "
             f"error <= {number(certificate.error_bound)}"
         )
+    if not certificate.failures and proof is not None:
+        return f"NOT proved: d_KL <= {number(proof.kl)}, claimed {number(proof.claimed_kl)}"
     first = certificate.failures[0]
     return (
         f"NOT proved for {certificate.failed:,} facts, first {key_text(first.key)}: {first.reason}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from byheart.cli import _options as opt
+from byheart.cli._distribution import build_distributions
 from byheart.cli._held import ask_line, describe, report_lost
 from byheart.cli._proof import certificate_json, certificate_line, prove
 from byheart.cli._show import emit, guarded, number, progress, say, table
@@ -42,13 +43,14 @@ def build(
         ),
     ] = "auto",
     readout: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="exact|convex",
-            help="exact: all of up to H·d_h + d facts, by a theorem. "
-            "convex: often 1.3 to 4 times as many; says what it lost.",
+            help="exact (default): all of up to H·d_h + d facts, by a theorem. "
+            "convex: often 1.3 to 4 times as many; says what it lost. Distributions also have "
+            "joint, ridge and literal; their default is exact where it fits, else convex.",
         ),
-    ] = "exact",
+    ] = None,
     d_model: Annotated[
         int | None, typer.Option(min=1, help="Width d.", rich_help_panel=SIZES)
     ] = None,
@@ -116,6 +118,20 @@ def build(
     no_facts: Annotated[
         bool, typer.Option("--no-facts", help="Leave the facts out of the folder.")
     ] = False,
+    distribution: opt.Distribution = False,
+    on_conflict: opt.OnConflict = "error",
+    normalise: opt.Normalise = False,
+    smooth: opt.Smooth = None,
+    ngram: opt.Ngram = None,
+    contexts: opt.Contexts = 5000,
+    encoder: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Sequence encoder of distributions: best, or one that `byheart encoder` lists.",
+            rich_help_panel=opt.SEVERAL,
+        ),
+    ] = "best",
     keys: opt.Keys = None,
     answer: opt.Answer = None,
     weights: opt.Weights = None,
@@ -128,11 +144,41 @@ def build(
 
     The weights are solved for, then every fact is recalled from them as they are stored. Nothing
     is written unless that succeeds (only a convex read-out may lose facts: it lists them, keeps
-    the others, and the exit code is 1).
+    the others, and the exit code is 1). With --distribution, --on-conflict distribution or
+    --ngram, keys have several right answers, and the memory's softmax follows them.
     """
-    facts = opt.read(
-        source, keys=keys, answer=answer, weights=weights, melt=melt, empty=empty, pad=pad
-    )
+    reading = {"keys": keys, "answer": answer, "weights": weights, "melt": melt}
+    reading |= {"empty": empty, "pad": pad}
+    if opt.asks_for_distributions(distribution, on_conflict, ngram):
+        given = opt.read_distributions(
+            source,
+            on_conflict=on_conflict,
+            normalise=normalise,
+            smooth=smooth,
+            ngram=ngram,
+            contexts=contexts,
+            **reading,
+        )
+        sizes = {"d": d_model, "H": heads, "d_h": d_head, "qk_rank": qk_rank, "slack": slack}
+        shards = {"--gate": gate, "--shard-size": shard_size, "--untied": untied or None,
+                  "--abstain": abstain or None}  # fmt: skip
+        build_distributions(
+            given,
+            method,
+            shards,
+            output=output,
+            force=force,
+            no_facts=no_facts,
+            certify=certify,
+            as_json=as_json,
+            encoder=encoder,
+            readout=readout or "auto",
+            dtype=dtype,
+            seed=seed,
+            **sizes,
+        )
+        return
+    facts = opt.read(source, **reading)
     folder = f"{facts.name.replace(':', '-')}.memory" if output is None else output
     if not as_json:
         say(describe(facts))
@@ -150,7 +196,7 @@ def build(
             d_h=d_head,
             qk_rank=qk_rank,
             dtype=dtype,
-            readout=readout,
+            readout=readout or "exact",
             slack=slack,
             seed=seed,
             gate=gate,

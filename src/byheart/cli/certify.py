@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from byheart.cli import _options as opt
+from byheart.cli._distribution import certificate_rows
 from byheart.cli._show import emit, guarded, key_text, number, progress, say, table
 
 if TYPE_CHECKING:
@@ -37,6 +38,12 @@ def certify(
     no_write: Annotated[
         bool, typer.Option("--no-write", help="Leave DIR/certificate.json alone.")
     ] = False,
+    distribution: opt.Distribution = False,
+    on_conflict: opt.OnConflict = "error",
+    normalise: opt.Normalise = False,
+    smooth: opt.Smooth = None,
+    ngram: opt.Ngram = None,
+    contexts: opt.Contexts = 5000,
     keys: opt.Keys = None,
     answer: opt.Answer = None,
     weights: opt.Weights = None,
@@ -64,9 +71,13 @@ def certify(
         raise ByheartError(f"{', '.join(given)} says how to read a table: give it with --facts.")
     table_ = None
     if facts is not None:
-        table_ = opt.read(
-            facts, keys=keys, answer=answer, weights=weights, melt=melt, empty=empty, pad=pad
-        )
+        reading = {"keys": keys, "answer": answer, "weights": weights, "melt": melt}
+        reading |= {"empty": empty, "pad": pad}
+        if opt.asks_for_distributions(distribution, on_conflict, ngram):
+            reading |= {"normalise": normalise, "smooth": smooth, "contexts": contexts}
+            table_ = opt.read_distributions(facts, on_conflict=on_conflict, ngram=ngram, **reading)
+        else:
+            table_ = opt.read(facts, **reading)
     arithmetic = "ball" if interval else "float" if plain_float else "rounding"
     try:
         with progress() as tell:
@@ -91,7 +102,9 @@ def certify(
 
 
 def _report(made: Certificate, folder: str) -> None:
-    if made.certified:
+    if made.distribution is not None and made.certified:
+        verdict = f"CERTIFIED: the stored weights follow {made.facts:,} distributions as claimed."
+    elif made.certified:
         verdict = f"CERTIFIED: all {made.facts:,} facts are recalled by the stored weights."
     elif made.passed:
         verdict = f"CHECKED, NOT PROVED: all {made.facts:,} facts are recalled in float64."
@@ -103,8 +116,13 @@ def _report(made: Certificate, folder: str) -> None:
     say()
     rows = [
         ("arithmetic", made.arithmetic),
-        ("smallest margin", _number(made.margin, made)),
-        ("largest error bound", _number(made.error_bound, made)),
+        *(
+            certificate_rows(made)
+            or [
+                ("smallest margin", _number(made.margin, made)),
+                ("largest error bound", _number(made.error_bound, made)),
+            ]
+        ),
         ("weights", f"sha256 {made.weights_sha256[:16]}..."),
         ("facts", f"digest {made.facts_digest[:16]}..."),
         ("seconds", f"{made.seconds:.2f}"),

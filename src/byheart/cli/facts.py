@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from byheart.cli import _options as opt
+from byheart.cli._distribution import describe_distributions
 from byheart.cli._show import emit, guarded, key_text, say, table, token_text
 from byheart.errors import FactsError
 
@@ -23,6 +24,12 @@ def facts(
         typer.Option("-o", "--output", metavar="FILE", help="Also write it as CSV, TSV or JSONL."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE of -o.")] = False,
+    distribution: opt.Distribution = False,
+    on_conflict: opt.OnConflict = "error",
+    normalise: opt.Normalise = False,
+    smooth: opt.Smooth = None,
+    ngram: opt.Ngram = None,
+    contexts: opt.Contexts = 5000,
     keys: opt.Keys = None,
     answer: opt.Answer = None,
     weights: opt.Weights = None,
@@ -35,13 +42,16 @@ def facts(
 
     Two rows with one key and different answers are listed, with exit code 2.
     """
-    read = opt.read(
-        source, keys=keys, answer=answer, weights=weights, melt=melt, empty=empty, pad=pad
-    )
-    if output is not None and os.path.lexists(output) and not force:
-        raise FactsError(
-            f"{output} exists already. Give another -o FILE, or --force to replace it."
-        )
+    reading = {"keys": keys, "answer": answer, "weights": weights, "melt": melt}
+    reading |= {"empty": empty, "pad": pad}
+    if opt.asks_for_distributions(distribution, on_conflict, ngram):
+        counting = {"normalise": normalise, "smooth": smooth, "ngram": ngram, "contexts": contexts}
+        given = opt.read_distributions(source, on_conflict=on_conflict, **counting, **reading)
+        _check_output(output, force)
+        describe_distributions(given, output, as_json)
+        return
+    read = opt.read(source, **reading)
+    _check_output(output, force)
 
     from byheart.construct.choose import choose_attention_only
     from byheart.theory import corollary1_capacity, corollary1_heads
@@ -68,6 +78,13 @@ def facts(
     _print(read, asked)
     if output is not None:
         say(f"\nWritten to {output}")
+
+
+def _check_output(output: str | None, force: bool) -> None:
+    if output is not None and os.path.lexists(output) and not force:
+        raise FactsError(
+            f"{output} exists already. Give another -o FILE, or --force to replace it."
+        )
 
 
 def _print(read: Facts, asked: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from byheart.cli.build import build
 from byheart.cli.capacity import capacity
 from byheart.cli.certify import certify
 from byheart.cli.edit import edit
+from byheart.cli.encoder import encoder
 from byheart.cli.export import export
 from byheart.cli.facts import facts
 from byheart.cli.owner import owner
@@ -49,6 +50,7 @@ app.command()(export)
 app.command()(edit)
 app.command()(train)
 app.command()(capacity)
+app.command()(encoder)
 
 
 def _version(wanted: bool) -> None:

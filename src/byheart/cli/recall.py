@@ -8,6 +8,7 @@ import typer
 
 from byheart.cli import _options as opt
 from byheart.cli._abstain import answer_unknown, is_known, rate
+from byheart.cli._distribution import recall_all_distributions, recall_distribution
 from byheart.cli._show import emit, guarded, key_text, number, say, table, token_text
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def recall(
     everything: Annotated[
         bool, typer.Option("--all", help="Ask for every fact the memory holds.")
     ] = False,
-    top: Annotated[int, typer.Option(min=0, help="How many heads to show.")] = 5,
+    top: Annotated[int, typer.Option(min=0, help="How many heads, or answers, to show.")] = 5,
     abstain: Annotated[
         bool,
         typer.Option("--abstain", help="Answer keys that are not stored with `unknown`."),
@@ -40,7 +41,8 @@ def recall(
     """Ask the memory in DIR: the answer, its margin, and which heads carried it.
 
     margin = logit of the answer minus the next best; it is the exact sum of what the skip and
-    each head contribute.
+    each head contribute. A memory of distributions shows the top answers with their
+    probabilities, recalled and stored.
     """
     from byheart.errors import ByheartError
     from byheart.models import load
@@ -53,6 +55,12 @@ def recall(
         if abstain:
             raise ByheartError("--abstain reads own heads: leave out --full.")
         memory = memory.to_dense()
+    if memory.construction.get("kind") == "distribution":
+        if everything:
+            recall_all_distributions(memory, as_json)
+        else:
+            recall_distribution(memory, tokens or [], top, as_json)
+        return
     if everything:
         _recall_all(memory, as_json, abstain)
         return

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
+from typing import cast
 
 import torch
 
 from byheart.construct.associative import associative_weights
 from byheart.construct.choose import check_slack, check_width, choose_attention_only
 from byheart.construct.dense import SEED_STRIDE, build_convex, build_exact
+from byheart.construct.multi_head import build_multi_head
 from byheart.construct.outcome import (
     Progress,
     check_fits,
@@ -23,11 +25,11 @@ from byheart.construct.sharded import Plan, build_sharded, plan, recalled_throug
 from byheart.construct.sharded.fingerprint import abstention
 from byheart.construct.solve import RankError
 from byheart.errors import ByheartError, CheckFailed
-from byheart.facts import Facts
+from byheart.facts import Facts, VectorFacts
 from byheart.models.memory import Memory
 from byheart.specs import AssociativeSpec
 
-METHODS: tuple[str, ...] = ("auto", "attention", "sharded", "associative")
+METHODS: tuple[str, ...] = ("auto", "attention", "sharded", "associative", "multihead")
 SHARDED_FROM = (
     2000  # facts: from here on "auto" takes shards, unless sizes of one dense layer are given
 )
@@ -48,7 +50,7 @@ def _quiet(_: str) -> None:
 
 
 def build(
-    facts: Facts,
+    facts: Facts | VectorFacts,
     method: str = "auto",
     *,
     d: int | None = None,
@@ -65,6 +67,8 @@ def build(
     code: str | None = None,
     abstain: bool = False,
     workers: int | str = 1,
+    proof: str | None = None,
+    tolerance: float | None = None,
     progress: Progress = _quiet,
 ) -> Memory:
     """A memory that recalls every fact, without training; verified in the format it is stored in.
@@ -82,6 +86,9 @@ def build(
     `abstain`: fingerprints of the keys, so that others can be answered "unknown"
     (docs/sharded-editing.md); `workers`: local processes, or the address of a Dask scheduler.
 
+    Vector facts take "multihead" (or "auto") and give a `VectorMemory` (docs/multi-head.md):
+    `proof` ("one-hot", "literal", "random" or "newton"), `tolerance` for regression labels.
+
     Raises `CapacityError` when the theorem does not cover the facts, `CheckFailed` when the stored
     weights do not recall all of them (exact read-out only).
 
@@ -96,6 +103,22 @@ def build(
             raise ByheartError(f"{name} must be one of {', '.join(known)}, found {value!r}")
     if dtype not in DTYPES:
         raise ByheartError(f"dtype must be float32 or float64, found {dtype!r}")
+    if isinstance(facts, VectorFacts):
+        if method not in ("auto", "multihead") or d is not None or qk_rank is not None:
+            raise ByheartError(
+                "vector facts are held by multi-head attention: use --method multihead, without "
+                "--d-model (the vectors have d coordinates) and --qk-rank (it is --d-head)."
+            )
+        vectors = build_multi_head(
+            facts, proof or "one-hot", H=H, d_h=d_h, dtype=dtype, readout=readout, slack=slack,
+            seed=seed, tolerance=tolerance, progress=progress,
+        )  # fmt: skip
+        return cast(Memory, vectors)
+    if method == "multihead" or proof is not None or tolerance is not None:
+        raise ByheartError(
+            "--method multihead, --proof and --tolerance are for vector facts (.safetensors, .npz, "
+            "vectors:..., digits), not for tokens: use another method, or such a file."
+        )
     if method == "auto":
         fits = H is None and qk_rank is None and readout == "exact"
         asked = gate is not None or shard_size is not None or untied or code is not None or abstain

@@ -36,22 +36,34 @@ class Readout:
     iterations: int
 
 
-def convex_readout(F: Tensor, x_S: Tensor, rows: Tensor, right: Tensor, prior: Tensor) -> Readout:
+def convex_readout(
+    F: Tensor,
+    x_S: Tensor,
+    rows: Tensor,
+    right: Tensor,
+    prior: Tensor,
+    *,
+    safe: float | None = None,
+) -> Readout:
     """min Σ_t p_t [ log Σ_j exp(z_t·w_j) - z_t·w_{g(t)} ],  z_t = F_t W_O + x_S M_0.
 
     `F` (T, H d_h) and `x_S` (T, d) features, `rows` (A, d) the frame, `right` (T,) the index of
     the right row, `prior` (T,). It starts at W_O = 0, M_0 = I, so that M_0 stays invertible in
     directions that no answer uses. When not all facts can be held, the worse half of the lost
     ones is dropped and the rest fitted again, until all that is left is held: an overloaded
-    read-out loses far more than the surplus.
+    read-out loses far more than the surplus. It stops at margins of `safe` times the mean |z|
+    (default: 0.05 of the frame's own margin).
     """
     with one_thread():
-        return _pruned_fit(F, x_S, rows, right, prior)
+        return _pruned_fit(
+            F, x_S, rows, right, prior, SAFE_SHARE * (1 - coherence(rows)) if safe is None else safe
+        )
 
 
-def _pruned_fit(F: Tensor, x_S: Tensor, rows: Tensor, right: Tensor, prior: Tensor) -> Readout:
-    X, unwhiten = _whitened(torch.cat([F, x_S], 1))
-    safe = SAFE_SHARE * (1 - coherence(rows))
+def _pruned_fit(
+    F: Tensor, x_S: Tensor, rows: Tensor, right: Tensor, prior: Tensor, safe: float
+) -> Readout:
+    X, unwhiten = whitened(torch.cat([F, x_S], 1))
     V = torch.zeros(X.shape[1], rows.shape[1], dtype=torch.float64)
     kept = torch.arange(len(X))
     iterations = 0
@@ -122,10 +134,11 @@ class _Problem:
         return best, steps
 
 
-def _whitened(X: Tensor) -> tuple[Tensor, Tensor]:
-    """X L^{-T} with X^T X / T = L L^T, and L^{-T}: features of unit covariance descend evenly."""
+def whitened(X: Tensor, prior: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """X L^{-T} with X^T X / T = L L^T (Σ_t p_t X_t X_t^T under a prior), and L^{-T}: features of
+    unit covariance descend evenly."""
     T, m = X.shape
-    C = X.T @ X / T
+    C = X.T @ X / T if prior is None else X.T @ (prior[:, None] * X)
     # T < m, or fewer distinct last tokens than d, leaves C singular: the ridge keeps the factor.
     C += 1e-10 * C.diagonal().mean() * torch.eye(m, dtype=X.dtype)
     L = torch.linalg.cholesky(C)

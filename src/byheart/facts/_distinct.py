@@ -73,7 +73,9 @@ def conflict_error(
         [f"{name}: expected one answer for each key, found {keys} with different answers:", *lines]
     )
     return ConflictError(
-        f"{message}\nCorrect or delete rows, or add a key column that tells them apart.", conflicts
+        f"{message}\nCorrect or delete rows, add a key column that tells them apart, or count the "
+        "answers (--on-conflict distribution).",
+        conflicts,
     )
 
 

@@ -17,7 +17,7 @@ from byheart.facts._words import quote
 from byheart.facts.facts import Facts
 from byheart.facts.vocabulary import Vocabulary
 
-__all__ = ["jsonl_facts"]
+__all__ = ["align", "as_token", "as_weight", "jsonl_facts", "key_tokens", "parse_line"]
 
 PAD = "<pad>"
 LINES_LISTED = 5
@@ -49,7 +49,7 @@ def jsonl_facts(path: Path, options: Options) -> Facts:
         for row, line in enumerate(stream, start=1):
             if not line.strip():
                 continue
-            record = _parse(line, f"{where}, line {row}")
+            record = parse_line(line, f"{where}, line {row}")
             key, answer, weight = _fact(record, options.weights, f"{where}, line {row}")
             if options.empty != "token" and "" in (*key, answer):
                 if options.empty == "error":
@@ -66,7 +66,7 @@ def jsonl_facts(path: Path, options: Options) -> Facts:
         left_out = f"{skipped:,} left out for empty tokens" if skipped else "an empty file"
         raise FactsError(f"{where}: expected lines such as {EXAMPLE}, found {left_out}.")
     vocabulary = Vocabulary(tuple(token_ids.ids))
-    tokens, vocabulary, pad_id = _align(flat, lengths, rows, vocabulary, options)
+    tokens, vocabulary, pad_id = align(flat, lengths, rows, vocabulary, options)
     return Facts.make(
         tokens,
         np.frombuffer(answers, dtype=np.int64),
@@ -80,7 +80,7 @@ def jsonl_facts(path: Path, options: Options) -> Facts:
     )
 
 
-def _parse(line: str, place: str) -> dict[str, Any]:
+def parse_line(line: str, place: str) -> dict[str, Any]:
     try:
         record = json.loads(line, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
@@ -114,10 +114,7 @@ def _fact(
                 f"{place}: expected the field {quote(field)}, found "
                 f"{', '.join(quote(name) for name in record) or 'no fields'}. Example: {EXAMPLE}"
             )
-    inputs = record["input"] if isinstance(record["input"], list) else [record["input"]]
-    if not inputs:
-        raise FactsError(f"{place}: expected at least one token in 'input', found an empty list.")
-    key = [_token(value, "input", place) for value in inputs]
+    key = key_tokens(record["input"], place)
     output = record["output"]
     if isinstance(output, list):
         raise FactsError(
@@ -127,13 +124,22 @@ def _fact(
     if isinstance(output, dict):
         raise FactsError(
             f"{place}: expected one token in 'output', found an object. Probabilities of tokens "
-            "are a distribution, not an association. Give a single token."
+            "are a distribution, not an association: read them with --distribution "
+            "(read_distributions), or give a single token."
         )
-    weight = _weight(record[weight_name], weight_name, place) if weight_name in record else None
-    return key, _token(output, "output", place), weight
+    weight = as_weight(record[weight_name], weight_name, place) if weight_name in record else None
+    return key, as_token(output, "output", place), weight
 
 
-def _token(value: Any, field: str, place: str) -> str:
+def key_tokens(value: Any, place: str) -> list[str]:
+    """The tokens of the field "input": a list of them, or one alone."""
+    inputs = value if isinstance(value, list) else [value]
+    if not inputs:
+        raise FactsError(f"{place}: expected at least one token in 'input', found an empty list.")
+    return [as_token(token, "input", place) for token in inputs]
+
+
+def as_token(value: Any, field: str, place: str) -> str:
     if isinstance(value, str):
         return value
     # In Python True is a number; in a table of facts it is more likely a slip.
@@ -145,7 +151,7 @@ def _token(value: Any, field: str, place: str) -> str:
     )
 
 
-def _weight(value: Any, field: str, place: str) -> float:
+def as_weight(value: Any, field: str, place: str) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
             return float(value)
@@ -157,7 +163,7 @@ def _weight(value: Any, field: str, place: str) -> float:
     )
 
 
-def _align(
+def align(
     flat: array[int],
     lengths: array[int],
     rows: array[int],

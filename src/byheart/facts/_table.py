@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar, overload
 
 import numpy as np
 
@@ -17,8 +18,18 @@ from byheart.facts.vocabulary import Vocabulary
 __all__ = ["table_facts"]
 
 
-def table_facts(records: Iterator[tuple[int, list[str]]], options: Options) -> Facts:
-    """Facts from (row, cells), the header first.
+Records = Iterator[tuple[int, list[str]]]
+Made = TypeVar("Made")
+
+
+@overload
+def table_facts(records: Records, options: Options) -> Facts: ...
+@overload
+def table_facts(records: Records, options: Options, make: Callable[..., Made]) -> Made: ...
+def table_facts(
+    records: Records, options: Options, make: Callable[..., object] = Facts.make
+) -> object:
+    """Facts from (row, cells), the header first; `make` as `Facts.make`, which is the default.
 
     Example:
         >>> records = [(1, ["country", "capital", "continent"]), (2, ["Italy", "Rome", "Europe"])]
@@ -64,7 +75,7 @@ def table_facts(records: Iterator[tuple[int, list[str]]], options: Options) -> F
             f"{where}: expected facts below the header, found none{left_out}. Add rows."
         )
     ids = np.frombuffer(flat, dtype=np.int64).reshape(-1, width)
-    return Facts.make(
+    return make(
         ids[:, :-1],
         ids[:, -1],
         Vocabulary(tuple(token_ids.ids)),

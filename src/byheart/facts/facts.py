@@ -15,6 +15,7 @@ from byheart.errors import FactsError
 from byheart.facts import _write
 from byheart.facts._checks import check_ids, check_shapes, check_weights, integers
 from byheart.facts._distinct import conflict_error, conflicting_groups, group_equal_rows
+from byheart.facts._prior import effective_size
 from byheart.facts.vocabulary import Vocabulary
 
 __all__ = ["Facts"]
@@ -213,10 +214,7 @@ class Facts:
             >>> Facts.make([[0], [1], [2]], [0, 0, 0], vocabulary, [90, 9, 1]).effective_size(0.1)
             1
         """
-        mass = np.cumsum(np.sort(self.prior)[::-1])
-        # A sum of T rounded terms is off by at most T units in the last place.
-        rounding = self.T * np.finfo(np.float64).eps
-        return min(self.T, int(np.searchsorted(mass, 1 - eps - rounding)) + 1)
+        return effective_size(self.prior, eps)
 
     def describe(self) -> dict[str, Any]:
         """The table in numbers: a plain dict that JSON can hold."""

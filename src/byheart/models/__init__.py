@@ -7,6 +7,7 @@ is not obvious. `memory_files` alone knows how a memory lies on disk.
 
 from byheart.models.memory import Memory, Recall
 from byheart.models.memory_files import load
+from byheart.models.vector_memory import VectorMemory
 from byheart.specs import AssociativeSpec, AttentionOnlySpec
 
-__all__ = ["AssociativeSpec", "AttentionOnlySpec", "Memory", "Recall", "load"]
+__all__ = ["AssociativeSpec", "AttentionOnlySpec", "Memory", "Recall", "VectorMemory", "load"]

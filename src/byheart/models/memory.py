@@ -15,11 +15,12 @@ from torch import Tensor
 
 from byheart._machine import memory_bytes
 from byheart.errors import ByheartError, FactsError
-from byheart.facts import Facts, Vocabulary
+from byheart.facts import Distributions, Facts, Vocabulary
 from byheart.models import (
     associative,
     attention_only,
     mlp_transformer,
+    multi_head,
     sharded,
     shared_bottleneck,
 )
@@ -27,6 +28,7 @@ from byheart.specs import (
     AssociativeSpec,
     AttentionOnlySpec,
     MLPTransformerSpec,
+    MultiHeadSpec,
     ShardedSpec,
     SharedBottleneckSpec,
     Spec,
@@ -38,6 +40,7 @@ FAMILIES: dict[str, tuple[type, ModuleType]] = {
     ShardedSpec.family: (ShardedSpec, sharded),
     SharedBottleneckSpec.family: (SharedBottleneckSpec, shared_bottleneck),
     MLPTransformerSpec.family: (MLPTransformerSpec, mlp_transformer),
+    MultiHeadSpec.family: (MultiHeadSpec, multi_head),  # `VectorMemory`
 }
 
 BATCH_BYTES = 256 * 2**20  # keeps intermediates well below the size of the solve that made them
@@ -60,6 +63,8 @@ class Memory:
     `start_id`: the token put in front of every key (keys of one token need it, see
     `byheart.construct.attention_only`); `order`: the key columns as the model reads them, where
     that is not the order in which they are asked; `construction` says how the weights were made.
+    `distribution`: where keys have several right answers, what they are; `facts` then holds the
+    most probable ones.
 
     >>> import byheart as bh
     >>> memory = bh.build(bh.read_facts("countries"))
@@ -75,6 +80,7 @@ class Memory:
     pad_id: int | None = None
     order: tuple[int, ...] | None = None
     construction: Mapping[str, Any] = field(default_factory=dict)
+    distribution: Distributions | None = None
 
     def __post_init__(self) -> None:
         for name, shape in self.spec.weight_shapes().items():

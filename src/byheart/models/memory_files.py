@@ -3,7 +3,9 @@
     memory.json           schema, spec, vocabulary, construction, versions, SHA-256 of the others
     weights.safetensors   the weights, exactly as evaluated (sharded memories: W_O only)
     index.safetensors     sharded memories: all other weights, and a SHA-256 of each shard's W_O
-    facts.safetensors     token ids, answers, prior, rows (absent with `with_facts=False`)
+    facts.safetensors     token ids, answers, prior, rows (absent with `with_facts=False`);
+                          support and probabilities where keys have several right answers;
+                          vector memories: query, label, rows, and contexts that are not shared
     certificate.json      written by `byheart.certificates`, if a certificate was made
 
 Only safetensors and JSON are read: nothing in a memory folder can run code.
@@ -18,7 +20,7 @@ import platform
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -29,9 +31,17 @@ from safetensors.torch import save as dump_tensors
 from byheart._folders import new_folder, write_text
 from byheart._version import __version__
 from byheart.errors import ByheartError, MemoryFileError
-from byheart.facts import Facts, Vocabulary
+from byheart.facts import Distributions, Facts, Vocabulary
+from byheart.models import vector_parts
+from byheart.models.distribution_files import (
+    DISTRIBUTION_TENSORS,
+    distribution_record,
+    distribution_tensors,
+    loaded_distribution,
+)
 from byheart.models.memory import FAMILIES, Memory
-from byheart.specs import ShardedSpec
+from byheart.models.vector_memory import VectorMemory
+from byheart.specs import MultiHeadSpec, ShardedSpec
 
 SCHEMA = 1
 MEMORY, WEIGHTS, FACTS = "memory.json", "weights.safetensors", "facts.safetensors"
@@ -40,7 +50,11 @@ DIGESTS = "shard_sha256"  # (shards, 32) bytes, in the index
 
 
 def save(
-    memory: Memory, folder: str | Path, *, force: bool = False, with_facts: bool = True
+    memory: Memory | VectorMemory,
+    folder: str | Path,
+    *,
+    force: bool = False,
+    with_facts: bool = True,
 ) -> Path:
     """Write `memory` to `folder`, atomically.
 
@@ -53,24 +67,23 @@ def save(
     return Path(folder)
 
 
-def write_files(memory: Memory, target: Path, *, with_facts: bool = True) -> None:
+def write_files(memory: Memory | VectorMemory, target: Path, *, with_facts: bool = True) -> None:
     """The files of `memory` into the existing, empty folder `target`."""
     files = weight_files(memory)
-    facts = memory.facts
-    if facts is not None and with_facts:
-        arrays = {"tokens": facts.tokens, "answers": facts.answers, "rows": facts.rows}
-        tensors = {k: torch.from_numpy(a.astype(np.int32)) for k, a in arrays.items()}
-        files[FACTS] = dump_tensors({**tensors, "prior": torch.from_numpy(facts.prior.copy())})
+    if isinstance(memory, VectorMemory):
+        if memory.facts is not None and with_facts:
+            files[FACTS] = dump_tensors(vector_parts.facts_tensors(memory.facts))
+        own = vector_parts.record_of(memory)
+    else:
+        if memory.facts is not None and with_facts:
+            files[FACTS] = _facts_file(memory.facts, memory.distribution)
+        own = _own_record(memory)
     record: dict[str, Any] = {
         "kind": "byheart memory",
         "schema": SCHEMA,
         "family": memory.spec.family,
         "spec": memory.spec.to_json(),
         "construction": dict(memory.construction),
-        "start_id": memory.start_id,
-        "pad_id": memory.pad_id,
-        "order": memory.order,
-        "facts": None if facts is None else _facts_record(facts),
         "versions": {
             "byheart": __version__,
             "torch": torch.__version__,
@@ -78,7 +91,7 @@ def write_files(memory: Memory, target: Path, *, with_facts: bool = True) -> Non
             "python": platform.python_version(),
         },
         "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
-        "vocabulary": list(memory.vocabulary.tokens),
+        **own,
     }
     record["digest"] = _digest(record)
     for name, data in files.items():
@@ -86,9 +99,30 @@ def write_files(memory: Memory, target: Path, *, with_facts: bool = True) -> Non
     write_text(target / MEMORY, json.dumps(record, ensure_ascii=False, indent=1) + "\n")
 
 
-def weight_files(memory: Memory) -> dict[str, bytes]:
+def _facts_file(facts: Facts, table: Distributions | None) -> bytes:
+    arrays = {"tokens": facts.tokens, "answers": facts.answers, "rows": facts.rows}
+    tensors = {k: torch.from_numpy(a.astype(np.int32)) for k, a in arrays.items()}
+    tensors["prior"] = torch.from_numpy(facts.prior.copy())
+    return dump_tensors(tensors | distribution_tensors(table))
+
+
+def _own_record(memory: Memory) -> dict[str, Any]:
+    """The fields of `memory.json` that a memory of tokens has of its own."""
+    return {
+        "start_id": memory.start_id,
+        "pad_id": memory.pad_id,
+        "order": memory.order,
+        "facts": None if memory.facts is None else _facts_record(memory.facts),
+        "distribution": distribution_record(memory.distribution),
+        "vocabulary": list(memory.vocabulary.tokens),
+    }
+
+
+def weight_files(memory: Memory | VectorMemory) -> dict[str, bytes]:
     """The files that hold the weights. Sharded memories keep W_O apart, so that recall can map it
     and read its own shard only; each shard has a digest of its own."""
+    if isinstance(memory, VectorMemory):
+        return {WEIGHTS: dump_tensors(vector_parts.tensors_of(memory))}
     weights = {k: w.contiguous() for k, w in memory.weights.items()}
     if not isinstance(memory.spec, ShardedSpec):
         return {WEIGHTS: dump_tensors(weights)}
@@ -105,7 +139,7 @@ def shard_sha256(W_O: torch.Tensor, a: int, b: int) -> bytes:
     return hashlib.sha256(W_O[a:b].contiguous().view(torch.uint8).numpy().tobytes()).digest()
 
 
-def weights_sha256(memory: Memory) -> str:
+def weights_sha256(memory: Memory | VectorMemory) -> str:
     """SHA-256 of `weights.safetensors` as `save` writes it; of the sums of both files if there
     are two."""
     sums = [hashlib.sha256(data).hexdigest() for data in weight_files(memory).values()]
@@ -141,6 +175,7 @@ class LoadedMemory:
 
 def load(folder: str | Path, *, lazy: bool = False) -> Memory:
     """The memory in `folder`; a `MemoryFileError` if a file is missing, damaged or changed.
+    A folder of the multi-head family gives a `VectorMemory`.
 
     `lazy` (sharded memories): W_O is mapped, not read or hashed, and the facts are left out;
     `check_shard` then checks the shards that are used.
@@ -198,6 +233,10 @@ def inspect(folder: str | Path, *, lazy: bool = False) -> LoadedMemory:
         facts = memory.facts
         if facts is not None and facts.digest() != record["facts"]["digest"]:
             damage.append(f"{FACTS} holds other facts than {MEMORY} says")
+        if memory.distribution is not None:
+            known = record.get("distribution") or {}
+            if memory.distribution.digest() != known.get("digest"):
+                damage.append(f"{FACTS} holds other distributions than {MEMORY} says")
     except (KeyError, TypeError, ValueError, IndexError, ByheartError) as error:
         raise MemoryFileError(
             f"{place}: the files do not belong together: {error}. "
@@ -265,6 +304,10 @@ def _read_record(place: Path) -> dict[str, Any]:
 
 
 def _assemble(record: dict[str, Any], tensors: dict[str, dict[str, torch.Tensor]]) -> Memory:
+    if record["family"] == MultiHeadSpec.family:
+        # Typed as the common case, so that token memories need no narrowing everywhere.
+        vectors = vector_parts.assemble(record, tensors[WEIGHTS], tensors.get(FACTS))
+        return cast(Memory, vectors)
     spec = FAMILIES[record["family"]][0](**record["spec"])
     vocabulary = Vocabulary(tuple(record["vocabulary"]))
     if len(vocabulary) != spec.N:
@@ -275,9 +318,10 @@ def _assemble(record: dict[str, Any], tensors: dict[str, dict[str, torch.Tensor]
     keys = spec.S - (record["start_id"] is not None)
     if record["order"] is not None and sorted(record["order"]) != list(range(keys)):
         raise ValueError(f"order {record['order']} does not permute {keys} key columns")
-    facts = None
+    facts, distribution = None, None
     if FACTS in tensors:
         arrays = {k: t.numpy() for k, t in tensors[FACTS].items()}
+        table = {k: arrays.pop(k) for k in DISTRIBUTION_TENSORS if k in arrays}
         known = record["facts"]
         own_tokens = known["vocabulary"]
         facts = Facts(
@@ -298,6 +342,7 @@ def _assemble(record: dict[str, Any], tensors: dict[str, dict[str, torch.Tensor]
             raise ValueError("facts.safetensors has negative token ids")
         if max(facts.tokens.max(), facts.answers.max()) >= own_tokens:
             raise ValueError("facts.safetensors has token ids outside the vocabulary")
+        distribution = loaded_distribution(facts, table, record.get("distribution"))
     return Memory(
         spec=spec,
         weights=tensors[WEIGHTS] | tensors.get(INDEX, {}),
@@ -307,4 +352,5 @@ def _assemble(record: dict[str, Any], tensors: dict[str, dict[str, torch.Tensor]
         pad_id=record["pad_id"],
         order=None if record["order"] is None else tuple(record["order"]),
         construction=record["construction"],
+        distribution=distribution,
     )

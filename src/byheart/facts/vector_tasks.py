@@ -1,0 +1,151 @@
+"""Vector facts of the paper (uniform entries), and handwritten digits as patch tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from byheart.errors import FactsError
+from byheart.facts._words import quote
+from byheart.facts.vectors import VectorFacts
+
+__all__ = ["CONTEXTS", "DIGITS", "RECIPE", "digit_vectors", "random_vectors", "vectors_from_recipe"]
+
+RECIPE = "vectors:T=621,n=32,d=64,context=fixed,classes=100,seed=42"
+DIGITS = "digits:T=500,patch=2,classes=10,seed=0"
+CONTEXTS = ("fixed", "random", "perm")
+BAG = 500  # tokens that "perm" contexts are drawn from, as in the authors' code
+MAX_NUMBERS = 10**9
+SIDE, GREYS = 8, 16  # scikit-learn's digits: 8 x 8 pixels of 0..16
+
+
+def random_vectors(
+    T: int,
+    n: int = 32,
+    d: int = 64,
+    context: str = "fixed",
+    *,
+    classes: int | None = None,
+    outputs: int = 1,
+    seed: int = 42,
+) -> VectorFacts:
+    """T examples with entries uniform in [0, 1], labels uniform: classes, or numbers in [0, 1].
+
+    `context`: "fixed" (one for all), "random" (one each), "perm" (n of a bag of 500 tokens, drawn
+    anew for each example). `classes` of them, or else labels of `outputs` numbers.
+
+    The stream is that of the authors' code (numpy's RandomState: contexts, queries, labels), and
+    numbers are rounded to float32 as there. Source: Mahdavi et al. 2024, synthetic experiments.
+
+    >>> facts = random_vectors(T=5, n=3, d=4, classes=100)
+    >>> facts.context.shape, facts.query.shape, facts.classes
+    ((3, 4), (5, 4), 100)
+    """
+    sizes = {
+        "T": T,
+        "n": n,
+        "d": d,
+        "outputs": outputs,
+        "classes": 1 if classes is None else classes,
+    }
+    for letter, value in sizes.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise FactsError(f"expected {letter} to be a whole number >= 1, found {value!r}.")
+    if context not in CONTEXTS:
+        raise FactsError(f"expected context to be {', '.join(CONTEXTS)}, found {context!r}.")
+    if context == "perm" and n > BAG:
+        raise FactsError(f"perm contexts draw n of {BAG} tokens: found n = {n}.")
+    if T * d * (1 if context == "fixed" else n) > MAX_NUMBERS:
+        raise FactsError(f"expected at most {MAX_NUMBERS:,} numbers, found T={T:,}, n={n}, d={d}.")
+    rng = np.random.RandomState(seed)
+    if context == "fixed":
+        E = rng.uniform(size=(1, n, d))[0]
+    elif context == "random":
+        E = rng.uniform(size=(T, n, d))
+    else:
+        bag = rng.uniform(size=(BAG, d))
+        E = np.stack([bag[rng.permutation(BAG)[:n]] for _ in range(T)])
+    e = rng.uniform(size=(T, d))
+    if classes is not None:
+        y: np.ndarray = rng.multinomial(1, np.ones(classes) / classes, size=(T,)).argmax(-1)
+    else:
+        y = rng.uniform(size=(T,) if outputs == 1 else (T, outputs)).astype(np.float32)
+    labels = f"classes={classes}" if classes is not None else f"outputs={outputs}"
+    name = f"vectors:T={T},n={n},d={d},context={context},{labels},seed={seed}"
+    return VectorFacts.make(
+        E.astype(np.float32), e.astype(np.float32), y, classes=classes, name=name
+    )
+
+
+def digit_vectors(
+    T: int = 500, patch: int = 2, *, classes: int | None = 10, random: bool = True, seed: int = 0
+) -> VectorFacts:
+    """T handwritten digits (scikit-learn, 8 x 8 pixels) as patch tokens, d = 64.
+
+    Query: the 64 pixels, 0..16. Context: one token a patch of `patch` x `patch` pixels, its pixels
+    in their own places and 0 elsewhere, plus 16 at the patch's first pixel: a position mark, which
+    makes every context of rank n although many patches are blank. All numbers are whole.
+    `random`: labels are random (`classes` of them, or scalars if None), as in the paper; else the
+    digits themselves.
+    """
+    try:
+        from sklearn.datasets import load_digits  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise FactsError(
+            "the digits come with scikit-learn: pip install 'byheart[digits]', or give a file."
+        ) from None
+    images, names = load_digits(return_X_y=True)
+    if patch not in (1, 2, 4, 8):
+        raise FactsError(f"expected patches of 1, 2, 4 or 8 pixels a side, found {patch!r}.")
+    if not 1 <= T <= len(images):
+        raise FactsError(f"expected 1 to {len(images):,} digits, found T = {T!r}.")
+    rng = np.random.default_rng(seed)
+    chosen = np.sort(rng.permutation(len(images))[:T])
+    query = images[chosen]
+    row, column = np.divmod(np.arange(SIDE * SIDE), SIDE)
+    patch_of = row // patch * (SIDE // patch) + column // patch
+    mask = np.arange(patch_of.max() + 1)[:, None] == patch_of
+    first = np.zeros_like(query, shape=mask.shape)
+    first[np.arange(len(mask)), mask.argmax(1)] = GREYS
+    context = query[:, None] * mask + first
+    if not random:
+        label: np.ndarray = names[chosen].astype(np.int64)
+        classes = 10
+    else:
+        label = rng.uniform(size=T) if classes is None else rng.integers(classes, size=T)
+    labels = f"classes={classes or 0}" if random else "labels=digits"
+    name = f"digits:T={T},patch={patch},{labels},seed={seed}"
+    return VectorFacts.make(context, query, label, classes=classes, name=name)
+
+
+def vectors_from_recipe(recipe: str) -> VectorFacts:
+    """The random task, or the digits, that a text describes; `classes=0` means scalar labels.
+
+    >>> facts = vectors_from_recipe("vectors:T=9,n=3,d=4,context=random,seed=1")
+    >>> facts.T, facts.shared, facts.classes
+    (9, False, None)
+    """
+    kind, _, rest = recipe.partition(":")
+    example = DIGITS if kind == "digits" else RECIPE
+    known = {"T", "patch", "classes", "labels", "seed"} if kind == "digits" else {
+        "T", "n", "d", "context", "classes", "outputs", "seed"}  # fmt: skip
+    found: dict[str, Any] = {}
+    for part in filter(None, rest.split(",")):
+        letter, _, text = part.strip().partition("=")
+        words = letter in ("context", "labels")
+        if letter not in known or letter in found or not (words or text.isdecimal()):
+            raise FactsError(
+                f"expected a recipe such as {example}, found {quote(part)} in {quote(recipe)}."
+            )
+        found[letter] = text if words else int(text)
+    if found.get("classes") == 0:
+        found["classes"] = None
+    if kind == "digits":
+        labels = found.pop("labels", "random")
+        if labels not in ("random", "digits"):
+            raise FactsError(f"expected labels=random or labels=digits, found {quote(labels)}.")
+        return digit_vectors(random=labels == "random", **found)
+    if "T" not in found:
+        raise FactsError(f"expected a recipe such as {example}, found no T in {quote(recipe)}.")
+    return random_vectors(**found)

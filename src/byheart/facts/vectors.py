@@ -1,0 +1,254 @@
+"""Facts made of vectors: a context of tokens, a query, and a label (Mahdavi et al. 2024)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from byheart.errors import Conflict, ConflictError, FactsError
+
+__all__ = ["VectorFacts"]
+
+LISTED = 5
+EXACT = 2**53  # whole numbers up to here are float64 numbers
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class VectorFacts:
+    """T examples (E(t), e(t)) -> y(t): a context of n vectors in R^d, a query, a label.
+
+    Symbols:
+        context: E, (n, d) if all examples share it, else (T, n, d); float64.
+        query: e, (T, d) float64.
+        label: y, (T,) int64 classes 0..classes-1, or (T,) or (T, m) float64.
+        rows: (T,) int64, the index of each example in its source (from 0).
+        merged: how many examples repeated an earlier one and were merged into it.
+
+    Example:
+        >>> facts = VectorFacts.make(np.eye(3)[:2], np.eye(3), [0, 1, 1])
+        >>> facts, facts.shared, facts.classes
+        (VectorFacts('vectors', T=3, n=2, d=3, shared context, 2 classes), True, 2)
+
+    Notes:
+        Call `VectorFacts.make` or `read_vectors`: they check, and the constructor does not.
+    """
+
+    context: np.ndarray
+    query: np.ndarray
+    label: np.ndarray
+    rows: np.ndarray
+    name: str = "vectors"
+    classes: int | None = None
+    merged: int = 0
+
+    def __post_init__(self) -> None:
+        for field in ("context", "query", "label", "rows"):
+            array = np.array(getattr(self, field), order="C")
+            array.flags.writeable = False
+            object.__setattr__(self, field, array)
+
+    @classmethod
+    def make(
+        cls,
+        context: ArrayLike,
+        query: ArrayLike,
+        label: ArrayLike,
+        *,
+        classes: int | None = None,
+        name: str = "vectors",
+    ) -> VectorFacts:
+        """Checked facts. Whole-number labels are classes, `classes` of them (default: the largest
+        + 1); others are regression targets. An example that repeats another is merged into it;
+        the same inputs with different labels are a `ConflictError`."""
+        E = _numbers(_even(context, name), "context", name)
+        e = _numbers(query, "query", name)
+        y = np.asarray(label)
+        if e.ndim != 2 or E.ndim not in (2, 3) or 0 in e.shape or 0 in E.shape:
+            raise FactsError(
+                f"{name}: expected a query of shape (T, d) and a context of shape (n, d), shared, "
+                f"or (T, n, d), found query {e.shape} and context {E.shape}."
+            )
+        T, d = e.shape
+        if E.shape[-1] != d:
+            raise FactsError(
+                f"{name}: the query has {d} coordinates, the context {E.shape[-1]}: expected one d."
+            )
+        if E.ndim == 3 and len(E) != T:
+            raise FactsError(
+                f"{name}: {T} queries and {len(E)} contexts: expected one each, or a single "
+                "context of shape (n, d) for all."
+            )
+        if y.ndim not in (1, 2) or len(y) != T or 0 in y.shape:
+            raise FactsError(
+                f"{name}: expected {T} labels, of shape ({T},) or ({T}, m), found {y.shape}."
+            )
+        y, classes = _labels(y, classes, name)
+        kept, merged = _distinct(E, e, y, name)
+        if merged:
+            E, e, y = (E if E.ndim == 2 else E[kept]), e[kept], y[kept]
+        return cls(E, e, y, kept, name, classes, merged)
+
+    @property
+    def T(self) -> int:
+        """Number of examples."""
+        return len(self.query)
+
+    @property
+    def d(self) -> int:
+        """Coordinates of each vector."""
+        return self.query.shape[1]
+
+    @property
+    def n(self) -> int:
+        """Tokens in a context."""
+        return self.context.shape[-2]
+
+    @property
+    def shared(self) -> bool:
+        """Whether all examples have one context."""
+        return self.context.ndim == 2
+
+    @property
+    def outputs(self) -> int:
+        """d_out: one per class, or the length of a label."""
+        return self.classes or self.targets.shape[1]
+
+    @property
+    def targets(self) -> np.ndarray:
+        """The labels as (T, m) numbers; a class becomes a unit vector of its row."""
+        if self.classes is None:
+            return self.label.reshape(self.T, -1)
+        return np.eye(self.classes)[self.label]
+
+    def contexts(self) -> np.ndarray:
+        """(T, n, d) whether shared or not; a view."""
+        return np.broadcast_to(self.context, (self.T, self.n, self.d))
+
+    def subset(self, indices: ArrayLike) -> VectorFacts:
+        """The examples at `indices` (or where a mask is true)."""
+        chosen = np.arange(self.T)[np.asarray(indices)]
+        E = self.context if self.shared else self.context[chosen]
+        return VectorFacts(
+            E, self.query[chosen], self.label[chosen], self.rows[chosen], self.name, self.classes
+        )
+
+    def digest(self) -> str:
+        """sha256 (hexadecimal) of shapes, context, query, label and number of classes."""
+        shapes = f"{self.context.shape} {self.query.shape} {self.label.shape} {self.classes}"
+        digest = hashlib.sha256(f"byheart vectors 1 {shapes}\n".encode())
+        digest.update(self.context.astype("<f8").tobytes())
+        digest.update(self.query.astype("<f8").tobytes())
+        digest.update(self.label.astype("<f8" if self.classes is None else "<i8").tobytes())
+        return digest.hexdigest()
+
+    def describe(self) -> dict[str, Any]:
+        """The examples in numbers: a plain dict that JSON can hold."""
+        return {
+            "name": self.name, "facts": self.T, "context": self.n, "d": self.d,
+            "shared": self.shared, "classes": self.classes, "outputs": self.outputs,
+            "merged": self.merged,
+        }  # fmt: skip
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write `.safetensors` or `.npz`, all or nothing; `read_vectors` reads it again."""
+        from byheart.facts.vector_files import write_vectors
+
+        write_vectors(self, path)
+
+    def __repr__(self) -> str:
+        context = "shared context" if self.shared else "own contexts"
+        label = f"{self.classes} classes" if self.classes else f"{self.outputs} numbers"
+        label = label if self.outputs > 1 or self.classes else "scalar labels"
+        return f"VectorFacts({self.name!r}, T={self.T}, n={self.n}, d={self.d}, {context}, {label})"
+
+
+def _even(context: ArrayLike, name: str) -> ArrayLike:
+    """Refuse a list of contexts of different lengths, naming the first that differs."""
+    if isinstance(context, (list, tuple)):
+        shapes = [np.shape(E) for E in context]
+        odd = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), None)
+        if odd is not None:
+            raise FactsError(
+                f"{name}: contexts of unequal length: example 0 has shape {shapes[0]}, example "
+                f"{odd} has {shapes[odd]}. Pad or cut them to one number of tokens."
+            )
+    return context
+
+
+def _numbers(values: ArrayLike, what: str, name: str) -> np.ndarray:
+    array = np.asarray(values)
+    if array.dtype.kind not in "iuf":
+        raise FactsError(f"{name}: expected {what} to hold numbers, found type {array.dtype}.")
+    large = np.argwhere((array > EXACT) | (array < -EXACT))
+    if array.dtype.kind in "iu" and len(large):
+        i = tuple(map(int, large[0]))
+        raise FactsError(
+            f"{name}: {what}{list(i)} = {array[i]} is beyond 2^53 and would be rounded to float64. "
+            "Divide the whole numbers first."
+        )
+    array = array.astype(np.float64)
+    wrong = np.argwhere(~np.isfinite(array))
+    if len(wrong):
+        i = tuple(map(int, wrong[0]))
+        raise FactsError(
+            f"{name}: {what}{list(i)} is {array[i]}: expected finite numbers "
+            f"({len(wrong):,} are not). Correct or leave out the example."
+        )
+    return array
+
+
+def _labels(y: np.ndarray, classes: int | None, name: str) -> tuple[np.ndarray, int | None]:
+    if y.dtype.kind not in "iu":
+        if classes is not None:
+            raise FactsError(f"{name}: {classes} classes need whole-number labels, found {y.dtype}")
+        return _numbers(y, "label", name), None
+    if y.ndim == 2:
+        raise FactsError(
+            f"{name}: whole-number labels are classes, one an example, found shape {y.shape}. "
+            "Give label vectors as floating-point numbers."
+        )
+    if y.max() >= EXACT:
+        raise FactsError(f"{name}: label[{int(y.argmax())}] = {y.max()} is no class (too large)")
+    y = y.astype(np.int64)
+    found = int(y.max()) + 1
+    wrong = np.flatnonzero((y < 0) | (y >= (found if classes is None else classes)))
+    if len(wrong):
+        i = int(wrong[0])
+        top = "" if classes is None else f" to {classes - 1}"
+        raise FactsError(f"{name}: label[{i}] = {y[i]}: expected a class from 0{top}.")
+    return y, classes or found
+
+
+def _distinct(E: np.ndarray, e: np.ndarray, y: np.ndarray, name: str) -> tuple[np.ndarray, int]:
+    """Indices of the first of each set of equal inputs; conflicting labels are an error."""
+    groups: dict[bytes, list[int]] = defaultdict(list)
+    # 0.0 and -0.0 are one number: adding 0 makes their bytes equal.
+    queries = np.ascontiguousarray(e + 0.0)
+    for i in range(len(e)):
+        own = b"" if E.ndim == 2 else np.ascontiguousarray(E[i] + 0.0).tobytes()
+        groups[queries[i].tobytes() + own].append(i)
+    clashes: list[Conflict] = [
+        ((f"example {g[0]}",), [(i, str(y[i].tolist())) for i in g])
+        for g in groups.values()
+        if len(g) > 1 and any(not np.array_equal(y[i], y[g[0]]) for i in g)
+    ]
+    if clashes:
+        first = "; ".join(
+            ", ".join(f"example {i} -> {label}" for i, label in found)
+            for _, found in clashes[:LISTED]
+        )
+        more = f" and {len(clashes) - LISTED:,} more" if len(clashes) > LISTED else ""
+        inputs = "query (the context is shared)" if E.ndim == 2 else "query and context"
+        raise ConflictError(
+            f"{name}: {len(clashes):,} times one {inputs} with different labels, which no layer "
+            f"can tell apart: {first}{more}. Keep one of each.",
+            clashes,
+        )
+    kept = np.array([g[0] for g in groups.values()], dtype=np.int64)
+    return kept, len(e) - len(kept)

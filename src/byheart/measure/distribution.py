@@ -1,0 +1,134 @@
+"""How near a memory is to the distributions it should hold, and what the bounds say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from byheart.construct.distribution import answer_logits
+from byheart.construct.encoders import Encoder
+from byheart.errors import ByheartError
+from byheart.facts import Distributions
+from byheart.models import Memory
+from byheart.theory.dana2025 import (
+    bennett_bound,
+    slides_least_squares,
+    slides_weighted_least_squares,
+    theorem2_bound,
+    theorem2_factor,
+)
+from byheart.theory.divergences import kl, log_ratio, log_softmax, squared_error, total_variation
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Losses of logits f (T, A) against π, one a sequence, and their means under the prior.
+
+    `kl` in nats, `total_variation` in [0, 1], `squared_error` Σ_j (π_j - q_j)², `log_ratio`
+    max_j |log π_j - log q_j|, `right` whether the most probable answer is recalled.
+    """
+
+    kl: np.ndarray
+    total_variation: np.ndarray
+    squared_error: np.ndarray
+    log_ratio: np.ndarray
+    right: np.ndarray
+    prior: np.ndarray
+
+    def mean(self) -> dict[str, float]:
+        """E_t of each, under the prior; for `log_ratio` the largest."""
+        return {
+            "kl": float(self.prior @ self.kl),
+            "total_variation": float(self.prior @ self.total_variation),
+            "squared_error": float(self.prior @ self.squared_error),
+            "max_log_ratio": float(self.log_ratio.max()),
+            "accuracy": float(1.0 - self.prior[~self.right].sum()),
+        }
+
+
+def losses(table: Distributions, f: np.ndarray) -> Losses:
+    """All losses of logits `f` (T, A) on `table`.
+
+    >>> import byheart as bh
+    >>> table = bh.random_distributions("gauss", N=4)
+    >>> losses(table, np.log(table.probabilities)).mean()["accuracy"]
+    1.0
+    """
+    pi = table.probabilities
+    return Losses(
+        kl(pi, f),
+        total_variation(pi, f),
+        squared_error(pi, f),
+        log_ratio(pi, f),
+        f.argmax(axis=1) == pi.argmax(axis=1),
+        table.prior,
+    )
+
+
+def memory_losses(memory: Memory, table: Distributions | None = None) -> Losses:
+    """The losses of a memory, stored weights evaluated in float64, on its own distributions.
+
+    >>> import byheart as bh
+    >>> memory = bh.build_distribution(bh.random_distributions("gauss", N=5), d=4)
+    >>> memory_losses(memory).mean()["kl"] < 1e-12
+    True
+    """
+    table = memory.distribution if table is None else table
+    if table is None:
+        raise ByheartError(
+            "this memory holds no distributions (or was saved without its facts): give the table."
+        )
+    return losses(table, answer_logits(memory, table))
+
+
+def recalled_distribution(memory: Memory, *key: str) -> list[tuple[str, float]]:
+    """softmax over the answers for one key, most probable first.
+
+    Answers are the tokens with a column in W_U that is not zero.
+
+    >>> import byheart as bh
+    >>> memory = bh.build_distribution(bh.random_distributions("lut", N=5, eta=0.1), d=4)
+    >>> round(recalled_distribution(memory, "0", "1")[0][1], 6)
+    0.9
+    """
+    support = memory.weights["W_U"].ne(0).any(0).nonzero()[:, 0]
+    f = memory.logits(memory.encode([key]), torch.float64)[:, support].numpy()
+    q = np.exp(log_softmax(f))[0]
+    order = np.argsort(-q, kind="stable")
+    return [(memory.vocabulary.token(int(support[j])), float(q[j])) for j in order]
+
+
+def encoder_bounds(table: Distributions, encoder: Encoder) -> dict[str, Any]:
+    """Every bound on d_KL(π, f) that can be computed for this encoder, by name, in nats.
+
+    "bennett" and, for encoders λ W_g on unit rows, "theorem2" are rigorous; "theorem2 published"
+    is infinite for C >= 1/2; the two of the slides are heuristics for the SVD encoders. A bound
+    that does not apply is None.
+
+    >>> import byheart as bh
+    >>> from byheart.construct.encoders import encode
+    >>> table = bh.random_distributions("gauss", N=6, tau=0.3)
+    >>> encoder = encode(table, 2, "centred")
+    >>> encoder_bounds(table, encoder)["bennett"] >= losses(table, encoder.logits).mean()["kl"]
+    True
+    """
+    pi, prior, d = table.probabilities, table.prior, encoder.d
+    found: dict[str, Any] = {"bennett": None, "theorem2": None, "theorem2 published": None,
+                             "slides": None, "slides weighted": None}  # fmt: skip
+    if table.full_support:
+        found["bennett"] = bennett_bound(pi, encoder.logits, prior)
+    if encoder.name.startswith("theorem2") and table.entropy.min() > 0:
+        found["theorem2"] = theorem2_bound(pi, encoder.W, prior)
+        try:
+            ratio = theorem2_factor(encoder.W, "published") / theorem2_factor(encoder.W)
+            found["theorem2 published"] = ratio * found["theorem2"]
+        except ByheartError:  # C >= 1/2
+            found["theorem2 published"] = float("inf")
+    if encoder.name in ("svd", "centred") and table.full_support:
+        found["slides"] = slides_least_squares(pi, prior, d)
+    if encoder.name == "weighted" and table.full_support:
+        found["slides weighted"] = slides_weighted_least_squares(pi, prior, d)
+    return found

@@ -1,0 +1,278 @@
+"""Kruskal rank: the largest k such that every k rows are independent. What can be said of it.
+
+It is NP-hard to compute, and sampling subsets (what the paper does) estimates a fraction, never the
+rank: a dependent set of s rows is in a random n-subset with probability about (n/T)^s. One report
+brings together what can be known: exact duplicates and parallel rows, the rank, the smallest
+verified dependent set (an upper bound, with indices), the coherence bound (a lower bound), the
+sampled statistic with its confidence and its power, and the group certificate, which is what the
+saturation proof really needs and takes polynomial time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import beta
+
+from byheart.construct.multi_head.groups import GroupCertificate, find_groups
+from byheart.errors import FactsError
+from byheart.measure.dependent import DependentSet, smallest_dependent_set, whitened
+from byheart.measure.rank import (
+    ExactRank,
+    NumericalRank,
+    exact_rank,
+    numerical_rank,
+    whole_rows,
+)
+
+ENUMERATED = 2_000_000  # subsets that `kruskal_rank` looks at before it refuses
+SMALL = 5_000  # subsets that the report enumerates: then the Kruskal rank is known, not bounded
+POWERS = (2, 3, 4, 5, 8)
+EXACT_ENTRIES = 200_000  # up to here whole numbers get an exact rank without being asked
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The paper's statistic: `dependent` of `draws` random subsets of `size` rows. `fraction_below`
+    bounds the fraction of dependent subsets at 95 % (Clopper-Pearson); `power[s]` is the chance
+    that the draws meet one planted dependent set of s rows."""
+
+    size: int
+    draws: int
+    dependent: int
+    fraction_below: float
+    power: dict[int, float]
+
+
+@dataclass(frozen=True)
+class KruskalReport:
+    """Everything known about the Kruskal rank of T rows in R^d: lower <= krank <= upper; equal,
+    and exact, where every subset was looked at (`enumerated`)."""
+
+    T: int
+    d: int
+    zero_rows: tuple[int, ...]
+    parallel: tuple[tuple[int, ...], ...]
+    rank: NumericalRank
+    rank_centred: NumericalRank
+    rank_exact: ExactRank | None
+    dependent: DependentSet | None
+    lower: int
+    upper: int
+    sampled: Sampled
+    groups: GroupCertificate | None
+    needed: int
+    enumerated: bool
+    seconds: dict[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        record = asdict(self)
+        record["power"] = record["sampled"].pop("power")
+        if self.groups is not None:
+            record["groups"] = {
+                "holds": self.groups.holds,
+                "heads": len(self.groups.groups),
+                "largest": max(map(len, self.groups.groups)),
+                "pivot": self.groups.pivot,
+                "pivot_at": self.groups.pivot_at,
+                "residual": self.groups.residual,
+                "residual_at": self.groups.residual_at,
+            }
+        return record
+
+
+def kruskal_report(
+    X: np.ndarray,
+    n: int,
+    *,
+    draws: int = 1000,
+    search: int | None = None,
+    exact: bool | None = None,
+    seed: int = 0,
+) -> KruskalReport:
+    """The report for rows X (T, d) and the n that Assumption 1 asks about.
+
+    `search`: the largest dependent set looked for (default: n). `exact`: ranks over the rationals
+    (default: for whole numbers of moderate size).
+
+    >>> X = np.random.default_rng(0).random((40, 8))
+    >>> X[7] = X[3] + X[5]
+    >>> report = kruskal_report(X, n=6, draws=100)
+    >>> report.dependent.rows, report.upper
+    ((3, 5, 7), 2)
+    """
+    from time import perf_counter
+
+    M = _rows(X)
+    T, d = M.shape
+    if not 1 <= n <= d:
+        raise FactsError(f"expected 1 <= n <= d = {d}, found n = {n}.")
+    if draws < 1:
+        raise FactsError(f"expected at least 1 draw, found {draws}.")
+    whole = M.dtype.kind in "iu" or bool((M == np.floor(M)).all())
+    exact = whole and M.size <= EXACT_ENTRIES if exact is None else exact
+    seconds: dict[str, float] = {}
+    clock = perf_counter()
+
+    def lap(name: str) -> None:
+        nonlocal clock
+        now = perf_counter()
+        seconds[name], clock = now - clock, now
+
+    zero, parallel = parallel_rows(M)
+    lap("parallel rows")
+    F = M.astype(np.float64)
+    raw, centred = numerical_rank(F), numerical_rank(F, centred=True)
+    truth = exact_rank(M) if exact else None
+    lap("rank")
+    rank = truth.rank if truth is not None else raw.rank
+    found = smallest_dependent_set(M, limit=min(search or n, rank), exact=exact)
+    lap("dependent set")
+    upper = min(rank, T)
+    if found is not None:
+        upper = min(upper, len(found.rows) - 1)
+    if parallel:
+        upper = min(upper, 1)
+    if zero:
+        upper = 0
+    lower = min(coherence_bound(F), upper)
+    enumerated = _subsets(T, upper) <= SMALL
+    if enumerated:
+        lower = upper = kruskal_rank(M, exact=exact, largest=upper)
+    lap("coherence")
+    sampled = sample_subsets(F, min(n, T), draws, seed)
+    lap("sampling")
+    groups = None
+    if n >= 2 and T >= 2:
+        groups = find_groups(F, math.ceil((T - 1) / (n - 1)), n - 1, seed)
+    lap("groups")
+    return KruskalReport(
+        T=T,
+        d=d,
+        zero_rows=zero,
+        parallel=parallel,
+        rank=raw,
+        rank_centred=centred,
+        rank_exact=truth,
+        dependent=found,
+        lower=lower,
+        upper=upper,
+        sampled=sampled,
+        groups=groups,
+        needed=n,
+        enumerated=enumerated,
+        seconds=seconds,
+    )
+
+
+def parallel_rows(X: np.ndarray) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """Rows that are zero, and sets of rows that are exact multiples of each other (duplicates
+    among them): exact for whole numbers and floats alike.
+
+    >>> parallel_rows(np.array([[1, 2], [0, 0], [-2, -4], [1, 3]]))
+    ((1,), ((0, 2),))
+    """
+    sets: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    zero = []
+    for i, row in enumerate(whole_rows(X)):
+        divisor = math.gcd(*row)
+        if divisor == 0:
+            zero.append(i)
+            continue
+        first = next(v for v in row if v)
+        divisor = divisor if first > 0 else -divisor
+        sets[tuple(v // divisor for v in row)].append(i)
+    return tuple(zero), tuple(tuple(s) for s in sets.values() if len(s) > 1)
+
+
+def coherence_bound(X: np.ndarray) -> int:
+    """krank >= ceil(1/μ), μ the largest |cosine| of two rows after whitening (Donoho and Elad).
+
+    Kruskal rank is unchanged by an invertible map of the columns; whitening lowers μ.
+    """
+    W = whitened(X)
+    if len(W) < 2 or W.shape[1] == 0:
+        return int(len(W) == 1 and W.shape[1] > 0)
+    if float(np.abs(np.linalg.norm(W, axis=1) - 1).max()) > 1e-6:
+        return 0  # a zero row
+    C = np.abs(W @ W.T)
+    np.fill_diagonal(C, 0.0)
+    mu = float(C.max()) + 1e-9  # rounding of unit rows, rounded up
+    return min(math.ceil(1 / mu - 1e-9), W.shape[1], len(W))
+
+
+def sample_subsets(X: np.ndarray, n: int, draws: int, seed: int = 0) -> Sampled:
+    """`draws` random subsets of n rows, the dependent ones counted (numerical rank < n)."""
+    rng = np.random.default_rng(seed)
+    T, d = X.shape
+    dependent, done = 0, 0
+    while done < draws:
+        count = min(draws - done, max(1, 2**24 // (n * d)))
+        chosen = np.stack([rng.choice(T, n, replace=False) for _ in range(count)])
+        values = np.linalg.svd(X[chosen], compute_uv=False)
+        tolerance = max(n, d) * np.finfo(np.float64).eps * values[:, :1]
+        dependent += int(((values > tolerance).sum(1) < n).sum())
+        done += count
+    above = 1.0
+    if dependent < draws:
+        above = float(beta.ppf(0.95, dependent + 1, draws - dependent))
+    return Sampled(n, draws, dependent, above, {s: power(T, n, s, draws) for s in POWERS if s <= n})
+
+
+def power(T: int, n: int, s: int, draws: int) -> float:
+    """1 - (1 - p)^draws, p = Π_{i<s} (n - i)/(T - i): the chance to meet a planted s-set.
+
+    >>> round(power(1973, 197, 4, 5000), 2)       # the paper's ViT check
+    0.38
+    """
+    if s > n or s > T:
+        return 0.0
+    p = math.prod((n - i) / (T - i) for i in range(s))
+    return -math.expm1(draws * math.log1p(-p)) if p < 1 else 1.0
+
+
+def kruskal_rank(X: np.ndarray, *, exact: bool | None = None, largest: int | None = None) -> int:
+    """The Kruskal rank by looking at every subset: the oracle, for small sizes only. `largest`: a
+    bound from elsewhere, beyond which nothing is looked at.
+
+    >>> kruskal_rank(np.array([[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]]))
+    2
+    """
+    M = _rows(X)
+    exact = M.dtype.kind in "iu" if exact is None else exact
+    T = len(M)
+    top = exact_rank(M).rank if exact else numerical_rank(M).rank
+    top = top if largest is None else min(top, largest)
+    if _subsets(T, top) > ENUMERATED:
+        raise FactsError(
+            f"{T} rows of rank {top} have too many subsets to enumerate (limit {ENUMERATED:,}): "
+            "use kruskal_report."
+        )
+    for s in range(1, top + 1):
+        for subset in itertools.combinations(range(T), s):
+            rows = M[list(subset)]
+            found = exact_rank(rows).rank if exact else numerical_rank(rows).rank
+            if found < s:
+                return s - 1
+    return top
+
+
+def _subsets(T: int, largest: int) -> int:
+    return sum(math.comb(T, s) for s in range(1, largest + 1))
+
+
+def _rows(X: np.ndarray) -> np.ndarray:
+    M = np.asarray(X)
+    if M.ndim != 2 or 0 in M.shape:
+        raise FactsError(f"expected rows (T, d), found shape {M.shape}.")
+    if M.dtype.kind not in "iufO":
+        raise FactsError(f"expected numbers, found type {M.dtype}.")
+    if M.dtype.kind == "f" and not np.isfinite(M).all():
+        i, j = map(int, np.argwhere(~np.isfinite(M))[0])
+        raise FactsError(f"row {i}, column {j} is {M[i, j]}: expected finite numbers.")
+    return M
