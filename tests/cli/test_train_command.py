@@ -318,7 +318,8 @@ def test_misuse(misused: Misused, capitals: Path, tmp_path: Path, options):
 KILLED = """
 import functools, importlib, os, signal, sys
 from byheart.training.optimizers import FlatOptimizer
-train, last, step = importlib.import_module("byheart.training.train"), int(sys.argv[1]), FlatOptimizer.step
+last, step = int(sys.argv[1]), FlatOptimizer.step
+train = importlib.import_module("byheart.training.train")
 train.train_stack = functools.partial(train.train_stack, checkpoint_seconds=0.0)
 def until(self, lr):
     if int(self.t) == last:
@@ -328,7 +329,7 @@ FlatOptimizer.step = until
 sys.argv[1:] = sys.argv[2:]
 from byheart.cli.main import main
 main()
-"""  # noqa: E501
+"""
 
 
 @pytest.mark.parametrize("batch", [(), ("--batch", 20)], ids=["full batch", "mini-batches"])

@@ -12,7 +12,8 @@ def test_an_mlp_transformer_has_the_layer_inside_it_and_counts_all_its_parameter
     spec = MLPTransformerSpec(N=50, S=2, d=10, d_h=10, H=3, w=40)
     rows, bare = answers(spec), answers(spec.heads)
     assert rows["dana2025.corollary1"].capacity == bare["dana2025.corollary1"].capacity == 40
-    assert rows["related.information"].capacity > bare["related.information"].capacity
+    limits = [r["related.information"].capacity for r in (rows, bare)]
+    assert (limits[0] or 0) > (limits[1] or 0) > 0
 
 
 def test_a_bottleneck_is_the_papers_layer_only_without_compression():

@@ -1,5 +1,7 @@
 """Every path through the trainer has the gradients of the literal formula."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -79,7 +81,8 @@ def literal(spec, weights, data, order, i, loss="cross-entropy"):
     else:
         means = torch.stack([x[:n].mean() for x, n in zip(losses, data.rows, strict=True)])
     means.sum().backward()
-    return means.detach(), outputs.detach(), {k: w.grad for k, w in leaves.items()}
+    gradients: dict[str, torch.Tensor] = {k: w.grad for k, w in leaves.items()}  # type: ignore[misc]
+    return means.detach(), outputs.detach(), gradients
 
 
 def paths(spec):
@@ -179,7 +182,8 @@ def test_parameters_after_200_adam_steps_equal_literal_training(spec, path):
 def test_optimizers_equal_those_of_torch(name, fused):
     start = torch.randn(50, generator=torch.Generator().manual_seed(0))
     theta, grad = start.clone(), torch.zeros(50)
-    options = {"weight_decay": 0.02} | ({"momentum": 0.9} if name == "sgd" else {})
+    options: dict[str, Any] = {"weight_decay": 0.02}
+    options |= {"momentum": 0.9} if name == "sgd" else {}
     mine = FlatOptimizer(name, theta, grad, fused=fused, **options)
     parameter = torch.nn.Parameter(start.clone())
     kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
