@@ -208,6 +208,22 @@ def test_progress_in_a_log(run: Run, capitals: Path, tmp_path: Path, monkeypatch
     json.loads(said.stdout)
 
 
+def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys, plain):
+    from byheart.cli._training import bar
+    from byheart.training import Progress
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "120")
+    with bar() as show:
+        show(Progress(100, 300, 2, None, None))
+        show(Progress(200, 300, 1, 0.125, 0.25))
+    said = capsys.readouterr()
+    assert said.out == ""
+    shown = plain(said.err)
+    assert "training" in shown and "200/300" in shown
+    assert "1 model, best loss 0.125, accuracy 0.2500" in shown
+
+
 # --- where it writes ---
 
 

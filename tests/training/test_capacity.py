@@ -23,6 +23,7 @@ from byheart.specs import (
 from byheart.theory.bits import memorized_bits
 from byheart.training import Recipe, capacity, dana2025, smallest, training_spec
 from byheart.training.capacity import SEED_STRIDE, STACK, Capacity, _Search, _stacks
+from byheart.training.recipe import SAMPLINGS
 from byheart.training.trainer import Outcome
 
 # The modules, whose names the package gives to their functions.
@@ -325,6 +326,26 @@ def test_stacks_hold_every_job_once_and_pad_little(jobs, mixed):
     for stack in stacks:
         assert 1 <= len(stack) <= STACK
         assert stack[-1][1] <= (2 if mixed else 1) * stack[0][1]
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_only_tables_that_can_be_padded_share_a_stack(sampling):
+    """A fixed sample and an epoch without replacement depend on the number of rows."""
+    stacks: list[set[int]] = []
+
+    def run(spec, tables, recipe, starts, device):
+        stacks.append({table.T for table in tables})
+        largest = [20 + int(table.name.rpartition("=")[2]) for table in tables]
+        return tuple(
+            outcome(start, table.T <= most)
+            for start, table, most in zip(starts, tables, largest, strict=True)
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CAPACITY, "_run", run)
+        capacity(SMALL, seeds=5, recipe=Recipe(sampling=sampling), resolution=0.01)
+    padded = any(len(sizes) > 1 for sizes in stacks)
+    assert padded == (sampling in ("full", "with-replacement"))
 
 
 # --- numbers ---
