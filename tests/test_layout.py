@@ -27,7 +27,7 @@ LEVELS = [
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
 
 # Distribution -> what it is imported as, where the names differ.
-IMPORT_NAMES = {"python-flint": "flint"}
+IMPORT_NAMES = {"python-flint": "flint", "scikit-learn": "sklearn"}
 
 
 def part(module: str) -> str:

@@ -25,10 +25,19 @@ if TYPE_CHECKING:
     from byheart.construct import build
     from byheart.construct.sharded.edit import edit
     from byheart.errors import ByheartError
-    from byheart.facts import Facts, Vocabulary, random_associations, read_facts
-    from byheart.measure import accuracy, head_split
-    from byheart.models import Memory, load
-    from byheart.specs import AssociativeSpec, AttentionOnlySpec
+    from byheart.facts import (
+        Facts,
+        VectorFacts,
+        Vocabulary,
+        digit_vectors,
+        random_associations,
+        random_vectors,
+        read_facts,
+        read_vectors,
+    )
+    from byheart.measure import accuracy, head_split, head_statistics, kruskal_report
+    from byheart.models import Memory, VectorMemory, load
+    from byheart.specs import AssociativeSpec, AttentionOnlySpec, MultiHeadSpec
     from byheart.theory import bounds, size
 
 _PUBLIC = {
@@ -38,16 +47,24 @@ _PUBLIC = {
     "Certificate": "byheart.certificates",
     "Facts": "byheart.facts",
     "Memory": "byheart.models",
+    "MultiHeadSpec": "byheart.specs",
+    "VectorFacts": "byheart.facts",
+    "VectorMemory": "byheart.models",
     "Vocabulary": "byheart.facts",
     "accuracy": "byheart.measure",
     "bounds": "byheart.theory",
     "build": "byheart.construct",
     "certify": "byheart.certificates",
+    "digit_vectors": "byheart.facts",
     "edit": "byheart.construct.sharded.edit",
     "head_split": "byheart.measure",
+    "head_statistics": "byheart.measure",
+    "kruskal_report": "byheart.measure",
     "load": "byheart.models",
     "random_associations": "byheart.facts",
+    "random_vectors": "byheart.facts",
     "read_facts": "byheart.facts",
+    "read_vectors": "byheart.facts",
     "size": "byheart.theory",
 }
 
@@ -58,17 +75,25 @@ __all__ = [
     "Certificate",
     "Facts",
     "Memory",
+    "MultiHeadSpec",
+    "VectorFacts",
+    "VectorMemory",
     "Vocabulary",
     "__version__",
     "accuracy",
     "bounds",
     "build",
     "certify",
+    "digit_vectors",
     "edit",
     "head_split",
+    "head_statistics",
+    "kruskal_report",
     "load",
     "random_associations",
+    "random_vectors",
     "read_facts",
+    "read_vectors",
     "size",
 ]
 

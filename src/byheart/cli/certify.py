@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from byheart.cli import _options as opt
+from byheart.cli import _vectors
 from byheart.cli._show import emit, guarded, key_text, number, progress, say, table
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ def certify(
         int | None,
         typer.Option(min=64, max=65_536, help="Bits, with --interval. Default: 128."),
     ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(help="Vector memories: what an output may differ from its label by."),
+    ] = None,
     no_write: Annotated[
         bool, typer.Option("--no-write", help="Leave DIR/certificate.json alone.")
     ] = False,
@@ -53,6 +58,7 @@ def certify(
     """
     from byheart.certificates import certify_folder
     from byheart.errors import ByheartError, MemoryFileError
+    from byheart.facts.vector_files import is_vectors
 
     if interval and plain_float:
         raise ByheartError("give --interval or --float, not both.")
@@ -63,7 +69,9 @@ def certify(
     if given and facts is None:
         raise ByheartError(f"{', '.join(given)} says how to read a table: give it with --facts.")
     table_ = None
-    if facts is not None:
+    if facts is not None and is_vectors(facts):
+        table_ = _vectors.read(facts, keys=keys, answer=answer, weights=weights, melt=melt)
+    elif facts is not None:
         table_ = opt.read(
             facts, keys=keys, answer=answer, weights=weights, melt=melt, empty=empty, pad=pad
         )
@@ -75,6 +83,7 @@ def certify(
                 table_,
                 arithmetic,
                 precision=precision or 128,
+                tolerance=tolerance,
                 write=not no_write,
                 progress=tell,
             )
@@ -105,6 +114,7 @@ def _report(made: Certificate, folder: str) -> None:
         ("arithmetic", made.arithmetic),
         ("smallest margin", _number(made.margin, made)),
         ("largest error bound", _number(made.error_bound, made)),
+        *([("labels", f"within {number(made.largest_error)}")] if made.largest_error else []),
         ("weights", f"sha256 {made.weights_sha256[:16]}..."),
         ("facts", f"digest {made.facts_digest[:16]}..."),
         ("seconds", f"{made.seconds:.2f}"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from byheart.cli import _options as opt
+from byheart.cli import _vectors
 from byheart.cli._show import emit, guarded, key_text, say, table, token_text
 from byheart.errors import FactsError
 
@@ -35,6 +36,19 @@ def facts(
 
     Two rows with one key and different answers are listed, with exit code 2.
     """
+    from byheart.facts.vector_files import is_vectors
+
+    if is_vectors(source):
+        vectors = _vectors.read(source, keys=keys, answer=answer, weights=weights, melt=melt)
+        if output is not None and os.path.lexists(output) and not force:
+            raise FactsError(f"{output} exists already. Give another -o FILE, or --force.")
+        if output is not None:
+            vectors.write(output)
+        if as_json:
+            emit(vectors.describe())
+        else:
+            say(_vectors.describe(vectors))
+        return
     read = opt.read(
         source, keys=keys, answer=answer, weights=weights, melt=melt, empty=empty, pad=pad
     )

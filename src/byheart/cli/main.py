@@ -14,6 +14,8 @@ from byheart.cli.certify import certify
 from byheart.cli.edit import edit
 from byheart.cli.export import export
 from byheart.cli.facts import facts
+from byheart.cli.heads import heads
+from byheart.cli.kruskal import kruskal
 from byheart.cli.owner import owner
 from byheart.cli.recall import recall
 from byheart.cli.size import size
@@ -45,6 +47,8 @@ app.command()(size)
 app.command()(owner)
 app.command()(export)
 app.command()(edit)
+app.command()(kruskal)
+app.command()(heads)
 
 
 def _version(wanted: bool) -> None:

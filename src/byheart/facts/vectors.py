@@ -185,8 +185,8 @@ def _numbers(values: ArrayLike, what: str, name: str) -> np.ndarray:
     array = np.asarray(values)
     if array.dtype.kind not in "iuf":
         raise FactsError(f"{name}: expected {what} to hold numbers, found type {array.dtype}.")
-    large = np.argwhere((array > EXACT) | (array < -EXACT)) if array.dtype.kind in "iu" else ()
-    if len(large):
+    large = np.argwhere((array > EXACT) | (array < -EXACT))
+    if array.dtype.kind in "iu" and len(large):
         i = tuple(map(int, large[0]))
         raise FactsError(
             f"{name}: {what}{list(i)} = {array[i]} is beyond 2^53 and would be rounded to float64. "
