@@ -29,15 +29,19 @@ if TYPE_CHECKING:
     from byheart.facts import (
         Distributions,
         Facts,
+        VectorFacts,
         Vocabulary,
+        digit_vectors,
         random_associations,
         random_distributions,
+        random_vectors,
         read_distributions,
         read_facts,
+        read_vectors,
     )
-    from byheart.measure import accuracy, head_split
-    from byheart.models import Memory, load
-    from byheart.specs import AssociativeSpec, AttentionOnlySpec
+    from byheart.measure import accuracy, head_split, head_statistics, kruskal_report
+    from byheart.models import Memory, VectorMemory, load
+    from byheart.specs import AssociativeSpec, AttentionOnlySpec, MultiHeadSpec
     from byheart.theory import bounds, size
     from byheart.training import Recipe, capacity, smallest, train, train_stack
 
@@ -49,7 +53,10 @@ _PUBLIC = {
     "Distributions": "byheart.facts",
     "Facts": "byheart.facts",
     "Memory": "byheart.models",
+    "MultiHeadSpec": "byheart.specs",
     "Recipe": "byheart.training",
+    "VectorFacts": "byheart.facts",
+    "VectorMemory": "byheart.models",
     "Vocabulary": "byheart.facts",
     "accuracy": "byheart.measure",
     "bounds": "byheart.theory",
@@ -57,13 +64,18 @@ _PUBLIC = {
     "build_distribution": "byheart.construct.distribution",
     "capacity": "byheart.training",
     "certify": "byheart.certificates",
+    "digit_vectors": "byheart.facts",
     "edit": "byheart.construct.sharded.edit",
     "head_split": "byheart.measure",
+    "head_statistics": "byheart.measure",
+    "kruskal_report": "byheart.measure",
     "load": "byheart.models",
     "random_associations": "byheart.facts",
     "random_distributions": "byheart.facts",
+    "random_vectors": "byheart.facts",
     "read_distributions": "byheart.facts",
     "read_facts": "byheart.facts",
+    "read_vectors": "byheart.facts",
     "size": "byheart.theory",
     "smallest": "byheart.training",
     "train": "byheart.training",
@@ -78,7 +90,10 @@ __all__ = [
     "Distributions",
     "Facts",
     "Memory",
+    "MultiHeadSpec",
     "Recipe",
+    "VectorFacts",
+    "VectorMemory",
     "Vocabulary",
     "__version__",
     "accuracy",
@@ -87,13 +102,18 @@ __all__ = [
     "build_distribution",
     "capacity",
     "certify",
+    "digit_vectors",
     "edit",
     "head_split",
+    "head_statistics",
+    "kruskal_report",
     "load",
     "random_associations",
     "random_distributions",
+    "random_vectors",
     "read_distributions",
     "read_facts",
+    "read_vectors",
     "size",
     "smallest",
     "train",

@@ -10,10 +10,10 @@ from byheart.errors import ByheartError
 
 if TYPE_CHECKING:
     from byheart.certificates import Certificate
-    from byheart.models import Memory
+    from byheart.models import Memory, VectorMemory
 
 
-def prove(memory: Memory, tell: Callable[[str], None]) -> Certificate:
+def prove(memory: Memory | VectorMemory, tell: Callable[[str], None]) -> Certificate:
     """float64 with an error bound; ball arithmetic where that bound is too coarse and the layer
     small enough for it."""
     from byheart.certificates import certify

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from byheart.cli import _options as opt
+from byheart.cli import _vectors
 from byheart.cli._distribution import build_distributions
 from byheart.cli._held import ask_line, describe, report_lost
 from byheart.cli._proof import certificate_json, certificate_line, prove
 from byheart.cli._show import emit, guarded, number, progress, say, table
+from byheart.errors import ByheartError
 
 if TYPE_CHECKING:
     from byheart.certificates import Certificate
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 SIZES = "Sizes (what is not given is chosen, and the reasons are printed)"
 SHARDS = "Shards (with --method sharded)"
+VECTORS = "Vectors (with --method multihead)"
 
 
 @guarded
@@ -28,7 +31,8 @@ def build(
         typer.Argument(
             metavar="FACTS",
             help="A .csv, .tsv, .jsonl or .parquet file; a built-in table: countries, elements; "
-            "or random:N=50,S=2,T=1000,seed=0.",
+            "or random:N=50,S=2,T=1000,seed=0. Vectors: a .safetensors or .npz file, "
+            "vectors:T=621,n=32,d=64,context=fixed,seed=42, or digits:T=500.",
         ),
     ],
     output: Annotated[
@@ -38,8 +42,9 @@ def build(
     method: Annotated[
         str,
         typer.Option(
-            metavar="auto|attention|sharded|associative",
-            help="Which construction. auto: one dense layer below 2,000 facts, shards above.",
+            metavar="auto|attention|sharded|associative|multihead",
+            help="Which construction. auto: one dense layer below 2,000 facts, shards above; "
+            "multihead for vectors.",
         ),
     ] = "auto",
     readout: Annotated[
@@ -90,6 +95,31 @@ def build(
         bool,
         typer.Option("--untied", help="Draw random heads for every shard.", rich_help_panel=SHARDS),
     ] = False,
+    proof: Annotated[
+        str | None,
+        typer.Option(
+            metavar="one-hot|literal|random|newton",
+            help="How: every example saturated (default); the proof as printed (float64); random "
+            "heads and one solve; all weights by Levenberg-Marquardt (docs/multi-head.md).",
+            rich_help_panel=VECTORS,
+        ),
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            help="What an output may differ from a label by. Default: 1e-5 (float32), 1e-9.",
+            rich_help_panel=VECTORS,
+        ),
+    ] = None,
+    steps: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Gradient steps that condition random heads.", rich_help_panel=VECTORS
+        ),
+    ] = 0,
+    starts: Annotated[
+        int, typer.Option(min=1, help="Starts of newton.", rich_help_panel=VECTORS)
+    ] = 5,
     dtype: Annotated[
         str, typer.Option(metavar="float32|float64", help="How the weights are stored.")
     ] = "float32",
@@ -147,6 +177,24 @@ def build(
     the others, and the exit code is 1). With --distribution, --on-conflict distribution or
     --ngram, keys have several right answers, and the memory's softmax follows them.
     """
+    from byheart.facts.vector_files import is_vectors
+
+    if is_vectors(source) or method == "multihead":
+        if method not in ("auto", "multihead"):
+            raise ByheartError(f"vectors are held by --method multihead, found {method!r}")
+        vectors = _vectors.read(source, keys=keys, answer=answer, weights=weights, melt=melt)
+        _vectors.refuse(
+            {"gate": gate, "shard_size": shard_size, "untied": untied, "abstain": abstain,
+             "d_model": d_model, "qk_rank": qk_rank, "pad": pad}
+        )  # fmt: skip
+        _vectors.build_vectors(
+            vectors,
+            f"{vectors.name.replace(':', '-')}.memory" if output is None else output,
+            proof=proof or "one-hot", H=heads, d_h=d_head, dtype=dtype, readout=readout or "exact",
+            slack=slack, seed=seed, tolerance=tolerance, steps=steps, starts=starts,
+            certify=certify, force=force, no_facts=no_facts, as_json=as_json,
+        )  # fmt: skip
+        return
     reading = {"keys": keys, "answer": answer, "weights": weights, "melt": melt}
     reading |= {"empty": empty, "pad": pad}
     if opt.asks_for_distributions(distribution, on_conflict, ngram):
@@ -204,6 +252,8 @@ def build(
             untied=untied,
             abstain=abstain,
             workers=workers,
+            proof=proof,
+            tolerance=tolerance,
             progress=tell,
         )
         certificate = prove(memory, tell) if certify else None

@@ -16,6 +16,8 @@ from byheart.cli.edit import edit
 from byheart.cli.encoder import encoder
 from byheart.cli.export import export
 from byheart.cli.facts import facts
+from byheart.cli.heads import heads
+from byheart.cli.kruskal import kruskal
 from byheart.cli.owner import owner
 from byheart.cli.recall import recall
 from byheart.cli.size import size
@@ -51,6 +53,8 @@ app.command()(edit)
 app.command()(train)
 app.command()(capacity)
 app.command()(encoder)
+app.command()(kruskal)
+app.command()(heads)
 
 
 def _version(wanted: bool) -> None:

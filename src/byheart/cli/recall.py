@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from byheart.cli import _options as opt
+from byheart.cli import _vectors
 from byheart.cli._abstain import answer_unknown, is_known, rate
 from byheart.cli._distribution import recall_all_distributions, recall_distribution
 from byheart.cli._show import emit, guarded, key_text, number, say, table, token_text
@@ -22,7 +23,11 @@ def recall(
     folder: opt.Folder,
     tokens: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TOKEN...", help="The key, one token an argument."),
+        typer.Argument(
+            metavar="TOKEN...",
+            help="The key, one token an argument. Vector memories: the number of an example, or a "
+            "file of queries.",
+        ),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Ask for every fact the memory holds.")
@@ -45,12 +50,15 @@ def recall(
     probabilities, recalled and stored.
     """
     from byheart.errors import ByheartError
-    from byheart.models import load
+    from byheart.models import VectorMemory, load
     from byheart.models.memory_files import check_shard
 
     if bool(tokens) == everything:
         raise ByheartError("give the tokens of one key, or --all (not both).")
     memory = load(folder, lazy=not everything and not full)
+    if isinstance(memory, VectorMemory):
+        _vectors.recall_vectors(memory, tokens or [], everything, top, as_json)
+        return
     if full:
         if abstain:
             raise ByheartError("--abstain reads own heads: leave out --full.")
