@@ -23,6 +23,7 @@ from byheart._version import __version__
 if TYPE_CHECKING:
     from byheart.certificates import Certificate, certify
     from byheart.construct import build
+    from byheart.construct.exact import build_exact
     from byheart.construct.sharded.edit import edit
     from byheart.errors import ByheartError
     from byheart.facts import Facts, Vocabulary, random_associations, read_facts
@@ -42,6 +43,7 @@ _PUBLIC = {
     "accuracy": "byheart.measure",
     "bounds": "byheart.theory",
     "build": "byheart.construct",
+    "build_exact": "byheart.construct.exact",
     "certify": "byheart.certificates",
     "edit": "byheart.construct.sharded.edit",
     "head_split": "byheart.measure",
@@ -63,6 +65,7 @@ __all__ = [
     "accuracy",
     "bounds",
     "build",
+    "build_exact",
     "certify",
     "edit",
     "head_split",

@@ -14,11 +14,12 @@ import torch
 
 from byheart._folders import write_text
 from byheart._version import __version__
-from byheart.certificates import ball, rounding, sharded
+from byheart.certificates import ball, exact, rounding, sharded
 from byheart.construct.outcome import finite
 from byheart.errors import ByheartError, FactsError, MemoryFileError
 from byheart.facts import Facts
 from byheart.models import Memory
+from byheart.models.exact import ExactMemory
 from byheart.models.memory_files import inspect, weights_sha256
 from byheart.specs import ShardedSpec
 
@@ -26,6 +27,7 @@ SCHEMA = 1
 FILE = "certificate.json"
 LISTED = 1000  # failures kept in a certificate; all are counted
 
+INTEGERS = "exact integers"  # how the arithmetic of an exact memory's certificate begins
 ARITHMETICS = {
     "rounding": "float64 with a proven rounding-error bound (u = 2^-53, exp within 2^-47)",
     "ball": "ball arithmetic (Arb)",
@@ -79,6 +81,11 @@ class Certificate:
             f"{said}: the Transformer with these weights, in exact real arithmetic, gives the "
             f"right answer of each of the {self.facts} facts the largest logit of all tokens"
         )
+        if self.arithmetic.startswith(INTEGERS):
+            text = (
+                f"{said}: the network with these integer weights outputs the class of the right "
+                f"answer for each of the {self.facts} facts, exactly"
+            )
         object.__setattr__(self, "statement", text)
 
     def to_json(self) -> dict[str, Any]:
@@ -95,7 +102,7 @@ class Certificate:
 
 
 def certify(
-    memory: Memory,
+    memory: Memory | ExactMemory,
     facts: Facts | None = None,
     arithmetic: str = "rounding",
     *,
@@ -117,12 +124,19 @@ def certify(
         raise ByheartError(
             f"arithmetic must be one of {', '.join(ARITHMETICS)}, found {arithmetic!r}"
         )
+    if isinstance(memory, ExactMemory) and arithmetic != "rounding":
+        raise ByheartError(
+            "this memory has integer weights and is proved in integers: leave out --interval, "
+            "--float and --precision."
+        )
     facts = facts if facts is not None else memory.facts
     if facts is None:
         raise FactsError(
             "the memory was saved without its facts: give the table with --facts FILE."
         )
     tokens, right, known = _in_vocabulary_of(memory, facts)
+    if isinstance(memory, ExactMemory):
+        return _certify_exact(memory, facts, tokens, right, known, started, progress)
     margins, bounds = np.full(facts.T, np.nan), np.full(facts.T, np.nan)
     worst = None
     if isinstance(memory.spec, ShardedSpec) and arithmetic == "rounding":
@@ -159,6 +173,41 @@ def certify(
     )
 
 
+def _certify_exact(
+    memory: ExactMemory,
+    facts: Facts,
+    tokens: np.ndarray,
+    right: np.ndarray,
+    known: np.ndarray,
+    started: float,
+    progress: Callable[[str], None],
+) -> Certificate:
+    """Outputs equal to the classes, in integers: there is no margin and no error bound."""
+    outputs, literally = np.full(facts.T, -1, dtype=np.int64), 0
+    if known.any():
+        outputs[known], literally = exact.exact_outputs(memory, tokens[known], progress=progress)
+    wrong = np.flatnonzero((outputs != memory.classes(right)) | ~known)
+    failures = []
+    for i in wrong[:LISTED]:
+        said = memory.recall(*facts.key(i)).answer
+        reason = f"the memory answers {said!r}" if known[i] else "a token is unknown to the memory"
+        row = int(facts.rows[i])
+        failures.append(Failure(row, facts.key(i), facts.answer(i), None, None, reason))
+    return Certificate(
+        certified=not len(wrong),
+        passed=not len(wrong),
+        facts=facts.T,
+        failed=len(wrong),
+        arithmetic=exact.arithmetic(facts.T, literally),
+        margin=None,
+        error_bound=0.0,
+        seconds=time.perf_counter() - started,
+        weights_sha256=weights_sha256(memory),
+        facts_digest=facts.digest(),
+        failures=tuple(failures),
+    )
+
+
 def certify_folder(
     folder: str | Path,
     facts: Facts | None = None,
@@ -190,7 +239,9 @@ def certify_folder(
     return made
 
 
-def _in_vocabulary_of(memory: Memory, facts: Facts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _in_vocabulary_of(
+    memory: Memory | ExactMemory, facts: Facts
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Token ids and answers as `memory` knows them; `known` is false where a token is new to it."""
     if facts.S != memory.key_length:
         raise FactsError(

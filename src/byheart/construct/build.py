@@ -27,7 +27,7 @@ from byheart.facts import Facts
 from byheart.models.memory import Memory
 from byheart.specs import AssociativeSpec
 
-METHODS: tuple[str, ...] = ("auto", "attention", "sharded", "associative")
+METHODS: tuple[str, ...] = ("auto", "attention", "sharded", "associative", "sqrt")
 SHARDED_FROM = (
     2000  # facts: from here on "auto" takes shards, unless sizes of one dense layer are given
 )

@@ -6,6 +6,7 @@ sets), E.1 (embedding layer), F.1 (limited bits); with cheaper parts (docs/squar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from byheart.errors import ByheartError
 from byheart.exact.blocks import POOLINGS, Network
-from byheart.exact.data import Sequences, sequences
+from byheart.exact.data import Limits, Sequences, sequences
 from byheart.exact.draw import Way, draw_embedding, draw_hash, draw_paper, draw_product
 from byheart.exact.grouping import Wish, low_bits, make_table
 from byheart.exact.ids import MODES
@@ -28,6 +29,7 @@ FOLDS = 3  # enough for random data; more are tried when sums collide
 # Moduli that are compared: the luckiest needs a bit less for each record. Sorting 10^6 keys takes
 # a tenth of a second, so that large tables get one draw.
 TRIES = ((20_000, 12), (200_000, 4), (2**62, 1))
+LONGEST = 60  # bits of a modulus: residues stay machine integers
 PATIENCE = 12  # primes of one length that may fail before longer ones are drawn
 
 
@@ -61,6 +63,7 @@ def memorize(
     others: ArrayLike | None = None,
     rate: float | None = None,
     lengths: ArrayLike | None = None,
+    limits: Limits | None = None,
     folds: int = FOLDS,
     seed: int = 0,
     progress: Callable[[str], None] = lambda _: None,
@@ -77,6 +80,7 @@ def memorize(
     "sorted" or "interp". `max_bits`: limit for the longest weight (Theorem F.1's trade-off).
     `pooling`: "attention" or "sum" (a deep set, Theorem D.1). `lengths`: only the first tokens of
     each row are there; add a token that says the length, or proportional multisets collide.
+    `limits`: (lowest, highest) coordinates that may be asked for; default: those that occur.
 
     >>> built = memorize([[3, 5], [3, 7], [5, 7]], [1, 2, 3])
     >>> built.network.dims, built.network.counts().width
@@ -90,11 +94,15 @@ def memorize(
     data = sequences(tokens, labels, others, lengths, reads=reads)
     wish = Wish(grouping, max_bits, rate)
     rng = np.random.default_rng(seed)
-    draw = _draw(data, ff1, folds, wish, rng, pooling, progress)
+    limits = data.limits(limits)
+    draw = _draw(data, ff1, limits, folds, wish, rng, pooling, progress)
     if draw is not None:
         return Built(draw, ff1, ff1, ())
     # No hash found: the smaller of the two ways that always work.
-    ways = [_draw(data, mode, folds, wish, rng, pooling, progress) for mode in ("product", "paper")]
+    ways = (
+        _draw(data, mode, limits, folds, wish, rng, pooling, progress)
+        for mode in ("product", "paper")
+    )
     made = [parts for parts in ways if parts is not None]
     best = min(made, key=lambda parts: emit(parts).counts().parameters)
     note = f"no hash tells the sequences apart: {best.ff1.mode} in its place"
@@ -104,6 +112,7 @@ def memorize(
 def _draw(
     data: Sequences,
     mode: str,
+    limits: Limits,
     folds: int,
     wish: Wish,
     rng: np.random.Generator,
@@ -112,13 +121,14 @@ def _draw(
 ) -> Parts | None:
     """Parts in one mode; None if a hash cannot be found."""
     if mode == "embedding":
-        project = identity(data.vectors)
+        project = identity(limits)
     else:
-        project = projection(data.vectors, rng, mix=mode == "hash")
+        project = projection(data.vectors, limits, rng, mix=mode == "hash")
     keys = project.keys(data.vectors)
     shares, lcm = data.shares if pooling == "attention" else (np.ones(1, dtype=np.int64), 1)
     progress(f"ids for {len(keys):,} tokens ({mode})")
-    way = Way(data, keys, project.largest, shares, rng)
+    bits = 8 if wish.rate is None else math.ceil(math.log2(data.N / wish.rate)) + 3
+    way = Way(data, keys, project.largest, shares, rng, bits)
     if mode == "hash":
         found = draw_hash(way, folds)
     elif mode == "product":
@@ -153,8 +163,11 @@ def _table(
     c = max(1, int(labels.max()).bit_length())
     if K == 0:  # nothing but zeros
         return None, Table("sorted", 1, c, 1, max(1, reach), (0,), (encode([], [], 1, c, 1),))
-    w = max(4, (K * (K // 2 + rest)).bit_length() - 1)
-    if reach.bit_length() <= min(w, 62):
+    w = max(4, (K * (K // 2 + rest)).bit_length() + 1)
+    if wish.rate is not None:  # a random residue is that of a member with probability K / p
+        w = max(w, math.ceil(math.log2(2 * K / wish.rate)))
+    w = min(w, LONGEST)
+    if reach.bit_length() <= w:
         keys = contexts.astype(np.int64)
         return None, make_table(keys[member], labels[member], keys[~member], c, reach, wish)
     tries = next(n for most, n in TRIES if most >= len(labels))
@@ -166,7 +179,7 @@ def _table(
         mine = np.sort(keys[member])
         if (mine[1:] == mine[:-1]).any() or np.isin(keys[~member], mine).any():
             failed += 1
-            w, failed = (w + 1, 0) if failed == PATIENCE else (w, failed)
+            w, failed = (min(w + 1, LONGEST), 0) if failed == PATIENCE else (w, failed)
             continue
         tries -= 1
         t = low_bits(keys[member], keys[~member], c, p - 1)

@@ -12,6 +12,9 @@ from numpy.typing import ArrayLike
 from byheart.errors import Conflict, ConflictError, FactsError
 
 LISTED = 10
+Limits = tuple[tuple[int, ...], tuple[int, ...]]
+"""Lowest and highest value of each coordinate of a token."""
+
 ABSENT = -1  # in place of a token beyond the length of its sequence
 
 
@@ -67,6 +70,17 @@ class Sequences:
                 "Pad the sequences to one length, or pool by sum (a deep set)."
             )
         return lcm // self.lengths, lcm
+
+    def limits(self, wanted: Limits | None) -> Limits:
+        """The lowest and highest coordinates that occur, or the wanted ones, which must hold them."""
+        low = tuple(int(x) for x in self.vectors.min(axis=0))
+        high = tuple(int(x) for x in self.vectors.max(axis=0))
+        if wanted is None:
+            return low, high
+        a, b = (tuple(int(x) for x in ends) for ends in wanted)
+        if len(a) != len(low) or any(x > y for x, y in zip((*a, *high), (*low, *b), strict=True)):
+            raise FactsError(f"limits {wanted}: the tokens lie between {low} and {high}.")
+        return a, b
 
     def sums(self, z: np.ndarray, shares: np.ndarray, bound: int) -> np.ndarray:
         """share x sum of z over the tokens of each row; exact."""

@@ -28,6 +28,8 @@ class Way:
     largest: int
     shares: np.ndarray
     rng: np.random.Generator
+    bits: int = 8
+    """Least length of the random numbers: longer ones keep other sequences away, too."""
 
     def sums(self, made: FF1) -> np.ndarray:
         return self.data.sums(made.values(self.keys), self.shares, made.bound)
@@ -37,7 +39,8 @@ def draw_hash(way: Way, folds: int) -> Found | None:
     """Longer coefficients, then more folds, until the sums differ; None if they never do."""
     most = max(1, way.largest.bit_length() - 1)
     ladder = [(folds, 8), (folds, 16), (max(folds, 6), 32), (max(folds, most), 48)]
-    for count, bits in ladder:
+    for count, least in ladder:
+        bits = max(least, way.bits)
         for _ in range(4):
             made = _random_hash(way, min(count, most), bits)
             sums = way.sums(made)
@@ -65,7 +68,7 @@ def draw_product(way: Way) -> Found:
     g = DIGIT
     digits = max(1, -(-way.largest.bit_length() // g))
     R = len(way.data.index)
-    bits = max(2, (R * R * digits).bit_length())
+    bits = max(way.bits, (R * R * digits).bit_length())
     while True:
         factors = []
         for j in range(digits):
@@ -83,7 +86,7 @@ def draw_product(way: Way) -> Found:
 def draw_embedding(way: Way) -> Found:
     """A random id for every token id that occurs; at most R^2 / 2 pairs, each fails with 2^-B."""
     R = len(way.data.index)
-    bits = max(2, (R * R).bit_length())
+    bits = max(way.bits, (R * R).bit_length())
     while True:
         ids = [0] * (int(way.largest) + 1)
         for x in way.keys.tolist():

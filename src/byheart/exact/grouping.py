@@ -153,8 +153,8 @@ def _room(t: int, sizes: np.ndarray, k: int) -> int:
 
 
 def _rate_bits(k: int, rate: float | None) -> int:
-    """k / 2^t <= rate: a key at random meets one of the k records of its group."""
-    return 0 if rate is None else math.ceil(math.log2(k / rate))
+    """k / 2^t <= rate / 2: a key at random meets one of the k records of its group."""
+    return 0 if rate is None else math.ceil(math.log2(2 * k / rate))
 
 
 def _least_t(

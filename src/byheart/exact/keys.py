@@ -9,6 +9,7 @@ import numpy as np
 from flint import fmpz
 
 from byheart.errors import ByheartError, FactsError
+from byheart.exact.data import Limits
 from byheart.exact.parts import Projection
 
 MOST_IDS = 10**7  # rows of an embedding layer
@@ -67,47 +68,46 @@ def _check_separated(
             )
 
 
-def projection(vectors: np.ndarray, rng: np.random.Generator, *, mix: bool) -> Projection:
+def projection(
+    vectors: np.ndarray, limits: Limits, rng: np.random.Generator, *, mix: bool
+) -> Projection:
     """One key for each of the V different integer vectors (V, d), different for all of them.
 
-    Where all vectors between the smallest and the largest coordinates fit into 2 log2 V + 6 bits,
-    the key is v . x in mixed radix: different for all vectors there are. Otherwise, or to `mix`,
+    Where all vectors between the limits fit into 2 log2 V + 6 bits, the key is v . x in mixed radix: different for all vectors there are. Otherwise, or to `mix`,
     v . x mod p for a random v and a prime p >= 4 V^2 (mixed radix: p >= all of them): two vectors
     get one key with probability <= 1/p; drawn again until all differ.
     """
-    low = [int(x) for x in vectors.min(axis=0)]
-    high = [int(x) for x in vectors.max(axis=0)]
+    low, high = limits
     sizes = [b - a + 1 for a, b in zip(low, high, strict=True)]
     every = math.prod(sizes)
     V = len(vectors)
     radix = [math.prod(sizes[:j]) for j in range(len(sizes))]
-    ends = tuple(low), tuple(high)
     if every.bit_length() <= 2 * V.bit_length() + 6:
         if not mix:
-            return Projection(tuple(radix), *ends, None)
+            return Projection(tuple(radix), low, high, None)
         p = next_prime(every + random_below(rng, every))
         multiplier = 1 + random_below(rng, p - 1)
-        return Projection(tuple(multiplier * r % p for r in radix), *ends, p)
+        return Projection(tuple(multiplier * r % p for r in radix), low, high, p)
     bits = 2 * V.bit_length() + 2
     while True:
         p = next_prime((1 << bits) + random_below(rng, 1 << bits))
         v = tuple(1 + random_below(rng, p - 1) for _ in sizes)
-        made = Projection(v, *ends, p)
+        made = Projection(v, low, high, p)
         keys = (vectors.astype(object) @ np.array(v, dtype=object) + made.offset) % p
         if len(set(keys.tolist())) == V:
             return made
         bits += 1  # a power of p in all differences could not go on for ever
 
 
-def identity(vectors: np.ndarray) -> Projection:
+def identity(limits: Limits) -> Projection:
     """Token ids 0..omega-1 as their own keys, for an embedding layer."""
-    low, high = int(vectors.min()), int(vectors.max())
-    if vectors.shape[1] != 1 or low < 0 or high > MOST_IDS:
+    low, high = limits
+    if len(low) != 1 or low[0] < 0 or high[0] > MOST_IDS:
         raise ByheartError(
-            f"an embedding layer takes token ids 0..{MOST_IDS:,}, found vectors of "
-            f"{vectors.shape[1]} coordinates between {low:,} and {high:,}. Use another ff1."
+            f"an embedding layer takes token ids 0..{MOST_IDS:,}, found vectors of {len(low)} "
+            f"coordinates between {low} and {high}. Use another ff1."
         )
-    return Projection((1,), (0,), (high,), None)
+    return Projection((1,), (0,), high, None)
 
 
 def random_below(rng: np.random.Generator, n: int) -> int:

@@ -3,10 +3,12 @@
     memory.json           schema, spec, vocabulary, construction, versions, SHA-256 of the others
     weights.safetensors   the weights, exactly as evaluated (sharded memories: W_O only)
     index.safetensors     sharded memories: all other weights, and a SHA-256 of each shard's W_O
+    network.bin           exact memories: their integers, in place of the weights (exact/files.py)
     facts.safetensors     token ids, answers, prior, rows (absent with `with_facts=False`)
     certificate.json      written by `byheart.certificates`, if a certificate was made
 
-Only safetensors and JSON are read: nothing in a memory folder can run code.
+Only safetensors, JSON and the integers of network.bin are read: nothing in a memory folder can run
+code.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import platform
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -29,9 +31,11 @@ from safetensors.torch import save as dump_tensors
 from byheart._folders import new_folder, write_text
 from byheart._version import __version__
 from byheart.errors import ByheartError, MemoryFileError
+from byheart.exact import files as exact_files
 from byheart.facts import Facts, Vocabulary
+from byheart.models.exact import ExactMemory, assemble
 from byheart.models.memory import FAMILIES, Memory
-from byheart.specs import ShardedSpec
+from byheart.specs import ExactSpec, ShardedSpec
 
 SCHEMA = 1
 MEMORY, WEIGHTS, FACTS = "memory.json", "weights.safetensors", "facts.safetensors"
@@ -40,7 +44,11 @@ DIGESTS = "shard_sha256"  # (shards, 32) bytes, in the index
 
 
 def save(
-    memory: Memory, folder: str | Path, *, force: bool = False, with_facts: bool = True
+    memory: Memory | ExactMemory,
+    folder: str | Path,
+    *,
+    force: bool = False,
+    with_facts: bool = True,
 ) -> Path:
     """Write `memory` to `folder`, atomically.
 
@@ -53,7 +61,7 @@ def save(
     return Path(folder)
 
 
-def write_files(memory: Memory, target: Path, *, with_facts: bool = True) -> None:
+def write_files(memory: Memory | ExactMemory, target: Path, *, with_facts: bool = True) -> None:
     """The files of `memory` into the existing, empty folder `target`."""
     files = weight_files(memory)
     facts = memory.facts
@@ -86,9 +94,11 @@ def write_files(memory: Memory, target: Path, *, with_facts: bool = True) -> Non
     write_text(target / MEMORY, json.dumps(record, ensure_ascii=False, indent=1) + "\n")
 
 
-def weight_files(memory: Memory) -> dict[str, bytes]:
+def weight_files(memory: Memory | ExactMemory) -> dict[str, bytes]:
     """The files that hold the weights. Sharded memories keep W_O apart, so that recall can map it
     and read its own shard only; each shard has a digest of its own."""
+    if isinstance(memory, ExactMemory):
+        return {exact_files.NAME: exact_files.dump(memory.parts)}
     weights = {k: w.contiguous() for k, w in memory.weights.items()}
     if not isinstance(memory.spec, ShardedSpec):
         return {WEIGHTS: dump_tensors(weights)}
@@ -105,7 +115,7 @@ def shard_sha256(W_O: torch.Tensor, a: int, b: int) -> bytes:
     return hashlib.sha256(W_O[a:b].contiguous().view(torch.uint8).numpy().tobytes()).digest()
 
 
-def weights_sha256(memory: Memory) -> str:
+def weights_sha256(memory: Memory | ExactMemory) -> str:
     """SHA-256 of `weights.safetensors` as `save` writes it; of the sums of both files if there
     are two."""
     sums = [hashlib.sha256(data).hexdigest() for data in weight_files(memory).values()]
@@ -189,6 +199,9 @@ def inspect(folder: str | Path, *, lazy: bool = False) -> LoadedMemory:
         data = _read(place, name)
         if hashlib.sha256(data).hexdigest() != sums[name]:
             damage.append(f"{name} differs from the SHA-256 in {MEMORY}")
+        if name == exact_files.NAME:
+            tensors[name] = exact_files.load(data)
+            continue
         try:
             tensors[name] = load_tensors(data)
         except SafetensorError as error:
@@ -256,7 +269,8 @@ def _read_record(place: Path) -> dict[str, Any]:
             f"{SCHEMA}. Install a newer byheart."
         )
     missing = {"family", "spec", "sha256", "vocabulary", "facts"} - record.keys()
-    if missing or not isinstance(record["sha256"], dict) or str(record["family"]) not in FAMILIES:
+    families = {*FAMILIES, ExactSpec.family}
+    if missing or not isinstance(record["sha256"], dict) or str(record["family"]) not in families:
         raise MemoryFileError(
             f"{place / MEMORY}: fields missing or not understood: "
             f"{', '.join(sorted(missing)) or 'sha256, family'}. Restore it from a copy."
@@ -264,8 +278,9 @@ def _read_record(place: Path) -> dict[str, Any]:
     return record
 
 
-def _assemble(record: dict[str, Any], tensors: dict[str, dict[str, torch.Tensor]]) -> Memory:
-    spec = FAMILIES[record["family"]][0](**record["spec"])
+def _assemble(record: dict[str, Any], tensors: dict[str, Any]) -> Memory:
+    exact = record["family"] == ExactSpec.family
+    spec = ExactSpec(**record["spec"]) if exact else FAMILIES[record["family"]][0](**record["spec"])
     vocabulary = Vocabulary(tuple(record["vocabulary"]))
     if len(vocabulary) != spec.N:
         raise ValueError(f"{len(vocabulary)} tokens in the vocabulary, N = {spec.N} in the spec")
@@ -298,6 +313,8 @@ def _assemble(record: dict[str, Any], tensors: dict[str, dict[str, torch.Tensor]
             raise ValueError("facts.safetensors has negative token ids")
         if max(facts.tokens.max(), facts.answers.max()) >= own_tokens:
             raise ValueError("facts.safetensors has token ids outside the vocabulary")
+    if exact:  # asked and saved like any other memory, though its weights are no tensors
+        return cast(Memory, assemble(record, tensors[exact_files.NAME], vocabulary, facts))
     return Memory(
         spec=spec,
         weights=tensors[WEIGHTS] | tensors.get(INDEX, {}),
