@@ -23,7 +23,7 @@ from byheart._version import __version__
 if TYPE_CHECKING:
     from byheart.certificates import Certificate, certify
     from byheart.construct import build
-    from byheart.construct.exact import build_exact
+    from byheart.construct.exact import build_sqrt
     from byheart.construct.sharded.edit import edit
     from byheart.errors import ByheartError
     from byheart.facts import Facts, Vocabulary, random_associations, read_facts
@@ -43,7 +43,7 @@ _PUBLIC = {
     "accuracy": "byheart.measure",
     "bounds": "byheart.theory",
     "build": "byheart.construct",
-    "build_exact": "byheart.construct.exact",
+    "build_sqrt": "byheart.construct.exact",
     "certify": "byheart.certificates",
     "edit": "byheart.construct.sharded.edit",
     "head_split": "byheart.measure",
@@ -65,7 +65,7 @@ __all__ = [
     "accuracy",
     "bounds",
     "build",
-    "build_exact",
+    "build_sqrt",
     "certify",
     "edit",
     "head_split",

@@ -11,15 +11,17 @@ from byheart.errors import ByheartError
 if TYPE_CHECKING:
     from byheart.certificates import Certificate
     from byheart.models import Memory
+    from byheart.models.exact import ExactMemory
 
 
-def prove(memory: Memory, tell: Callable[[str], None]) -> Certificate:
+def prove(memory: Memory | ExactMemory, tell: Callable[[str], None]) -> Certificate:
     """float64 with an error bound; ball arithmetic where that bound is too coarse and the layer
     small enough for it."""
     from byheart.certificates import certify
+    from byheart.models.exact import ExactMemory
 
     made = certify(memory, progress=tell)
-    if made.certified:
+    if made.certified or isinstance(memory, ExactMemory):
         return made
     try:
         return certify(memory, arithmetic="ball", progress=tell)
@@ -38,6 +40,8 @@ def certificate_json(certificate: Certificate | None) -> dict[str, Any] | None:
 
 def certificate_line(certificate: Certificate) -> str:
     """The verdict in one line."""
+    if certificate.certified and certificate.arithmetic.startswith("exact integers"):
+        return f"proved in {certificate.seconds:.2f} s: {certificate.arithmetic}"
     if certificate.certified:
         return (
             f"proved in {certificate.seconds:.2f} s: every margin >= {number(certificate.margin)}, "

@@ -103,8 +103,7 @@ def _report(made: Certificate, folder: str) -> None:
     say()
     rows = [
         ("arithmetic", made.arithmetic),
-        ("smallest margin", _number(made.margin, made)),
-        ("largest error bound", _number(made.error_bound, made)),
+        *_margin_rows(made),
         ("weights", f"sha256 {made.weights_sha256[:16]}..."),
         ("facts", f"digest {made.facts_digest[:16]}..."),
         ("seconds", f"{made.seconds:.2f}"),
@@ -120,6 +119,15 @@ def _report(made: Certificate, folder: str) -> None:
             say("Margins above 0 but below the error bound: --interval has smaller bounds.")
     if made.certified:
         say(f"\nRe-prove it any time: byheart certify {folder}")
+
+
+def _margin_rows(made: Certificate) -> list[tuple[str, str]]:
+    if made.arithmetic.startswith("exact integers"):
+        return [("tolerance", "none: outputs are equal or not")]
+    return [
+        ("smallest margin", _number(made.margin, made)),
+        ("largest error bound", _number(made.error_bound, made)),
+    ]
 
 
 def _number(value: float | None, made: Certificate) -> str:

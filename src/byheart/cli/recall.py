@@ -8,6 +8,7 @@ import typer
 
 from byheart.cli import _options as opt
 from byheart.cli._abstain import answer_unknown, is_known, rate
+from byheart.cli._exact import recall_all_exact, recall_exact
 from byheart.cli._show import emit, guarded, key_text, number, say, table, token_text
 
 if TYPE_CHECKING:
@@ -33,7 +34,11 @@ def recall(
     ] = False,
     full: Annotated[
         bool,
-        typer.Option("--full", help="Sharded memories: through all heads of the literal layer."),
+        typer.Option(
+            "--full",
+            help="Sharded memories: through all heads of the literal layer; exact memories: every "
+            "block in integers.",
+        ),
     ] = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -44,11 +49,18 @@ def recall(
     """
     from byheart.errors import ByheartError
     from byheart.models import load
+    from byheart.models.exact import ExactMemory
     from byheart.models.memory_files import check_shard
 
     if bool(tokens) == everything:
         raise ByheartError("give the tokens of one key, or --all (not both).")
     memory = load(folder, lazy=not everything and not full)
+    if isinstance(memory, ExactMemory):
+        if not everything:
+            recall_exact(memory, tokens or [], full, as_json)
+        elif not recall_all_exact(memory, full, as_json):
+            raise typer.Exit(1)
+        return
     if full:
         if abstain:
             raise ByheartError("--abstain reads own heads: leave out --full.")

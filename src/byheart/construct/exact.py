@@ -26,7 +26,7 @@ SAMPLE = 100_000  # random keys that are not stored, asked after the build
 LITERAL = 64  # facts that the oracle recalls before a memory is handed over
 
 
-def build_exact(
+def build_sqrt(
     facts: Facts,
     *,
     ff1: str = "hash",
@@ -46,7 +46,7 @@ def build_exact(
     on that: all of up to 2^18 possible keys, else a share of at most 2^-20.
 
     >>> import byheart as bh
-    >>> memory = build_exact(bh.random_associations(N=100, S=2, T=2000))
+    >>> memory = build_sqrt(bh.random_associations(N=100, S=2, T=2000))
     >>> memory.construction["recalled"], memory.spec.parameters < 2000
     (2000, False)
     """

@@ -72,7 +72,7 @@ class Sequences:
         return lcm // self.lengths, lcm
 
     def limits(self, wanted: Limits | None) -> Limits:
-        """The lowest and highest coordinates that occur, or the wanted ones, which must hold them."""
+        """The lowest and highest coordinates that occur, or the wanted ones around them."""
         low = tuple(int(x) for x in self.vectors.min(axis=0))
         high = tuple(int(x) for x in self.vectors.max(axis=0))
         if wanted is None:
@@ -163,18 +163,19 @@ def sequences(
 
 
 def _vectors(tokens: ArrayLike, what: str) -> np.ndarray:
-    array = np.asarray(tokens)
+    array: np.ndarray = np.asarray(tokens)
     if array.dtype.kind not in "iuO" and array.size:
         raise FactsError(
-            f"{what}: exact networks take whole numbers, found {array.dtype}. Quantise reals first: "
-            "byheart.exact.keys.quantise(tokens, delta)."
+            f"{what}: exact networks take whole numbers, found {array.dtype}. Quantise reals "
+            "first: byheart.exact.keys.quantise(tokens, delta)."
         )
     if array.dtype.kind == "O" or array.dtype == np.uint64:
         if any(not isinstance(x, (int, np.integer)) or isinstance(x, bool) for x in array.flat):
             raise FactsError(f"{what}: exact networks take whole numbers, found other objects.")
-        array = np.frompyfunc(int, 1, 1)(array)
-        if array.size and -(1 << 62) < min(array.flat) <= max(array.flat) < 1 << 62:
-            array = array.astype(np.int64)
+        numbers = [int(x) for x in array.flat]
+        small = not numbers or -(1 << 62) < min(numbers) <= max(numbers) < 1 << 62
+        whole = np.array(numbers, dtype=np.int64 if small else object)
+        array = whole.reshape(array.shape)
     else:
         array = array.astype(np.int64)
     if array.ndim == 2:
@@ -205,13 +206,17 @@ def _labels(labels: ArrayLike, N: int, n: int) -> np.ndarray:
 
 def _lengths(lengths: ArrayLike, N: int, n: int) -> np.ndarray:
     array = np.asarray(lengths)
-    if array.shape != (N,) or array.dtype.kind not in "iu" or not 1 <= array.min() <= array.max() <= n:
+    if (
+        array.shape != (N,)
+        or array.dtype.kind not in "iu"
+        or not 1 <= array.min() <= array.max() <= n
+    ):
         raise FactsError(f"lengths: expected {N} whole numbers 1..{n}.")
     return array.astype(np.int64)
 
 
 def _check_consistent(data: Sequences) -> None:
-    """Consistently labelled (Kajitsuka and Sato 2025, section 3.3): equal contexts, equal labels."""
+    """Consistently labelled (Kajitsuka and Sato 2025): equal contexts have equal labels."""
     N = data.N
     context = [data.multiset[:N]]
     labels = data.labels

@@ -21,7 +21,7 @@ Found = tuple[FF1, np.ndarray]
 
 @dataclass(frozen=True)
 class Way:
-    """What a draw works with: the sequences, the keys of their tokens, the weights of their sums."""
+    """What a draw works with: sequences, keys of their tokens, weights of their sums."""
 
     data: Sequences
     keys: np.ndarray

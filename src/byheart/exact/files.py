@@ -121,7 +121,8 @@ def load_network(data: bytes) -> tuple[Network, dict[str, Any] | None]:
         raise MemoryFileError(f"{NAME}: not a network of byheart, or truncated.")
     if data[len(MAGIC)] != VERSION:
         raise MemoryFileError(
-            f"{NAME}: version {data[len(MAGIC)]}, this byheart reads {VERSION}. Install a newer one."
+            f"{NAME}: version {data[len(MAGIC)]}, this byheart reads {VERSION}. Install a "
+            "newer one."
         )
     if hashlib.sha256(data[:-TAIL]).digest() != data[-TAIL:]:
         raise MemoryFileError(

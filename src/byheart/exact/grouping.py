@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -110,7 +111,7 @@ class _Plan:
         low = keys & ((1 << self.t) - 1)
         codes = tuple(
             encode(low[a:b].tolist(), values[a:b].tolist(), self.t, self.c, self.k)
-            for a, b in zip(edges, edges[1:], strict=False)
+            for a, b in pairwise(edges)
         )
         starts = tuple(keys[edges[:-1]].tolist()) if self.grouping == "sorted" else ()
         return Table(self.grouping, self.t, self.c, self.k, self.largest, starts, codes)

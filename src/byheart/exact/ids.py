@@ -1,10 +1,10 @@
 """FF1: a number for every token whose sums tell sequences apart.
 
-    hash      random folds of the key: about 20 parameters; the sums are checked when built
-    product   a product of random factors, one for each digit of the key: a polynomial identity
-              test, so that a random draw works for every data set with probability >= 1/2
-    paper     random ids for distinguishing tokens, 0 for all others, in a table (Lemmas B.1-B.3)
-    embedding the same numbers in an embedding layer (Theorem E.1): one parameter a token
+hash      random folds of the key: about 20 parameters; the sums are checked when built
+product   a product of random factors, one for each digit of the key: a polynomial identity
+          test, so that a random draw works for every data set with probability >= 1/2
+paper     random ids for distinguishing tokens, 0 for all others, in a table (Lemmas B.1-B.3)
+embedding the same numbers in an embedding layer (Theorem E.1): one parameter a token
 """
 
 from __future__ import annotations

@@ -52,10 +52,10 @@ def _check_separated(
 ) -> None:
     if len(distinct) < 2:
         return
-    from scipy.spatial import cKDTree
+    from scipy.spatial import KDTree
 
     # A little more than delta, so that rounding of the distances hides no pair; then exactly.
-    tree = cKDTree(distinct)
+    tree = KDTree(distinct)
     for i, j in sorted(tree.query_pairs(delta * (1 + 1e-9))):
         gap = sum((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(
             distinct[i].tolist(), distinct[j].tolist(), strict=True))  # fmt: skip
@@ -73,9 +73,10 @@ def projection(
 ) -> Projection:
     """One key for each of the V different integer vectors (V, d), different for all of them.
 
-    Where all vectors between the limits fit into 2 log2 V + 6 bits, the key is v . x in mixed radix: different for all vectors there are. Otherwise, or to `mix`,
-    v . x mod p for a random v and a prime p >= 4 V^2 (mixed radix: p >= all of them): two vectors
-    get one key with probability <= 1/p; drawn again until all differ.
+    Where all vectors between the limits fit into 2 log2 V + 6 bits, the key is v . x in mixed
+    radix: different for all vectors there are (to `mix`, times a random number mod a prime above
+    them, still different). Otherwise v . x mod p for a random v and a prime p >= 4 V^2: two vectors
+    get one key with probability <= 1/p; drawn again until all V differ.
     """
     low, high = limits
     sizes = [b - a + 1 for a, b in zip(low, high, strict=True)]

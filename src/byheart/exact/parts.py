@@ -15,7 +15,7 @@ import numpy as np
 
 from byheart.errors import ByheartError, MemoryFileError
 from byheart.exact.blocks import Block, Network
-from byheart.exact.ids import FF1, L, Embedding, Hash, Paper, Product, Y, Z
+from byheart.exact.ids import FF1, Embedding, Hash, L, Paper, Product, Y, Z
 from byheart.exact.primitives import add, clear, entries, mod, shift
 from byheart.exact.table import Table
 
@@ -138,7 +138,8 @@ def emit(parts: Parts) -> Network:
 
 
 def layout(parts: Parts) -> dict[str, Any]:
-    """The small numbers with which `read` finds its way. Plain JSON (long numbers in hexadecimal)."""
+    """The small numbers with which `read` finds its way. Plain JSON; long numbers
+    are hexadecimal."""
     project, ff1 = parts.projection, parts.ff1
     record: dict[str, Any] = {
         "mode": ff1.mode,

@@ -34,9 +34,10 @@ def step(source: int, A: int, outputs: dict[int, int]) -> Block:
 
 
 def mod(source: int, M: int, largest: int, quotient: int | None = None) -> list[Block]:
-    """H_source <- H_source mod M, for values 0..largest; floor(H_source / M) is added to `quotient`.
+    """H_source <- H_source mod M, for values 0..largest; H_quotient += floor(H_source / M).
 
-    One step a bit of largest // M, 6 parameters each (8 with quotient): subtract M 2^i where it fits.
+    One step a bit of largest // M, 6 parameters each (8 with quotient): M 2^i is taken off where it
+    fits.
 
     >>> len(mod(0, 8, 63)), len(mod(0, 3, 5)), len(mod(0, 3, 2))
     (3, 1, 0)

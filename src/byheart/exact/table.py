@@ -58,8 +58,8 @@ class Table:
         """Bits of a group's code, k b + 1."""
         return self.k * self.b + 1
 
-    def blocks(self, l: int, z: int, y: int) -> list[Block]:  # noqa: E741 (the paper of the letter)
-        """The table on coordinate l; z and y must be 0, the value ends in z. l and y are used up."""
+    def blocks(self, l: int, z: int, y: int) -> list[Block]:  # noqa: E741
+        """The table on coordinate l. z and y must be 0; the value ends in z."""
         t, c, b, k, T = self.t, self.c, self.b, self.k, self.T
         made = self._groups(l, z, y)
         for i in range(k):

@@ -43,7 +43,7 @@ class ExactMemory:
     `answers`: the token ids of the classes 1, 2, ...
 
     >>> import byheart as bh
-    >>> memory = bh.build_exact(bh.read_facts("elements"))
+    >>> memory = bh.build_sqrt(bh.read_facts("elements"))
     >>> memory.recall("Fe", "name").answer, memory.recall("iron", "Fe").answer
     ('iron', 'unknown')
     """

@@ -280,7 +280,8 @@ def _read_record(place: Path) -> dict[str, Any]:
 
 def _assemble(record: dict[str, Any], tensors: dict[str, Any]) -> Memory:
     exact = record["family"] == ExactSpec.family
-    spec = ExactSpec(**record["spec"]) if exact else FAMILIES[record["family"]][0](**record["spec"])
+    family: Any = ExactSpec if exact else FAMILIES[record["family"]][0]
+    spec = family(**record["spec"])
     vocabulary = Vocabulary(tuple(record["vocabulary"]))
     if len(vocabulary) != spec.N:
         raise ValueError(f"{len(vocabulary)} tokens in the vocabulary, N = {spec.N} in the spec")
