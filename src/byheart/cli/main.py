@@ -15,6 +15,7 @@ from byheart.cli.edit import edit
 from byheart.cli.export import export
 from byheart.cli.facts import facts
 from byheart.cli.owner import owner
+from byheart.cli.precision import precision
 from byheart.cli.recall import recall
 from byheart.cli.size import size
 
@@ -45,6 +46,7 @@ app.command()(size)
 app.command()(owner)
 app.command()(export)
 app.command()(edit)
+app.command()(precision)
 
 
 def _version(wanted: bool) -> None:

@@ -23,7 +23,7 @@ class Structured:
     """Evaluates a network through its parts.
 
     >>> from byheart.exact import memorize
-    >>> built = memorize([[1, 2], [3, 4]], [1, 2])
+    >>> built = memorize([[1, 2], [3, 4]], [1, 2], others=[[1, 3]])
     >>> Structured(built.parts).evaluate(np.array([[2, 1], [4, 3], [1, 3]])).tolist()
     [1, 2, 0]
     """
