@@ -48,7 +48,7 @@ def build_sqrt(
     >>> import byheart as bh
     >>> memory = build_sqrt(bh.random_associations(N=100, S=2, T=2000))
     >>> memory.construction["recalled"], memory.spec.parameters < 2000
-    (2000, False)
+    (2000, True)
     """
     started = time.perf_counter()
     if max_bits is not None and max_bits < 2:

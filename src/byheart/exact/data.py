@@ -147,13 +147,7 @@ def sequences(
         rows = np.concatenate([rows, more])
         counts = np.concatenate([counts, np.full(len(more), n)])
     flat = rows.reshape(-1, d)
-    if rows.dtype == object:
-        vectors, inverse = _distinct_objects(flat)
-    elif d == 1:
-        vectors, inverse = np.unique(flat[:, 0], return_inverse=True)
-        vectors = vectors[:, None]
-    else:
-        vectors, inverse = np.unique(flat, axis=0, return_inverse=True)
+    vectors, inverse = distinct_rows(flat)
     index = inverse.reshape(len(rows), n)
     if lengths is not None:
         index = np.where(np.arange(n) < counts[:, None], index, ABSENT)
@@ -185,8 +179,13 @@ def _vectors(tokens: ArrayLike, what: str) -> np.ndarray:
     return array
 
 
-def _distinct_objects(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """np.unique(axis=0) for integers beyond int64."""
+def distinct_rows(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The different rows of (R, d) integers, and which of them each row is; any length."""
+    if flat.dtype != object:
+        if flat.shape[1] == 1:
+            vectors, inverse = np.unique(flat[:, 0], return_inverse=True)
+            return vectors[:, None], inverse
+        return np.unique(flat, axis=0, return_inverse=True)
     place: dict[tuple[int, ...], int] = {}
     inverse = np.array([place.setdefault(tuple(row), len(place)) for row in flat.tolist()])
     vectors = np.empty((len(place), flat.shape[1]), dtype=object)

@@ -12,6 +12,7 @@ import numpy as np
 
 from byheart.errors import ByheartError
 from byheart.exact.blocks import Block, Network
+from byheart.exact.data import distinct_rows
 
 SAFE = 1 << 62  # sums of numbers below it are checked before they are made
 CHUNK = 4096  # tokens at a time: the state stays in the cache
@@ -39,7 +40,7 @@ def evaluate(
     B, n, _ = vectors.shape
     if B == 0:
         return np.zeros((0, n) if every else 0, dtype=object)
-    distinct, index = np.unique(vectors.reshape(B * n, -1), axis=0, return_inverse=True)
+    distinct, index = distinct_rows(vectors.reshape(B * n, -1))
     index = index.reshape(B, n)
     states = embed(network, distinct)
     states = run(network.ff1, states, "ff1", trace, progress)

@@ -16,6 +16,7 @@ import numpy as np
 
 from byheart.errors import ByheartError
 from byheart.exact.blocks import Block, Network
+from byheart.exact.data import distinct_rows
 from byheart.exact.literal import as_vectors
 
 Rounding = Callable[[np.ndarray], np.ndarray]
@@ -93,7 +94,7 @@ def evaluate_in(
     form = FORMATS[name]
     vectors = as_vectors(network, tokens)
     B, n, d = vectors.shape
-    distinct, index = np.unique(vectors.reshape(B * n, d), axis=0, return_inverse=True)
+    distinct, index = distinct_rows(vectors.reshape(B * n, d))
     index = index.reshape(B, n)
     with np.errstate(over="ignore", invalid="ignore"):
         state = [np.zeros(len(distinct), dtype=form.dtype) for _ in range(network.m)]

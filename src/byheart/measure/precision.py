@@ -161,11 +161,15 @@ def table_limits(seeds: int = 3, keys: Sequence[int] = KEYS) -> list[dict[str, A
 def _random_table(K: int, seed: int, bits: int | None = None) -> tuple[Any, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     w = max(4, int(np.ceil(2 * np.log2(K))) - 1)
-    keys = np.unique(rng.integers(0, 1 << w, size=2 * K))
-    keys = rng.permutation(keys)[:K]
+    keys = rng.choice(1 << w, K, replace=False) if w < 24 else _sample(rng, w, K)
     values = rng.integers(0, 2, K)
     nothing = np.zeros(0, dtype=np.int64)
     return make_table(keys, values, nothing, 1, (1 << w) - 1, Wish(bits=bits)), keys, values
+
+
+def _sample(rng: np.random.Generator, w: int, K: int) -> np.ndarray:
+    """K different numbers of w bits, without a list of all."""
+    return rng.permutation(np.unique(rng.integers(0, 1 << w, size=2 * K)))[:K]
 
 
 def _wrong_table(K: int, seed: int, form: str, gather: bool) -> int:
