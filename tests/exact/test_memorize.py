@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from byheart.errors import ByheartError, CapacityError, ConflictError, FactsError
 from byheart.exact import evaluate, memorize
+from byheart.exact.blocks import Block, Unit
 from byheart.exact.data import sequences
 from byheart.exact.draw import distinguishing
 from byheart.exact.ids import MODES, Hash, Product
@@ -353,5 +354,9 @@ def test_apply_is_exact_at_the_edge_of_machine_integers():
     state = [np.array([big, 1]), np.array([big, 0])]
     apply(add(0, {1: 3}), state)
     assert state[1].tolist() == [4 * big, 3]
+    # A weight that numpy cannot hold, on zeros.
+    long = Block((Unit(((0, 1), (1, -(1 << 99))), 0, ((2, 1 << 99),)),))
+    zeros = run([long], [np.array([0, 5]), np.array([0, 0]), np.array([1, 1])])
+    assert zeros[2].tolist() == [1, 1 + (5 << 99)]
     again = run([add(0, {1: big})], [np.array([big]), np.array([0])])
     assert again[1].tolist() == [big * big]

@@ -196,8 +196,10 @@ def _add_product(x: np.ndarray, w: int, r: np.ndarray) -> np.ndarray:
     """x + w r."""
     if x.dtype != object and r.dtype != object:
         top = _bound(r)
+        if top == 0:
+            return x
         if top * abs(w) + _bound(x) < SAFE:
-            return x + w * r if top else x
+            return x + w * r
     where = np.flatnonzero(r)
     if not len(where):
         return x
@@ -209,7 +211,8 @@ def _add_product(x: np.ndarray, w: int, r: np.ndarray) -> np.ndarray:
 def _times(w: int, x: np.ndarray) -> np.ndarray:
     if w == 1:
         return x
-    if x.dtype != object and _bound(x) * abs(w) < SAFE:
+    # A long weight meets zeros only: numpy could not even hold the weight.
+    if x.dtype != object and abs(w) < SAFE and _bound(x) * abs(w) < SAFE:
         return x * w
     return shrink(_as_object(x) * w)
 
