@@ -21,7 +21,7 @@ OPTIONS = {
     "certify": "DIR --facts --interval --float --precision --no-write --keys --answer --weights",
     "facts": "FACTS --output -o --force --keys --answer --weights --melt --empty --pad",
     "owner": "DIR TOKEN",
-    "precision": "DIR|FACTS --method --most --keys --answer --weights --melt --empty --pad",
+    "precision": "DIR FACTS --method --most --keys --answer --weights --melt --empty --pad",
     "bound": "--d-model --heads --d-head --context --vocab --layers --hf --facts --kruskal --bits "
     "--explain --sweep --output -o --plot",
     "size": "--facts --vocab --length --answers --bits --family --sweep --output -o --plot",

@@ -17,6 +17,7 @@ from byheart.exact.ids import MODES, Hash, Product
 from byheart.exact.keys import quantise
 from byheart.exact.literal import apply, run
 from byheart.exact.parts import layout, read
+from byheart.exact.structured import times
 
 
 @st.composite
@@ -70,6 +71,27 @@ def test_sequence_to_sequence(mode, case, seed):
     last = memorize(rows, labels[:, -1], ff1=mode, reads=True)
     assert (evaluate(last.network, rows) == labels[:, -1]).all()
     assert (last.structured.evaluate(rows) == labels[:, -1]).all()
+
+
+@given(
+    M=st.integers(2, 2**56),
+    x=st.lists(st.integers(0, 2**56), min_size=1, max_size=5),
+    f=st.integers(0, 2**90),
+)
+def test_products_of_residues(M, x, f):
+    residues = np.array([v % M for v in x])
+    assert times(residues, f, M).tolist() == [v % M * f % M for v in x]
+
+
+def test_sequence_to_sequence_with_long_residues():
+    """A small rate makes a long modulus: products of residues leave 64 bits."""
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 1 << 40, (300, 10))
+    labels = rng.integers(0, 2, rows.shape)
+    built = memorize(rows, labels, rate=2.0**-24)
+    assert built.parts.modulus is not None and 2 * built.parts.modulus.bit_length() > 64
+    assert (built.structured.evaluate(rows, every=True) == labels).all()
+    assert (evaluate(built.network, rows[:20], every=True) == labels[:20]).all()
 
 
 @pytest.mark.parametrize("mode", ["hash", "product", "paper"])

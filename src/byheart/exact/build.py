@@ -29,7 +29,7 @@ FOLDS = 3  # enough for random data; more are tried when sums collide
 # Moduli that are compared: the luckiest needs a bit less for each record. Sorting 10^6 keys takes
 # a tenth of a second, so that large tables get one draw.
 TRIES = ((20_000, 12), (200_000, 4), (2**62, 1))
-LONGEST = 60  # bits of a modulus: residues stay machine integers
+LONGEST = 56  # bits of a modulus: residues stay machine integers (structured.times)
 PATIENCE = 12  # primes of one length that may fail before longer ones are drawn
 
 

@@ -68,39 +68,54 @@ class Structured:
     ) -> np.ndarray:
         """Outputs of sequences given as keys and ids (B, n) of their tokens."""
         parts, (B, n) = self.parts, ids.shape
-        M, factor = parts.modulus, parts.factor
+        M = parts.modulus
         if lengths is not None:
             ids = np.where(np.arange(n) < lengths[:, None], ids, 0)
+        if M is not None and n * M >= 1 << 62:
+            ids = ids.astype(object)
         S = ids.sum(axis=1)
+        S = S if M is None else (S % M).astype(np.int64)
         if parts.pooling == "attention":
             counts = np.full(B, n) if lengths is None else np.asarray(lengths)
-            S = S * self._shares(counts, M)
-        l = S if M is None else (S % M).astype(np.int64)  # noqa: E741
+            S = times(S, self._shares(counts), M)
+        if every:
+            S = np.repeat(S, n).reshape(B, n)
         if parts.reads:
             last = np.full(B, n - 1) if lengths is None else np.asarray(lengths) - 1
             u = keys if every else keys[np.arange(B), last]
-            if M is None:
-                wide = parts.reach.bit_length() > 62
-                l = l.astype(object) if wide else l  # noqa: E741
-            else:
-                factor, u = factor % M, (u % M).astype(np.int64)
-            l = (l[:, None] if every else l) * factor + u  # noqa: E741
-        elif every:
-            l = np.repeat(l, n).reshape(B, n)  # noqa: E741
-        l = l if M is None else l % M  # noqa: E741
-        flat = l.reshape(-1).astype(np.int64)
-        return parts.table.look_up(flat).reshape(l.shape)
+            if M is None and parts.reach >= 1 << 62:
+                S = S.astype(object)
+            S = times(S, parts.factor, M) + (u if M is None else (u % M).astype(np.int64))
+            S = S if M is None else S % M
+        return parts.table.look_up(S.reshape(-1).astype(np.int64)).reshape(S.shape)
 
-    def _shares(self, counts: np.ndarray, M: int | None) -> np.ndarray:
+    def _shares(self, counts: np.ndarray) -> np.ndarray:
         """lcm / n for each length n: what makes the mean whole."""
-        shares = {}
+        lcm = self.parts.lcm
         for n in np.unique(counts).tolist():
-            if self.parts.lcm % n:
+            if lcm % n:
                 raise ByheartError(
                     f"sequences of {n} tokens: this network was built for lengths that divide "
-                    f"{self.parts.lcm}."
+                    f"{lcm}."
                 )
-            shares[n] = self.parts.lcm // n if M is None else self.parts.lcm // n % M
-        wide = max(shares.values()).bit_length() > 31
-        array = np.array([shares[n] for n in counts.tolist()], dtype=object if wide else np.int64)
-        return array
+        return lcm // counts.astype(object if lcm >= 1 << 62 else np.int64)
+
+
+def times(x: np.ndarray, factor: int | np.ndarray, M: int | None) -> np.ndarray:
+    """x factor, or x factor mod M for residues x < M < 2^61, in machine integers.
+
+    The factor is taken a few bits at a time, so that no product reaches 2^62.
+
+    >>> times(np.array([2**40 - 1]), 2**40 - 3, 2**40 - 2).tolist() == [2**40 - 3]
+    True
+    """
+    if M is None:
+        return x * factor
+    f = np.asarray(factor % M)
+    bits = 61 - M.bit_length()
+    pieces = -(-M.bit_length() // bits)
+    result = np.zeros_like(x)
+    for i in reversed(range(pieces)):
+        piece = ((f >> (bits * i)) & ((1 << bits) - 1)).astype(np.int64)
+        result = ((result << bits) % M + x * piece) % M
+    return result
