@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from byheart.certificates import Certificate, certify
     from byheart.construct import build
     from byheart.construct.distribution import build_distribution
+    from byheart.construct.exact import build_sqrt
     from byheart.construct.sharded.edit import edit
     from byheart.errors import ByheartError
     from byheart.facts import (
@@ -62,6 +63,7 @@ _PUBLIC = {
     "bounds": "byheart.theory",
     "build": "byheart.construct",
     "build_distribution": "byheart.construct.distribution",
+    "build_sqrt": "byheart.construct.exact",
     "capacity": "byheart.training",
     "certify": "byheart.certificates",
     "digit_vectors": "byheart.facts",
@@ -100,6 +102,7 @@ __all__ = [
     "bounds",
     "build",
     "build_distribution",
+    "build_sqrt",
     "capacity",
     "certify",
     "digit_vectors",

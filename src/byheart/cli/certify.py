@@ -125,14 +125,7 @@ def _report(made: Certificate, folder: str) -> None:
     say()
     rows = [
         ("arithmetic", made.arithmetic),
-        *(
-            certificate_rows(made)
-            or [
-                ("smallest margin", _number(made.margin, made)),
-                ("largest error bound", _number(made.error_bound, made)),
-            ]
-        ),
-        *([("labels", f"within {number(made.largest_error)}")] if made.largest_error else []),
+        *_margin_rows(made),
         ("weights", f"sha256 {made.weights_sha256[:16]}..."),
         ("facts", f"digest {made.facts_digest[:16]}..."),
         ("seconds", f"{made.seconds:.2f}"),
@@ -148,6 +141,19 @@ def _report(made: Certificate, folder: str) -> None:
             say("Margins above 0 but below the error bound: --interval has smaller bounds.")
     if made.certified:
         say(f"\nRe-prove it any time: byheart certify {folder}")
+
+
+def _margin_rows(made: Certificate) -> list[tuple[str, str]]:
+    if made.arithmetic.startswith("exact integers"):
+        return [("tolerance", "none: outputs are equal or not")]
+    if made.distribution is not None:
+        return certificate_rows(made)
+    labels = [("labels", f"within {number(made.largest_error)}")] if made.largest_error else []
+    return [
+        ("smallest margin", _number(made.margin, made)),
+        ("largest error bound", _number(made.error_bound, made)),
+        *labels,
+    ]
 
 
 def _number(value: float | None, made: Certificate) -> str:

@@ -19,6 +19,7 @@ from byheart.cli.facts import facts
 from byheart.cli.heads import heads
 from byheart.cli.kruskal import kruskal
 from byheart.cli.owner import owner
+from byheart.cli.precision import precision
 from byheart.cli.recall import recall
 from byheart.cli.size import size
 from byheart.cli.train import train
@@ -55,6 +56,7 @@ app.command()(capacity)
 app.command()(encoder)
 app.command()(kruskal)
 app.command()(heads)
+app.command()(precision)
 
 
 def _version(wanted: bool) -> None:

@@ -10,6 +10,7 @@ from byheart.cli import _options as opt
 from byheart.cli import _vectors
 from byheart.cli._abstain import answer_unknown, is_known, rate
 from byheart.cli._distribution import recall_all_distributions, recall_distribution
+from byheart.cli._exact import recall_all_exact, recall_exact
 from byheart.cli._show import emit, guarded, key_text, number, say, table, token_text
 
 if TYPE_CHECKING:
@@ -39,7 +40,11 @@ def recall(
     ] = False,
     full: Annotated[
         bool,
-        typer.Option("--full", help="Sharded memories: through all heads of the literal layer."),
+        typer.Option(
+            "--full",
+            help="Sharded memories: through all heads of the literal layer; exact memories: every "
+            "block in integers.",
+        ),
     ] = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -51,6 +56,7 @@ def recall(
     """
     from byheart.errors import ByheartError
     from byheart.models import VectorMemory, load
+    from byheart.models.exact import ExactMemory
     from byheart.models.memory_files import check_shard
 
     if bool(tokens) == everything:
@@ -58,6 +64,12 @@ def recall(
     memory = load(folder, lazy=not everything and not full)
     if isinstance(memory, VectorMemory):
         _vectors.recall_vectors(memory, tokens or [], everything, top, as_json)
+        return
+    if isinstance(memory, ExactMemory):
+        if not everything:
+            recall_exact(memory, tokens or [], full, as_json)
+        elif not recall_all_exact(memory, full, as_json):
+            raise typer.Exit(1)
         return
     if full:
         if abstain:
