@@ -276,7 +276,7 @@ def trained_reference(
     A plain loop, T <= 256 examples in one batch.
     """
     spec = MultiHeadSpec.reference(n=facts.n, H=H, d_out=facts.outputs, shared=True)
-    weights = initial(spec, 1, torch.Generator().manual_seed(seed))
+    weights = initial(spec, [torch.Generator().manual_seed(seed)])
     weights = {name: w.requires_grad_() for name, w in weights.items()}
     E = torch.tensor(facts.context, dtype=torch.float32)
     e = torch.tensor(facts.query, dtype=torch.float32)
@@ -308,7 +308,7 @@ def heads(images: Path = IMAGES) -> list[Row]:
     rows = []
     facts = random_vectors(250, 32, 64, classes=100)
     spec = MultiHeadSpec.reference(n=32, H=4, shared=True)
-    weights = initial(spec, 1, torch.Generator().manual_seed(0))
+    weights = initial(spec, [torch.Generator().manual_seed(0)])
     raw = VectorMemory(spec, {k: w[0] for k, w in weights.items()}, facts, 100, facts.context, {})
     rows.append(_heads_row("untrained", raw, {}, images))
     for seed in (0, 1, 2):
