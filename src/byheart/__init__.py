@@ -24,20 +24,25 @@ if TYPE_CHECKING:
     from byheart.certificates import Certificate, certify
     from byheart.construct import build
     from byheart.construct.distribution import build_distribution
+    from byheart.construct.exact import build_sqrt
     from byheart.construct.sharded.edit import edit
     from byheart.errors import ByheartError
     from byheart.facts import (
         Distributions,
         Facts,
+        VectorFacts,
         Vocabulary,
+        digit_vectors,
         random_associations,
         random_distributions,
+        random_vectors,
         read_distributions,
         read_facts,
+        read_vectors,
     )
-    from byheart.measure import accuracy, head_split
-    from byheart.models import Memory, load
-    from byheart.specs import AssociativeSpec, AttentionOnlySpec
+    from byheart.measure import accuracy, head_split, head_statistics, kruskal_report
+    from byheart.models import Memory, VectorMemory, load
+    from byheart.specs import AssociativeSpec, AttentionOnlySpec, MultiHeadSpec
     from byheart.theory import bounds, size
     from byheart.training import Recipe, capacity, smallest, train, train_stack
 
@@ -49,21 +54,30 @@ _PUBLIC = {
     "Distributions": "byheart.facts",
     "Facts": "byheart.facts",
     "Memory": "byheart.models",
+    "MultiHeadSpec": "byheart.specs",
     "Recipe": "byheart.training",
+    "VectorFacts": "byheart.facts",
+    "VectorMemory": "byheart.models",
     "Vocabulary": "byheart.facts",
     "accuracy": "byheart.measure",
     "bounds": "byheart.theory",
     "build": "byheart.construct",
     "build_distribution": "byheart.construct.distribution",
+    "build_sqrt": "byheart.construct.exact",
     "capacity": "byheart.training",
     "certify": "byheart.certificates",
+    "digit_vectors": "byheart.facts",
     "edit": "byheart.construct.sharded.edit",
     "head_split": "byheart.measure",
+    "head_statistics": "byheart.measure",
+    "kruskal_report": "byheart.measure",
     "load": "byheart.models",
     "random_associations": "byheart.facts",
     "random_distributions": "byheart.facts",
+    "random_vectors": "byheart.facts",
     "read_distributions": "byheart.facts",
     "read_facts": "byheart.facts",
+    "read_vectors": "byheart.facts",
     "size": "byheart.theory",
     "smallest": "byheart.training",
     "train": "byheart.training",
@@ -78,22 +92,31 @@ __all__ = [
     "Distributions",
     "Facts",
     "Memory",
+    "MultiHeadSpec",
     "Recipe",
+    "VectorFacts",
+    "VectorMemory",
     "Vocabulary",
     "__version__",
     "accuracy",
     "bounds",
     "build",
     "build_distribution",
+    "build_sqrt",
     "capacity",
     "certify",
+    "digit_vectors",
     "edit",
     "head_split",
+    "head_statistics",
+    "kruskal_report",
     "load",
     "random_associations",
     "random_distributions",
+    "random_vectors",
     "read_distributions",
     "read_facts",
+    "read_vectors",
     "size",
     "smallest",
     "train",

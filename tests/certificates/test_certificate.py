@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import byheart as bh
 from byheart.certificates import ARITHMETICS, certify_folder
-from byheart.certificates.certificate import FILE, LISTED
+from byheart.certificates.statement import FILE, LISTED
 from byheart.errors import ByheartError, FactsError, MemoryFileError
 from byheart.facts import Facts, Vocabulary
 from byheart.models import Memory

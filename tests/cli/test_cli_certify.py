@@ -153,7 +153,7 @@ def test_certificate_that_cannot_be_written(
     def full(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("byheart.certificates.certificate.write_text", full)
+    monkeypatch.setattr("byheart.certificates.statement.write_text", full)
     message = refused("certify", memory, code=1)
     assert "certificate.json" in message
     assert "No space left" in message

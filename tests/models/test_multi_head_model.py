@@ -46,7 +46,7 @@ def case(request):
 
 def inputs(spec, shape, dtype, per_model):
     generator = torch.Generator().manual_seed(1)
-    weights = {k: w.to(dtype) for k, w in initial(spec, M, generator).items()}
+    weights = {k: w.to(dtype) for k, w in initial(spec, [generator] * M).items()}
     context = torch.rand(*shape(M, B, spec.n, spec.d), generator=generator, dtype=dtype)
     size = (M, B, spec.d) if per_model else (B, spec.d)
     return weights, context, torch.rand(*size, generator=generator, dtype=dtype)
@@ -92,7 +92,7 @@ def test_models_do_not_see_each_other(case):
 
 
 def test_parameters_and_shapes_are_those_of_the_weights(case):
-    weights = initial(case, 2, torch.Generator().manual_seed(0))
+    weights = initial(case, [torch.Generator().manual_seed(m) for m in range(2)])
     assert {k: tuple(w.shape[1:]) for k, w in weights.items()} == case.weight_shapes()
     assert case.parameters == sum(w[0].numel() for w in weights.values())
     assert all(w.dtype == torch.float32 for w in weights.values())
@@ -105,7 +105,7 @@ def test_the_reference_model_has_the_size_of_the_paper():
 def test_initial_weights_are_xavier_uniform():
     """Bound sqrt(6/(rows + columns)), reached from below; embedding and decoder 1/sqrt(d)."""
     spec = MultiHeadSpec.reference(n=32, H=20)
-    weights = initial(spec, 4, torch.Generator().manual_seed(0))
+    weights = initial(spec, [torch.Generator().manual_seed(m) for m in range(4)])
     bounds = {
         "W_Q": (6 / 128) ** 0.5, "W_K": (6 / 128) ** 0.5, "W_V": (6 / 65) ** 0.5,
         "W_O": (6 / 84) ** 0.5, "W_E": 1 / 8, "b_E": 1 / 8, "W_U": 1 / 8, "b_U": 1 / 8,
@@ -140,7 +140,7 @@ def test_positions_are_sines_and_cosines():
     ("context", "query"), [((4, 5), (2, 6)), ((3, 4, 6), (2, 6)), ((4, 6), (2, 5)), ((4, 6), (6,))]
 )
 def test_shapes_that_do_not_fit_are_named(context, query):
-    weights = initial(PLAIN, 1, torch.Generator())
+    weights = initial(PLAIN, [torch.Generator()])
     with pytest.raises(ValueError, match=r"expected a query \(B, 6\) and a context \(4, 6\)"):
         forward(PLAIN, weights, torch.zeros(context), torch.zeros(query))
 

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from byheart.construct.exact import build_sqrt
 from byheart.errors import ByheartError
+from byheart.facts import random_associations
 from byheart.specs import AttentionOnlySpec, FeedForwardTransformerSpec, TransformerSpec
 from byheart.theory.bound import Case
 from byheart.theory.kajitsuka2025 import (
@@ -223,13 +225,13 @@ def test_the_best_group_is_the_best_of_all_groups():
 
 
 def test_the_sparse_estimate_is_near_the_built_networks(ask):
-    """Hash mode, C = 2, d = 4, n = 10, V = 10 T tokens; parameters of the prototype's builds."""
-    for T, built, off in ((100, 608, 0.14), (1000, 1431, 0.06), (10**4, 4330, 0.03),
-                          (10**5, 13834, 0.01)):  # fmt: skip
-        key_bits = math.ceil(math.log2(10 * T))
-        assert sparse_size(T, key_bits=key_bits, C=2, d=4, n=10).parameters == pytest.approx(
-            built, rel=off
+    """Random facts, built: the estimate is within five per cent."""
+    for T, N, S in ((300, 100, 2), (3000, 50, 3), (4000, 1000, 2)):
+        facts = random_associations(N=N, S=S, T=T)
+        estimate = sparse_size(
+            T, key_bits=math.ceil(math.log2(N * S)), C=len(facts.answer_ids), n=S
         )
+        assert estimate.parameters == pytest.approx(build_sqrt(facts).spec.parameters, rel=0.05)
     size = find("kajitsuka2025.sparse").size
     assert size is not None
     sizes = [size(Case(T=T, N=1000, S=2)).parameters for T in (10**3, 10**5)]

@@ -4,6 +4,7 @@
 proven error bound, `ball` is Arb. The package is a noun so that `byheart.certify` can be the verb.
 """
 
-from byheart.certificates.certificate import ARITHMETICS, Certificate, certify, certify_folder
+from byheart.certificates.certificate import certify, certify_folder
+from byheart.certificates.statement import ARITHMETICS, Certificate
 
 __all__ = ["ARITHMETICS", "Certificate", "certify", "certify_folder"]

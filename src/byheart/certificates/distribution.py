@@ -21,6 +21,7 @@ from torch import Tensor
 
 from byheart.certificates import ball, rounding
 from byheart.certificates.rounding import EXP_ERROR, Bounded, U, gamma
+from byheart.certificates.statement import DistributionProof
 from byheart.errors import ByheartError, FactsError
 from byheart.facts import Distributions
 from byheart.models import Memory
@@ -28,19 +29,6 @@ from byheart.specs import AttentionOnlySpec
 
 LOG_ERROR = 2.0**-47
 RELATIVE, ABSOLUTE = 1e-6, 1e-6  # what a proof may add to the recorded numbers
-
-
-@dataclass(frozen=True)
-class DistributionProof:
-    """Proved bounds, in nats: kl_lower <= d_KL(π, T) <= kl, and max_t |log π - log softmax T| <=
-    max_log_ratio over answers with π > 0. `claimed_*` is what the memory says of itself."""
-
-    kl: float
-    kl_lower: float
-    max_log_ratio: float
-    claimed_kl: float | None
-    claimed_max_log_ratio: float | None
-    answers: int
 
 
 @dataclass(frozen=True)

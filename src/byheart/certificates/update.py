@@ -25,8 +25,9 @@ import torch
 
 from byheart._version import __version__
 from byheart.certificates import sharded
-from byheart.certificates.certificate import ARITHMETICS, FILE, SCHEMA, Certificate, certify
+from byheart.certificates.certificate import certify
 from byheart.certificates.rounding import admissible
+from byheart.certificates.statement import ARITHMETICS, FILE, SCHEMA, Certificate
 from byheart.models import Memory
 from byheart.models.memory_files import weights_sha256
 from byheart.specs import ShardedSpec

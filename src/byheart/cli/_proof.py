@@ -10,16 +10,18 @@ from byheart.errors import ByheartError
 
 if TYPE_CHECKING:
     from byheart.certificates import Certificate
-    from byheart.models import Memory
+    from byheart.models import Memory, VectorMemory
+    from byheart.models.exact import ExactMemory
 
 
-def prove(memory: Memory, tell: Callable[[str], None]) -> Certificate:
+def prove(memory: Memory | VectorMemory | ExactMemory, tell: Callable[[str], None]) -> Certificate:
     """float64 with an error bound; ball arithmetic where that bound is too coarse and the layer
     small enough for it."""
     from byheart.certificates import certify
+    from byheart.models.exact import ExactMemory
 
     made = certify(memory, progress=tell)
-    if made.certified:
+    if made.certified or isinstance(memory, ExactMemory):
         return made
     try:
         return certify(memory, arithmetic="ball", progress=tell)
@@ -45,6 +47,8 @@ def certificate_line(certificate: Certificate) -> str:
             f"proved in {certificate.seconds:.2f} s: d_KL <= {number(proof.kl)} nats, "
             f"|log π - log q| <= {number(proof.max_log_ratio)}"
         )
+    if certificate.certified and certificate.arithmetic.startswith("exact integers"):
+        return f"proved in {certificate.seconds:.2f} s: {certificate.arithmetic}"
     if certificate.certified:
         return (
             f"proved in {certificate.seconds:.2f} s: every margin >= {number(certificate.margin)}, "

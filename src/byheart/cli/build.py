@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from byheart.cli import _options as opt
+from byheart.cli import _vectors
 from byheart.cli._distribution import build_distributions
+from byheart.cli._exact import check_options, size_rows
 from byheart.cli._held import ask_line, describe, report_lost
 from byheart.cli._proof import certificate_json, certificate_line, prove
 from byheart.cli._show import emit, guarded, number, progress, say, table
+from byheart.errors import ByheartError
 
 if TYPE_CHECKING:
     from byheart.certificates import Certificate
     from byheart.facts import Facts
     from byheart.models import Memory
+    from byheart.models.exact import ExactMemory
 
 SIZES = "Sizes (what is not given is chosen, and the reasons are printed)"
 SHARDS = "Shards (with --method sharded)"
+VECTORS = "Vectors (with --method multihead)"
+EXACT = "Exact integers (with --method sqrt)"
 
 
 @guarded
@@ -28,7 +34,8 @@ def build(
         typer.Argument(
             metavar="FACTS",
             help="A .csv, .tsv, .jsonl or .parquet file; a built-in table: countries, elements; "
-            "or random:N=50,S=2,T=1000,seed=0.",
+            "or random:N=50,S=2,T=1000,seed=0. Vectors: a .safetensors or .npz file, "
+            "vectors:T=621,n=32,d=64,context=fixed,seed=42, or digits:T=500.",
         ),
     ],
     output: Annotated[
@@ -38,8 +45,9 @@ def build(
     method: Annotated[
         str,
         typer.Option(
-            metavar="auto|attention|sharded|associative",
-            help="Which construction. auto: one dense layer below 2,000 facts, shards above.",
+            metavar="auto|attention|sharded|associative|sqrt|multihead",
+            help="Which construction. auto: one dense layer below 2,000 facts, shards above, "
+            "multihead for vectors. sqrt: exact integers, of the order of sqrt(T) parameters.",
         ),
     ] = "auto",
     readout: Annotated[
@@ -90,6 +98,31 @@ def build(
         bool,
         typer.Option("--untied", help="Draw random heads for every shard.", rich_help_panel=SHARDS),
     ] = False,
+    proof: Annotated[
+        str | None,
+        typer.Option(
+            metavar="one-hot|literal|random|newton",
+            help="How: every example saturated (default); the proof as printed (float64); random "
+            "heads and one solve; all weights by Levenberg-Marquardt (docs/multi-head.md).",
+            rich_help_panel=VECTORS,
+        ),
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            help="What an output may differ from a label by. Default: 1e-5 (float32), 1e-9.",
+            rich_help_panel=VECTORS,
+        ),
+    ] = None,
+    steps: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Gradient steps that condition random heads.", rich_help_panel=VECTORS
+        ),
+    ] = 0,
+    starts: Annotated[
+        int, typer.Option(min=1, help="Starts of newton.", rich_help_panel=VECTORS)
+    ] = 5,
     dtype: Annotated[
         str, typer.Option(metavar="float32|float64", help="How the weights are stored.")
     ] = "float32",
@@ -107,9 +140,37 @@ def build(
         bool,
         typer.Option(
             "--abstain",
-            help="Store fingerprints of the keys, for `byheart recall --abstain`.",
+            help="Store fingerprints of the keys, for `byheart recall --abstain`; with --method "
+            "sqrt: more bits of each key, so that others are `unknown`.",
             rich_help_panel=SHARDS,
         ),
+    ] = False,
+    ff1: Annotated[
+        str | None,
+        typer.Option(
+            metavar="hash|product|paper",
+            help="How tokens get ids: a checked hash (default), products that work for every "
+            "table, or the paper's table.",
+            rich_help_panel=EXACT,
+        ),
+    ] = None,
+    grouping: Annotated[
+        str | None,
+        typer.Option(
+            metavar="sorted|interp",
+            help="How keys are grouped; interp: fewer parameters for large tables.",
+            rich_help_panel=EXACT,
+        ),
+    ] = None,
+    max_bits: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Longest weight: fewer bits, more weights.", rich_help_panel=EXACT
+        ),
+    ] = None,
+    unordered: Annotated[
+        bool,
+        typer.Option("--unordered", help="Keys are multisets of tokens.", rich_help_panel=EXACT),
     ] = False,
     certify: Annotated[bool, typer.Option("--certify", help="Also prove it.")] = False,
     force: Annotated[
@@ -147,6 +208,24 @@ def build(
     the others, and the exit code is 1). With --distribution, --on-conflict distribution or
     --ngram, keys have several right answers, and the memory's softmax follows them.
     """
+    from byheart.facts.vector_files import is_vectors
+
+    if is_vectors(source) or method == "multihead":
+        if method not in ("auto", "multihead"):
+            raise ByheartError(f"vectors are held by --method multihead, found {method!r}")
+        vectors = _vectors.read(source, keys=keys, answer=answer, weights=weights, melt=melt)
+        _vectors.refuse(
+            {"gate": gate, "shard_size": shard_size, "untied": untied, "abstain": abstain,
+             "d_model": d_model, "qk_rank": qk_rank, "pad": pad}
+        )  # fmt: skip
+        _vectors.build_vectors(
+            vectors,
+            f"{vectors.name.replace(':', '-')}.memory" if output is None else output,
+            proof=proof or "one-hot", H=heads, d_h=d_head, dtype=dtype, readout=readout or "exact",
+            slack=slack, seed=seed, tolerance=tolerance, steps=steps, starts=starts,
+            certify=certify, force=force, no_facts=no_facts, as_json=as_json,
+        )  # fmt: skip
+        return
     reading = {"keys": keys, "answer": answer, "weights": weights, "melt": melt}
     reading |= {"empty": empty, "pad": pad}
     if opt.asks_for_distributions(distribution, on_conflict, ngram):
@@ -185,26 +264,50 @@ def build(
 
     from byheart._folders import new_folder
     from byheart.construct import build as construct
+    from byheart.construct.exact import build_sqrt
     from byheart.models.memory_files import MEMORY, write_files
 
+    exact = check_options(
+        method,
+        {"--ff1": ff1, "--grouping": grouping, "--max-bits": max_bits, "--unordered": unordered},
+        {"--d-model": d_model, "--heads": heads, "--d-head": d_head, "--qk-rank": qk_rank,
+         "--gate": gate, "--shard-size": shard_size, "--untied": untied,
+         "--readout": readout is not None, "--dtype": dtype != "float32",
+         "--slack": slack != 0.05, "--workers": workers != "1"},
+    )  # fmt: skip
     with new_folder(folder, marker=MEMORY, force=force) as temporary, progress() as tell:
-        memory = construct(
-            facts,
-            method,
-            d=d_model,
-            H=heads,
-            d_h=d_head,
-            qk_rank=qk_rank,
-            dtype=dtype,
-            readout=readout or "exact",
-            slack=slack,
-            seed=seed,
-            gate=gate,
-            shard_size=shard_size,
-            untied=untied,
-            abstain=abstain,
-            workers=workers,
-            progress=tell,
+        memory = (
+            build_sqrt(
+                facts,
+                ff1=ff1 or "hash",
+                grouping=grouping or "sorted",
+                max_bits=max_bits,
+                ordered=not unordered,
+                abstain=abstain,
+                seed=seed,
+                progress=tell,
+            )
+            if exact
+            else construct(
+                facts,
+                method,
+                d=d_model,
+                H=heads,
+                d_h=d_head,
+                qk_rank=qk_rank,
+                dtype=dtype,
+                readout=readout or "exact",
+                slack=slack,
+                seed=seed,
+                gate=gate,
+                shard_size=shard_size,
+                untied=untied,
+                abstain=abstain,
+                workers=workers,
+                proof=proof,
+                tolerance=tolerance,
+                progress=tell,
+            )
         )
         certificate = prove(memory, tell) if certify else None
         tell(f"writing {folder}")
@@ -217,7 +320,11 @@ def build(
 
 
 def _report(
-    memory: Memory, facts: Facts, folder: str, certificate: Certificate | None, as_json: bool
+    memory: Memory | ExactMemory,
+    facts: Facts,
+    folder: str,
+    certificate: Certificate | None,
+    as_json: bool,
 ) -> None:
     made, spec = memory.construction, memory.spec
     if as_json:
@@ -235,7 +342,7 @@ def _report(
             "condition": made.get("condition"),
             "lost": made["lost"],
             "why": made["why"],
-            "abstain": made.get("abstain"),
+            "abstain": made.get("abstain", made.get("unknown")),
             "merged": facts.merged,
             "path": folder,
             "certificate": certificate_json(certificate),
@@ -243,16 +350,7 @@ def _report(
         emit(record)
         return
     say()
-    rows = [
-        ("architecture", str(spec)),
-        ("parameters", f"{spec.parameters:,} ({spec.parameters / facts.T:.1f} per fact)"),
-        ("promised", f"{made['capacity']:,} facts ({_source(made['method'])})"),
-        (
-            "recalled",
-            f"{made['recalled']:,} of {facts.T:,} from the stored {made['dtype']} weights",
-        ),
-        ("smallest margin", number(made["margin"])),
-    ]
+    rows = _size_rows(memory, facts)
     if "condition" in made:
         solver = (
             f" ({made['solver']})" if "solver" in made else " (largest of the shards looked at)"
@@ -273,6 +371,22 @@ def _report(
     say(f"\nWritten to {folder}")
     if memory.facts is not None:
         say(ask_line(folder, memory.facts.key(0)))
+
+
+def _size_rows(memory: Memory | ExactMemory, facts: Facts) -> list[tuple[str, ...]]:
+    made, spec = memory.construction, memory.spec
+    if made["method"] == "sqrt":
+        return [*size_rows(cast("ExactMemory", memory))]
+    return [
+        ("architecture", str(spec)),
+        ("parameters", f"{spec.parameters:,} ({spec.parameters / facts.T:.1f} per fact)"),
+        ("promised", f"{made['capacity']:,} facts ({_source(made['method'])})"),
+        (
+            "recalled",
+            f"{made['recalled']:,} of {facts.T:,} from the stored {made['dtype']} weights",
+        ),
+        ("smallest margin", number(made["margin"])),
+    ]
 
 
 def _source(method: str) -> str:

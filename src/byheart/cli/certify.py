@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from byheart.cli import _options as opt
+from byheart.cli import _vectors
 from byheart.cli._distribution import certificate_rows
 from byheart.cli._show import emit, guarded, key_text, number, progress, say, table
 
@@ -35,6 +36,10 @@ def certify(
         int | None,
         typer.Option(min=64, max=65_536, help="Bits, with --interval. Default: 128."),
     ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(help="Vector memories: what an output may differ from its label by."),
+    ] = None,
     no_write: Annotated[
         bool, typer.Option("--no-write", help="Leave DIR/certificate.json alone.")
     ] = False,
@@ -60,6 +65,7 @@ def certify(
     """
     from byheart.certificates import certify_folder
     from byheart.errors import ByheartError, MemoryFileError
+    from byheart.facts.vector_files import is_vectors
 
     if interval and plain_float:
         raise ByheartError("give --interval or --float, not both.")
@@ -70,7 +76,9 @@ def certify(
     if given and facts is None:
         raise ByheartError(f"{', '.join(given)} says how to read a table: give it with --facts.")
     table_ = None
-    if facts is not None:
+    if facts is not None and is_vectors(facts):
+        table_ = _vectors.read(facts, keys=keys, answer=answer, weights=weights, melt=melt)
+    elif facts is not None:
         reading = {"keys": keys, "answer": answer, "weights": weights, "melt": melt}
         reading |= {"empty": empty, "pad": pad}
         if opt.asks_for_distributions(distribution, on_conflict, ngram):
@@ -86,6 +94,7 @@ def certify(
                 table_,
                 arithmetic,
                 precision=precision or 128,
+                tolerance=tolerance,
                 write=not no_write,
                 progress=tell,
             )
@@ -116,13 +125,7 @@ def _report(made: Certificate, folder: str) -> None:
     say()
     rows = [
         ("arithmetic", made.arithmetic),
-        *(
-            certificate_rows(made)
-            or [
-                ("smallest margin", _number(made.margin, made)),
-                ("largest error bound", _number(made.error_bound, made)),
-            ]
-        ),
+        *_margin_rows(made),
         ("weights", f"sha256 {made.weights_sha256[:16]}..."),
         ("facts", f"digest {made.facts_digest[:16]}..."),
         ("seconds", f"{made.seconds:.2f}"),
@@ -138,6 +141,19 @@ def _report(made: Certificate, folder: str) -> None:
             say("Margins above 0 but below the error bound: --interval has smaller bounds.")
     if made.certified:
         say(f"\nRe-prove it any time: byheart certify {folder}")
+
+
+def _margin_rows(made: Certificate) -> list[tuple[str, str]]:
+    if made.arithmetic.startswith("exact integers"):
+        return [("tolerance", "none: outputs are equal or not")]
+    if made.distribution is not None:
+        return certificate_rows(made)
+    labels = [("labels", f"within {number(made.largest_error)}")] if made.largest_error else []
+    return [
+        ("smallest margin", _number(made.margin, made)),
+        ("largest error bound", _number(made.error_bound, made)),
+        *labels,
+    ]
 
 
 def _number(value: float | None, made: Certificate) -> str:

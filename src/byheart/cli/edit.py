@@ -97,7 +97,7 @@ def edit(
 def _replace(folder: str, done: Edited, certificate: Certificate | None) -> None:
     """Swap the folder for the edited memory; files that are not byheart's come along."""
     from byheart._folders import new_folder
-    from byheart.certificates.certificate import FILE
+    from byheart.certificates.statement import FILE
     from byheart.errors import MemoryFileError
     from byheart.models.memory_files import FACTS, INDEX, MEMORY, WEIGHTS, write_files
 

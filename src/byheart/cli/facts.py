@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from byheart.cli import _options as opt
+from byheart.cli import _vectors
 from byheart.cli._distribution import describe_distributions
 from byheart.cli._show import emit, guarded, key_text, say, table, token_text
 from byheart.errors import FactsError
@@ -42,6 +43,18 @@ def facts(
 
     Two rows with one key and different answers are listed, with exit code 2.
     """
+    from byheart.facts.vector_files import is_vectors
+
+    if is_vectors(source):
+        vectors = _vectors.read(source, keys=keys, answer=answer, weights=weights, melt=melt)
+        _check_output(output, force)
+        if output is not None:
+            vectors.write(output)
+        if as_json:
+            emit(vectors.describe())
+        else:
+            say(_vectors.describe(vectors))
+        return
     reading = {"keys": keys, "answer": answer, "weights": weights, "melt": melt}
     reading |= {"empty": empty, "pad": pad}
     if opt.asks_for_distributions(distribution, on_conflict, ngram):

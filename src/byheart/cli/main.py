@@ -16,7 +16,10 @@ from byheart.cli.edit import edit
 from byheart.cli.encoder import encoder
 from byheart.cli.export import export
 from byheart.cli.facts import facts
+from byheart.cli.heads import heads
+from byheart.cli.kruskal import kruskal
 from byheart.cli.owner import owner
+from byheart.cli.precision import precision
 from byheart.cli.recall import recall
 from byheart.cli.size import size
 from byheart.cli.train import train
@@ -51,6 +54,9 @@ app.command()(edit)
 app.command()(train)
 app.command()(capacity)
 app.command()(encoder)
+app.command()(kruskal)
+app.command()(heads)
+app.command()(precision)
 
 
 def _version(wanted: bool) -> None:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from byheart.cli import _options as opt
+from byheart.cli import _vectors
 from byheart.cli._abstain import answer_unknown, is_known, rate
 from byheart.cli._distribution import recall_all_distributions, recall_distribution
+from byheart.cli._exact import recall_all_exact, recall_exact
 from byheart.cli._show import emit, guarded, key_text, number, say, table, token_text
 
 if TYPE_CHECKING:
@@ -22,7 +24,11 @@ def recall(
     folder: opt.Folder,
     tokens: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TOKEN...", help="The key, one token an argument."),
+        typer.Argument(
+            metavar="TOKEN...",
+            help="The key, one token an argument. Vector memories: the number of an example, or a "
+            "file of queries.",
+        ),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Ask for every fact the memory holds.")
@@ -34,7 +40,11 @@ def recall(
     ] = False,
     full: Annotated[
         bool,
-        typer.Option("--full", help="Sharded memories: through all heads of the literal layer."),
+        typer.Option(
+            "--full",
+            help="Sharded memories: through all heads of the literal layer; exact memories: every "
+            "block in integers.",
+        ),
     ] = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -45,12 +55,22 @@ def recall(
     probabilities, recalled and stored.
     """
     from byheart.errors import ByheartError
-    from byheart.models import load
+    from byheart.models import VectorMemory, load
+    from byheart.models.exact import ExactMemory
     from byheart.models.memory_files import check_shard
 
     if bool(tokens) == everything:
         raise ByheartError("give the tokens of one key, or --all (not both).")
     memory = load(folder, lazy=not everything and not full)
+    if isinstance(memory, VectorMemory):
+        _vectors.recall_vectors(memory, tokens or [], everything, top, as_json)
+        return
+    if isinstance(memory, ExactMemory):
+        if not everything:
+            recall_exact(memory, tokens or [], full, as_json)
+        elif not recall_all_exact(memory, full, as_json):
+            raise typer.Exit(1)
+        return
     if full:
         if abstain:
             raise ByheartError("--abstain reads own heads: leave out --full.")

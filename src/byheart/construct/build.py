@@ -12,6 +12,7 @@ import torch
 from byheart.construct.associative import associative_weights
 from byheart.construct.choose import check_slack, check_width, choose_attention_only
 from byheart.construct.dense import SEED_STRIDE, build_convex, build_exact
+from byheart.construct.exact import build_sqrt
 from byheart.construct.multi_head import build_multi_head
 from byheart.construct.outcome import (
     Progress,
@@ -29,7 +30,7 @@ from byheart.facts import Facts, VectorFacts
 from byheart.models.memory import Memory
 from byheart.specs import AssociativeSpec
 
-METHODS: tuple[str, ...] = ("auto", "attention", "sharded", "associative", "multihead")
+METHODS: tuple[str, ...] = ("auto", "attention", "sharded", "associative", "multihead", "sqrt")
 SHARDED_FROM = (
     2000  # facts: from here on "auto" takes shards, unless sizes of one dense layer are given
 )
@@ -75,7 +76,8 @@ def build(
 
     `method`: "attention" (Dana et al. 2025, Corollary 1), "sharded" (the same in shards that are
     gated by softmax saturation; what "auto" takes from 2,000 facts on, if `H` and `qk_rank` are
-    not given) or "associative" (the linear baseline). `d`, `H`, `d_h`, `qk_rank` override the
+    not given), "associative" (the linear baseline) or "sqrt" (exact integers; more options:
+    `build_sqrt`). `d`, `H`, `d_h`, `qk_rank` override the
     sizes that are chosen otherwise (`d`: the generic coordinates d_g of a sharded memory).
     `readout`: "exact" solves for T <= H d_h + d facts; "convex" often holds more and lists what
     it lost. `slack`: share of heads beyond the theorem (0.05: a condition number 10x smaller, so
@@ -123,6 +125,13 @@ def build(
         fits = H is None and qk_rank is None and readout == "exact"
         asked = gate is not None or shard_size is not None or untied or code is not None or abstain
         method = "sharded" if asked or (fits and facts.T >= SHARDED_FROM) else "attention"
+    if method == "sqrt":
+        if (d, H, d_h, qk_rank, gate, shard_size, code) != (None,) * 7 or untied:
+            raise ByheartError(
+                "a square-root Transformer sizes itself: leave out sizes and shards."
+            )
+        # Asked, saved and certified like any other memory, though its weights are no tensors.
+        return cast(Memory, build_sqrt(facts, abstain=abstain, seed=seed, progress=progress))
     options = {"gate": gate, "shard": shard_size, "untied": untied or None, "code": code}
     options = {name: value for name, value in options.items() if value is not None}
     if (options or abstain) and method != "sharded":

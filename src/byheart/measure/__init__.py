@@ -1,4 +1,4 @@
-"""What a memory does: accuracy, margins, and which head carries which answer."""
+"""What a memory does: accuracy, margins, which head carries which answer, ranks of its inputs."""
 
 from byheart.measure.distribution import (
     Losses,
@@ -8,18 +8,28 @@ from byheart.measure.distribution import (
     recalled_distribution,
 )
 from byheart.measure.heads import HeadSplit, Owner, head_split, owner
+from byheart.measure.kruskal import KruskalReport, kruskal_rank, kruskal_report
+from byheart.measure.rank import exact_rank, numerical_rank
 from byheart.measure.recall import accuracy, margin_quantiles
+from byheart.measure.specialisation import HeadStatistics, head_statistics
 
 __all__ = [
     "HeadSplit",
+    "HeadStatistics",
+    "KruskalReport",
     "Losses",
     "Owner",
     "accuracy",
     "encoder_bounds",
+    "exact_rank",
     "head_split",
+    "head_statistics",
+    "kruskal_rank",
+    "kruskal_report",
     "losses",
     "margin_quantiles",
     "memory_losses",
+    "numerical_rank",
     "owner",
     "recalled_distribution",
 ]

@@ -3,12 +3,14 @@
     memory.json           schema, spec, vocabulary, construction, versions, SHA-256 of the others
     weights.safetensors   the weights, exactly as evaluated (sharded memories: W_O only)
     index.safetensors     sharded memories: all other weights, and a SHA-256 of each shard's W_O
+    network.bin           exact memories: their integers, in place of the weights (exact/files.py)
     facts.safetensors     token ids, answers, prior, rows (absent with `with_facts=False`);
                           support and probabilities where keys have several right answers;
                           vector memories: query, label, rows, and contexts that are not shared
     certificate.json      written by `byheart.certificates`, if a certificate was made
 
-Only safetensors and JSON are read: nothing in a memory folder can run code.
+Only safetensors, JSON and the integers of network.bin are read: nothing in a memory folder can run
+code.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from safetensors.torch import save as dump_tensors
 from byheart._folders import new_folder, write_text
 from byheart._version import __version__
 from byheart.errors import ByheartError, MemoryFileError
+from byheart.exact import files as exact_files
 from byheart.facts import Distributions, Facts, Vocabulary
 from byheart.models import vector_parts
 from byheart.models.distribution_files import (
@@ -39,9 +42,12 @@ from byheart.models.distribution_files import (
     distribution_tensors,
     loaded_distribution,
 )
+from byheart.models.exact import ExactMemory, assemble
 from byheart.models.memory import FAMILIES, Memory
 from byheart.models.vector_memory import VectorMemory
-from byheart.specs import MultiHeadSpec, ShardedSpec
+from byheart.specs import ExactSpec, MultiHeadSpec, ShardedSpec
+
+AnyMemory = Memory | VectorMemory | ExactMemory
 
 SCHEMA = 1
 MEMORY, WEIGHTS, FACTS = "memory.json", "weights.safetensors", "facts.safetensors"
@@ -50,7 +56,7 @@ DIGESTS = "shard_sha256"  # (shards, 32) bytes, in the index
 
 
 def save(
-    memory: Memory | VectorMemory,
+    memory: AnyMemory,
     folder: str | Path,
     *,
     force: bool = False,
@@ -67,7 +73,7 @@ def save(
     return Path(folder)
 
 
-def write_files(memory: Memory | VectorMemory, target: Path, *, with_facts: bool = True) -> None:
+def write_files(memory: AnyMemory, target: Path, *, with_facts: bool = True) -> None:
     """The files of `memory` into the existing, empty folder `target`."""
     files = weight_files(memory)
     if isinstance(memory, VectorMemory):
@@ -76,7 +82,7 @@ def write_files(memory: Memory | VectorMemory, target: Path, *, with_facts: bool
         own = vector_parts.record_of(memory)
     else:
         if memory.facts is not None and with_facts:
-            files[FACTS] = _facts_file(memory.facts, memory.distribution)
+            files[FACTS] = _facts_file(memory.facts, getattr(memory, "distribution", None))
         own = _own_record(memory)
     record: dict[str, Any] = {
         "kind": "byheart memory",
@@ -106,23 +112,25 @@ def _facts_file(facts: Facts, table: Distributions | None) -> bytes:
     return dump_tensors(tensors | distribution_tensors(table))
 
 
-def _own_record(memory: Memory) -> dict[str, Any]:
+def _own_record(memory: Memory | ExactMemory) -> dict[str, Any]:
     """The fields of `memory.json` that a memory of tokens has of its own."""
     return {
         "start_id": memory.start_id,
         "pad_id": memory.pad_id,
         "order": memory.order,
         "facts": None if memory.facts is None else _facts_record(memory.facts),
-        "distribution": distribution_record(memory.distribution),
+        "distribution": distribution_record(getattr(memory, "distribution", None)),
         "vocabulary": list(memory.vocabulary.tokens),
     }
 
 
-def weight_files(memory: Memory | VectorMemory) -> dict[str, bytes]:
+def weight_files(memory: AnyMemory) -> dict[str, bytes]:
     """The files that hold the weights. Sharded memories keep W_O apart, so that recall can map it
     and read its own shard only; each shard has a digest of its own."""
     if isinstance(memory, VectorMemory):
         return {WEIGHTS: dump_tensors(vector_parts.tensors_of(memory))}
+    if isinstance(memory, ExactMemory):
+        return {exact_files.NAME: exact_files.dump(memory.parts)}
     weights = {k: w.contiguous() for k, w in memory.weights.items()}
     if not isinstance(memory.spec, ShardedSpec):
         return {WEIGHTS: dump_tensors(weights)}
@@ -139,7 +147,7 @@ def shard_sha256(W_O: torch.Tensor, a: int, b: int) -> bytes:
     return hashlib.sha256(W_O[a:b].contiguous().view(torch.uint8).numpy().tobytes()).digest()
 
 
-def weights_sha256(memory: Memory | VectorMemory) -> str:
+def weights_sha256(memory: AnyMemory) -> str:
     """SHA-256 of `weights.safetensors` as `save` writes it; of the sums of both files if there
     are two."""
     sums = [hashlib.sha256(data).hexdigest() for data in weight_files(memory).values()]
@@ -224,6 +232,9 @@ def inspect(folder: str | Path, *, lazy: bool = False) -> LoadedMemory:
         data = _read(place, name)
         if hashlib.sha256(data).hexdigest() != sums[name]:
             damage.append(f"{name} differs from the SHA-256 in {MEMORY}")
+        if name == exact_files.NAME:
+            tensors[name] = exact_files.load(data)
+            continue
         try:
             tensors[name] = load_tensors(data)
         except SafetensorError as error:
@@ -295,7 +306,8 @@ def _read_record(place: Path) -> dict[str, Any]:
             f"{SCHEMA}. Install a newer byheart."
         )
     missing = {"family", "spec", "sha256", "vocabulary", "facts"} - record.keys()
-    if missing or not isinstance(record["sha256"], dict) or str(record["family"]) not in FAMILIES:
+    families = {*FAMILIES, ExactSpec.family}
+    if missing or not isinstance(record["sha256"], dict) or str(record["family"]) not in families:
         raise MemoryFileError(
             f"{place / MEMORY}: fields missing or not understood: "
             f"{', '.join(sorted(missing)) or 'sha256, family'}. Restore it from a copy."
@@ -303,12 +315,14 @@ def _read_record(place: Path) -> dict[str, Any]:
     return record
 
 
-def _assemble(record: dict[str, Any], tensors: dict[str, dict[str, torch.Tensor]]) -> Memory:
+def _assemble(record: dict[str, Any], tensors: dict[str, Any]) -> Memory:
     if record["family"] == MultiHeadSpec.family:
         # Typed as the common case, so that token memories need no narrowing everywhere.
         vectors = vector_parts.assemble(record, tensors[WEIGHTS], tensors.get(FACTS))
         return cast(Memory, vectors)
-    spec = FAMILIES[record["family"]][0](**record["spec"])
+    exact = record["family"] == ExactSpec.family
+    family: Any = ExactSpec if exact else FAMILIES[record["family"]][0]
+    spec = family(**record["spec"])
     vocabulary = Vocabulary(tuple(record["vocabulary"]))
     if len(vocabulary) != spec.N:
         raise ValueError(f"{len(vocabulary)} tokens in the vocabulary, N = {spec.N} in the spec")
@@ -343,6 +357,8 @@ def _assemble(record: dict[str, Any], tensors: dict[str, dict[str, torch.Tensor]
         if max(facts.tokens.max(), facts.answers.max()) >= own_tokens:
             raise ValueError("facts.safetensors has token ids outside the vocabulary")
         distribution = loaded_distribution(facts, table, record.get("distribution"))
+    if exact:  # asked and saved like any other memory, though its weights are no tensors
+        return cast(Memory, assemble(record, tensors[exact_files.NAME], vocabulary, facts))
     return Memory(
         spec=spec,
         weights=tensors[WEIGHTS] | tensors.get(INDEX, {}),

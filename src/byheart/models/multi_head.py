@@ -15,13 +15,15 @@ Weights carry a leading model axis: `W_Q, W_K (models, H, d, d_h)`, `W_V (models
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from byheart.models._stack import Weights, check_init, uniform
 from byheart.specs import MultiHeadSpec
 
-Weights = dict[str, Tensor]
+INITS = ("as-coded",)
 
 
 def forward(spec: MultiHeadSpec, weights: Weights, context: Tensor, query: Tensor) -> Tensor:
@@ -54,7 +56,7 @@ def head_outputs(spec: MultiHeadSpec, weights: Weights, context: Tensor, query: 
     """What each head adds to the outputs: (models, B, H, d_out); their sum is `forward` (less b_U).
 
     >>> spec = MultiHeadSpec(d=3, n=2, d_h=2, H=4)
-    >>> w = initial(spec, 1, torch.Generator().manual_seed(0))
+    >>> w = initial(spec, [torch.Generator().manual_seed(0)])
     >>> E, e = torch.eye(3)[:2], torch.ones(5, 3)
     >>> torch.allclose(head_outputs(spec, w, E, e).sum(2), forward(spec, w, E, e))
     True
@@ -78,27 +80,28 @@ def positions(count: int, d: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return table[:, :d].to(dtype)
 
 
-def initial(spec: MultiHeadSpec, models: int, generator: torch.Generator) -> Weights:
-    """Random weights as the authors draw them, float32, every model its own.
+def initial(
+    spec: MultiHeadSpec,
+    generators: Sequence[torch.Generator],
+    dtype: torch.dtype = torch.float32,
+    init: str = "as-coded",
+) -> Weights:
+    """Random weights to train from, one model a generator: each weight U(-bound, bound).
 
-    Xavier uniform, bound sqrt(6 / (rows + columns)), for each head's W_Q, W_K, W_V and for W_O as
-    one (H d_v) x d matrix; embedding and decoder uniform below 1/sqrt(d), biases too (the default
-    of torch.nn.Linear).
+    `as-coded`: Xavier, bound sqrt(6 / (rows + columns)), for each head's W_Q, W_K, W_V and for W_O
+    as one (H d_v) x d matrix; embedding and decoder below 1/sqrt(d), biases too (the default of
+    torch.nn.Linear).
     """
-
-    def uniform(shape: tuple[int, ...], bound: float) -> Tensor:
-        return (2 * torch.rand(models, *shape, generator=generator) - 1) * bound
-
-    weights = {}
+    check_init(init, INITS, spec.family)
+    bounds = {}
     for name, shape in spec.weight_shapes().items():
         if name in ("W_E", "b_E", "W_U", "b_U"):
-            bound = 1 / math.sqrt(spec.d)
+            bounds[name] = 1 / math.sqrt(spec.d)
         elif name == "W_O":
-            bound = math.sqrt(6 / (shape[0] * shape[1] + shape[2]))
+            bounds[name] = math.sqrt(6 / (shape[0] * shape[1] + shape[2]))
         else:
-            bound = math.sqrt(6 / (shape[1] + shape[2]))
-        weights[name] = uniform(shape, bound)
-    return weights
+            bounds[name] = math.sqrt(6 / (shape[1] + shape[2]))
+    return uniform(spec.weight_shapes(), bounds, generators, dtype)
 
 
 def _inputs(

@@ -41,7 +41,7 @@ class VectorMemory:
     >>> import byheart as bh
     >>> facts = bh.random_vectors(T=29, n=8, d=16)
     >>> memory = bh.build(facts)
-    >>> abs(memory.recall(facts.query[3]).output[0] - facts.label[3]) < 1e-5
+    >>> bool(abs(memory.recall(facts.query[3]).output[0] - facts.label[3]) < 1e-5)
     True
     """
 

@@ -174,7 +174,7 @@ def sparse(case: Case) -> SparseSize:
     """Our construction for case.T facts: keys are token + N · position.
 
     >>> sparse(Case(T=1000, N=50, S=2)).ff1
-    17
+    94
     """
     key_bits = max(1, math.ceil(math.log2(case["N"] * _length(case))))
     return sparse_size(case["T"], key_bits=key_bits, C=_labels(case), d=2, n=_length(case))
@@ -182,7 +182,7 @@ def sparse(case: Case) -> SparseSize:
 
 def _sparse_size(case: Case) -> Size:
     found = sparse(case)
-    sizes = {"width": 5, "k": found.table.k, "t": found.table.t}
+    sizes = {"width": 3, "k": found.table.k, "t": found.table.t}
     return Size(found.parameters, sizes, f"weights of up to {found.bits:,} bits", found.bits)
 
 
@@ -350,7 +350,7 @@ BOUNDS = (
     Bound(
         id="kajitsuka2025.sparse",
         title="our sparse construction",
-        statement="Integer weights, width 5, tent folds: about 11 sqrt(T log2 T) parameters.",
+        statement="Integer weights, width 3, tent folds: about 11 sqrt(T log2 T) parameters.",
         formula="1 + 6(m-1) + 6(w-t) + 7k + 3b(k-1) + 6 ceil(log2(k+1)) + 8c + 2, m = ceil(T/k), "
         "and the hash",
         source=f"byheart, after {PAPER}",
@@ -361,6 +361,6 @@ BOUNDS = (
         matrices="is a network of its own, sized for the facts: byheart size",
         size=_sparse_size,
         constants="nonzero parameters; t is expected, the table's count is exact given t",
-        corrections=("Dense counts are about 5 times the nonzero ones.",),
+        corrections=("Dense counts are about 3 times the nonzero ones.",),
     ),
 )

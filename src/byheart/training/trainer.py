@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from byheart.errors import ByheartError
-from byheart.models import multi_head
 from byheart.models.architectures import module_of
 from byheart.models.threads import one_thread
 from byheart.training import checkpoint as files
@@ -147,11 +146,7 @@ def train_stack(
 def initial(spec: Any, seeds: Sequence[int], init: str | None = None) -> Weights:
     """Starting weights (models, ...), each model's from its own seed."""
     generators = [generator(seed, "initial weights") for seed in seeds]
-    module = module_of(spec)
-    if module is multi_head:  # draws a whole stack from one generator: one model at a time
-        models = [multi_head.initial(spec, 1, source) for source in generators]
-        return {name: torch.cat([w[name] for w in models]) for name in models[0]}
-    return module.initial(spec, generators, **({} if init is None else {"init": init}))
+    return module_of(spec).initial(spec, generators, **({} if init is None else {"init": init}))
 
 
 class _Run:

@@ -1,14 +1,16 @@
 """Multi-head attention over (context, query) with its products folded: fewer multiplications.
 
 The same function as `models.multi_head.forward`, with the products regrouped (row vectors, s the
-scale of the logits):
+scale of the logits, A_h = s W_Q^h W_K^h^T; tokens x, embedded as x W_E + b + pos):
 
-    shared context:  logits_h = e M_h,          M_h = s W_Q^h (E W_K^h)^T    (d x n, once a step)
-    own contexts:    logits_h = (e G_h) E^T,    G_h = s W_Q^h W_K^h^T        (d x d, once a step)
+    shared context C:  logits_h = e M_h^T,  M_h = s C W_K^h W_Q^h^T    (n x d, once a step)
+    own contexts X:    logits_h = (e A_h W_E^T) X^T + e A_h pos^T      (b moves all logits alike)
+                       values   = X (W_E W_V) + (b + pos) W_V
 
-A shared context is embedded, and its keys and values are computed, once a step for all examples;
-own contexts never get keys or values of their own: the query moves to the key side, and W_V reads
-the attended mean. Gradients are autograd's.
+A shared context is embedded, and its keys and values are computed, once a step for all examples.
+Own contexts are never embedded and get no keys: the query moves to their side, where there is one
+vector a head instead of n, and values of width d_v come from one product with the raw tokens.
+Gradients are autograd's.
 """
 
 from __future__ import annotations
@@ -33,48 +35,66 @@ def multi_head_admissible(spec: object, goal: Goal, data: Data) -> bool:
 def folded_forward(spec: MultiHeadSpec, weights: Weights, context: Tensor, query: Tensor) -> Tensor:
     """f(E, e) of every model, (models, B, d_out)."""
     E, e = with_axes(spec, weights, context, query)
-    W_Q, W_K, W_V, W_O = (weights[name] for name in ("W_Q", "W_K", "W_V", "W_O"))
-    M, B, H, d, n = len(W_Q), e.shape[1], spec.H, spec.d, spec.n
-    shared = E.shape[1] == 1
-    pos = positions(n + 1, d, e.dtype).to(e.device) if spec.embed else None
+    pos = positions(spec.n + 1, spec.d, e.dtype).to(e.device) if spec.embed else None
     if pos is not None:
         e = torch.baddbmm((weights["b_E"] + pos[0])[:, None], e, weights["W_E"])
-        if shared:
-            E = E[:, 0].expand(M, -1, -1)
-            E = (torch.baddbmm(weights["b_E"][:, None], E, weights["W_E"]) + pos[1:])[:, None]
-    scale = 1 / math.sqrt(d) if spec.scale else 1.0
-    if shared:
-        context_keys = E[:, 0].expand(M, -1, -1)[:, None] @ W_K  # (M, H, n, d_h)
-        fold = (W_Q * scale) @ context_keys.transpose(-1, -2)  # (M, H, d, n)
-        logits = torch.bmm(e, fold.transpose(1, 2).reshape(M, d, H * n)).view(M, B, H, n)
-        a = torch.softmax(logits, -1)
-        values = E[:, 0].expand(M, -1, -1)[:, None] @ W_V  # (M, H, n, d_v)
-        if spec.d_v == 1:
-            F = (a * values[..., 0][:, None]).sum(-1)
-        else:
-            F = torch.einsum("mbhn,mhnv->mbhv", a, values).flatten(2)
-    else:
-        G = ((W_Q * scale) @ W_K.transpose(-1, -2)).transpose(1, 2).reshape(M, d, H * d)
-        y = torch.bmm(e, G).view(M, B, H, d)
-        if pos is None:
-            z = torch.softmax(y @ E.transpose(-1, -2), -1) @ E
-        else:
-            # Tokens stay as they are: x W_E + b_E + pos is undone on the query side, where there
-            # is one vector a head instead of n. b_E adds the same to all logits of a head: nothing.
-            W_E = weights["W_E"]
-            back = torch.bmm(y.flatten(1, 2), W_E.transpose(1, 2)).view(M, B, H, d)
-            logits = back @ E.transpose(-1, -2) + y @ pos[1:].T
-            a = torch.softmax(logits, -1)
-            mean = (a @ E).flatten(1, 2)
-            z = torch.baddbmm(weights["b_E"][:, None], mean, W_E).view(M, B, H, d) + a @ pos[1:]
-        if spec.d_v == 1:
-            F = (z * W_V[..., 0][:, None]).sum(-1)
-        else:
-            F = torch.einsum("mbhd,mhdv->mbhv", z, W_V).flatten(2)
-    read = W_O.flatten(1, 2)
+    way = _shared if E.shape[1] == 1 else _own
+    a, values = way(spec, weights, E, e, None if pos is None else pos[1:])
+    F = (a * values[..., 0]).sum(-1) if spec.d_v == 1 else (a[..., None, :] @ values).flatten(2)
+    read = weights["W_O"].flatten(1, 2)
     if not spec.decoder:
         return torch.bmm(F, read)
     return torch.baddbmm(weights["b_U"][:, None], F, torch.bmm(read, weights["W_U"]))
+
+
+def _shared(
+    spec: MultiHeadSpec, weights: Weights, E: Tensor, e: Tensor, pos: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Attention (M, B, H, n) and values (M, 1, H, n, d_v) of one context."""
+    W_Q, W_K, W_V = (weights[name] for name in ("W_Q", "W_K", "W_V"))
+    M, H, d, n = len(W_Q), spec.H, spec.d, spec.n
+    C = E[:, 0].expand(M, -1, -1)
+    if pos is not None:
+        C = torch.baddbmm(weights["b_E"][:, None] + pos, C, weights["W_E"])
+    keys = C[:, None] @ (W_K * _scale(spec))  # (M, H, n, d_h)
+    fold = (keys @ W_Q.transpose(-1, -2)).view(M, H * n, d)
+    logits = torch.bmm(e, fold.transpose(1, 2)).view(M, -1, H, n)
+    return torch.softmax(logits, -1), (C[:, None] @ W_V)[:, None]
+
+
+def _own(
+    spec: MultiHeadSpec, weights: Weights, E: Tensor, e: Tensor, pos: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Attention (M, B, H, n) and values (M, B, H, n, d_v) of a context for each example."""
+    W_Q, W_K, W_V = (weights[name] for name in ("W_Q", "W_K", "W_V"))
+    M, B, H, d, n = len(W_Q), e.shape[1], spec.H, spec.d, spec.n
+    A = (W_Q * _scale(spec)) @ W_K.transpose(-1, -2)
+    W_V = W_V.transpose(1, 2).reshape(M, d, H * spec.d_v)
+    added = at = None
+    if pos is not None:
+        W_E = weights["W_E"]
+        added = torch.bmm(e, _wide(A @ pos.T)).view(M * B, H, n)
+        A = A @ W_E.transpose(1, 2)[:, None]
+        at = (weights["b_E"][:, None] + pos) @ W_V  # (M, n, H d_v)
+        W_V = W_E @ W_V
+    moved = torch.bmm(e, _wide(A)).view(M * B, H, d)
+    tokens = E.expand(M, -1, -1, -1).reshape(M * B, n, d)
+    over = tokens.transpose(1, 2)
+    logits = moved @ over if added is None else torch.baddbmm(added, moved, over)
+    values = torch.bmm(tokens.view(M, B * n, d), W_V).view(M, B, n, H * spec.d_v)
+    if at is not None:
+        values = values + at[:, None]
+    values = values.view(M, B, n, H, spec.d_v).transpose(2, 3)
+    return torch.softmax(logits, -1).view(M, B, H, n), values
+
+
+def _scale(spec: MultiHeadSpec) -> float:
+    return 1 / math.sqrt(spec.d) if spec.scale else 1.0
+
+
+def _wide(W: Tensor) -> Tensor:
+    """All heads side by side: (models, H, d, k) -> (models, d, H k)."""
+    return W.transpose(1, 2).flatten(2)
 
 
 class FoldedMultiHead(Autograd):

@@ -1,0 +1,117 @@
+"""`byheart heads`: what each head of a vector memory memorizes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from byheart.cli import _options as opt
+from byheart.cli._show import emit, guarded, say, table
+from byheart.errors import ByheartError
+
+if TYPE_CHECKING:
+    from byheart.measure import HeadStatistics
+
+SHOWN = 20
+
+
+@guarded
+def heads(
+    folder: opt.Folder,
+    fresh: Annotated[
+        int, typer.Option(min=1, max=10**6, help="Fresh queries to compare with.")
+    ] = 1000,
+    threshold: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Attention above which a head is saturated.")
+    ] = 0.99,
+    facts: Annotated[
+        str | None, typer.Option("--facts", metavar="FILE", help="Other examples than those in DIR")
+    ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option("--plot", metavar="FILE", help="Also draw it: .png, .svg or .pdf."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the fresh queries.")] = 0,
+    as_json: opt.Json = False,
+) -> None:
+    """What does each head of the memory in DIR memorize?
+
+    Saturation on stored and on fresh queries, the number of saturated heads per example beside
+    independent heads, distinct attended tokens on own and other examples, and what breaks when a
+    head is replaced by its mean. A level alone (all heads saturated) shows no specialisation: the
+    contrast between own and other examples does.
+    """
+    from byheart.theory.plots import check_path, save
+
+    if plot is not None:
+        check_path(plot)
+
+    from byheart.facts import read_vectors
+    from byheart.measure.specialisation import head_statistics
+    from byheart.models import VectorMemory, load
+
+    memory = load(folder)
+    if not isinstance(memory, VectorMemory):
+        raise ByheartError(
+            f"{folder} holds tokens ({memory.spec.family}): `byheart heads` is for vector "
+            "memories. `byheart recall` and `byheart owner` show the heads of the others."
+        )
+    examples = None if facts is None else read_vectors(facts)
+    stats = head_statistics(memory, examples, fresh=fresh, threshold=threshold, seed=seed)
+    if plot is not None:
+        from byheart.measure.specialisation_plot import heads_figure
+
+        save(heads_figure(stats, str(memory.spec)), plot)
+    if as_json:
+        emit(stats.to_json())
+    else:
+        _print(stats)
+        if plot is not None:
+            say(f"\nDrawn to {plot}")
+
+
+def _print(stats: HeadStatistics) -> None:
+    record = stats.to_json()
+    rows = [
+        (
+            str(h["head"]),
+            f"{h['owns']:,}",
+            f"{h['saturated']:.2f} / {h['fresh_saturated']:.2f}",
+            f"{_number(h['own_saturated'])} / {_number(h['other_saturated'])}",
+            f"{h['entropy']:.2f} / {h['fresh_entropy']:.2f}",
+            f"{h['own_tokens']} / {h['other_tokens']}",
+            f"{h['breaks']:.2f}",
+        )
+        for h in record["heads"][:SHOWN]
+    ]
+    table(
+        rows,
+        header=(
+            "head",
+            "owns",
+            "saturated stored / fresh",
+            "own / other",
+            "entropy stored / fresh",
+            "tokens own / other",
+            "breaks",
+        ),
+    )
+    if len(record["heads"]) > SHOWN:
+        say(f"... and {len(record['heads']) - SHOWN} more heads (--json lists all)")
+    say(f"\n{stats.T:,} examples, {stats.fresh:,} fresh queries; owners by {stats.owner_from}.")
+    say(f"saturated heads per example: {_counts(stats.histogram.tolist())}")
+    say(f"       of independent heads: {_counts([round(v, 1) for v in stats.expected.tolist()])}")
+    correlation = "-" if stats.correlation is None else f"{stats.correlation:+.2f}"
+    say(f"mean correlation of two heads' saturation: {correlation}")
+    say(f"examples by number of heads whose loss breaks them: {_counts(record['heads_needed'])}")
+    say(f"largest share of one head in an example, mean: {stats.concentration:.2f}")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _counts(values: list) -> str:
+    found = [f"{k}: {v}" for k, v in enumerate(values) if v]
+    return ", ".join(found[:SHOWN]) + (", ..." if len(found) > SHOWN else "")

@@ -1,0 +1,203 @@
+"""facts -> a memory of exact integers, O~(sqrt T) parameters (Kajitsuka and Sato 2025)."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from itertools import combinations_with_replacement, product
+from typing import Any
+
+import numpy as np
+
+from byheart.errors import ByheartError, CheckFailed, ConflictError
+from byheart.exact.build import memorize
+from byheart.facts import Facts
+from byheart.facts._distinct import conflict_error, conflicting_groups, group_equal_rows
+from byheart.models.exact import ExactMemory, as_vectors
+from byheart.specs import ExactSpec
+
+FOLDS = 12  # a non-member slips through the folds with probability of order 2^-12, then the table
+FOLDS_ABSTAIN = 24
+RATE_ABSTAIN = 2.0**-20
+# Possible keys up to which every one that is not stored is made, and checked, to be unknown.
+EVERY, EVERY_ABSTAIN = 4096, 1 << 18
+SAMPLE = 100_000  # random keys that are not stored, asked after the build
+LITERAL = 64  # facts that the oracle recalls before a memory is handed over
+
+
+def build_sqrt(
+    facts: Facts,
+    *,
+    ff1: str = "hash",
+    grouping: str = "sorted",
+    max_bits: int | None = None,
+    ordered: bool = True,
+    abstain: bool = False,
+    seed: int = 0,
+    progress: Callable[[str], None] = lambda _: None,
+) -> ExactMemory:
+    """A square-root Transformer that recalls every fact in exact integers.
+
+    `ff1`, `grouping`, `max_bits`: see `byheart.exact.memorize`. `ordered`: the position is a
+    coordinate of the token; otherwise keys are multisets, and two rows with the same tokens and
+    different answers are a conflict. Keys that are not stored are answered "unknown" but for a
+    stated share; where there are few possible keys, every one of them. `abstain` spends parameters
+    on that: all of up to 2^18 possible keys, else a share of at most 2^-20.
+
+    >>> import byheart as bh
+    >>> memory = build_sqrt(bh.random_associations(N=100, S=2, T=2000))
+    >>> memory.construction["recalled"], memory.spec.parameters < 2000
+    (2000, True)
+    """
+    started = time.perf_counter()
+    if max_bits is not None and max_bits < 2:
+        raise ByheartError(f"max_bits must be at least 2, found {max_bits}")
+    if not ordered:
+        facts = _multisets(facts)
+    answers = facts.answer_ids
+    labels = np.searchsorted(answers, facts.answers) + 1
+    others = _others(facts, ordered, EVERY_ABSTAIN if abstain else max(EVERY, 4 * facts.T))
+    built = memorize(
+        as_vectors(facts.tokens, ordered),
+        labels,
+        ff1=ff1,
+        grouping=grouping,
+        max_bits=max_bits,
+        others=None if others is None or not len(others) else as_vectors(others, ordered),
+        rate=RATE_ABSTAIN if abstain and others is None else None,
+        limits=((0, 0), (facts.N - 1, facts.S - 1)) if ordered else ((0,), (facts.N - 1,)),
+        folds=FOLDS_ABSTAIN if abstain else FOLDS,
+        seed=seed,
+        progress=progress,
+    )
+    counts = built.network.counts()
+    if max_bits is not None and counts.max_bits > max_bits:
+        raise ByheartError(
+            f"the longest weight needs {counts.max_bits} bits, found a limit of {max_bits}: keys "
+            f"and sums alone have as many. Give --max-bits {counts.max_bits} or more."
+        )
+    spec = ExactSpec(
+        N=facts.N,
+        S=facts.S,
+        classes=len(answers),
+        ordered=ordered,
+        ff1=built.mode,
+        m=built.network.m,
+        **counts.to_json(),
+    )
+    memory = ExactMemory(
+        spec, built.parts, facts.vocabulary, tuple(answers.tolist()), facts, facts.pad_id
+    )
+    _check(memory, facts, labels, others, seed)
+    unknown = _unknown(memory, facts, others, seed)
+    table = built.parts.table
+    record: dict[str, Any] = {
+        "method": "sqrt",
+        "answers": answers.tolist(),
+        "facts": facts.T,
+        "recalled": facts.T,
+        "lost": [],
+        "capacity": facts.T,
+        "margin": None,
+        "dtype": "integers",
+        "readout": "exact",
+        "seed": seed,
+        "grouping": table.grouping,
+        "unknown": unknown,
+        "why": [
+            f"{built.mode}: ids of the tokens by "
+            + {"hash": "folds of the key, checked", "product": "random products, which work for "
+               "every table", "paper": "a table (Lemmas B.1-B.3)",
+               "embedding": "an embedding"}[built.mode],
+            f"{table.m:,} groups of {table.k} records, {table.t} bits of the key and {table.c} of "
+            "the answer each",
+            *built.notes,
+        ],
+        "seconds": time.perf_counter() - started,
+    }  # fmt: skip
+    return ExactMemory(
+        spec, built.parts, facts.vocabulary, memory.answers, facts, facts.pad_id, record
+    )
+
+
+def _multisets(facts: Facts) -> Facts:
+    """One fact for each multiset; rows that differ in order only must agree."""
+    tokens = np.sort(facts.tokens, axis=1)
+    order, starts = group_equal_rows(tokens, facts.N)
+    clashes = conflicting_groups(facts.answers, order, starts)
+    if len(clashes):
+        ends = np.append(starts[1:], facts.T)
+        groups = [order[starts[g] : ends[g]] for g in clashes]
+        error = conflict_error(
+            groups, facts.tokens, facts.answers, facts.rows, facts.vocabulary, facts.name
+        )
+        raise ConflictError(
+            f"{error}\nThese keys have the same tokens in another order: leave out --unordered to "
+            "tell them apart.",
+            error.conflicts,
+        )
+    return facts
+
+
+def _others(facts: Facts, ordered: bool, most: int) -> np.ndarray | None:
+    """Every key of known tokens that is not stored; None if there are more than `most` keys."""
+    N, S = facts.N, facts.S
+    possible = N**S if ordered else math.comb(N + S - 1, S)
+    if possible > most:
+        return None
+    stored = facts.tokens if ordered else np.sort(facts.tokens, axis=1)
+    known = set(map(tuple, stored.tolist()))
+    every: Iterator[tuple[int, ...]] = (
+        product(range(N), repeat=S) if ordered else combinations_with_replacement(range(N), S)
+    )
+    rest = [key for key in every if key not in known]
+    return np.array(rest, dtype=np.int64).reshape(len(rest), S)
+
+
+def _check(
+    memory: ExactMemory, facts: Facts, labels: np.ndarray, others: np.ndarray | None, seed: int
+) -> None:
+    """All facts by the structured evaluator, some of them by the oracle, too."""
+    wrong = np.flatnonzero(memory.outputs(facts.tokens) != labels)
+    rng = np.random.default_rng(seed)
+    some = rng.choice(facts.T, size=min(LITERAL, facts.T), replace=False)
+    literal = memory.literal_outputs(facts.tokens[some])
+    stray = 0 if others is None or not len(others) else int((memory.outputs(others) != 0).sum())
+    if len(wrong) or (literal != labels[some]).any() or stray:
+        raise CheckFailed(
+            f"{len(wrong):,} facts are recalled wrongly, {stray:,} other keys answered: this is an "
+            "error in byheart. Nothing was written. Please report it."
+        )
+
+
+def _unknown(
+    memory: ExactMemory, facts: Facts, others: np.ndarray | None, seed: int
+) -> dict[str, Any]:
+    """How sure "unknown" is: proved for all possible keys, or measured, beside what is expected.
+
+    `rate`: the share of all residues l that the table answers, counted exactly; a key that is not
+    stored has one of them at random. What correlates keys (the folds) shows in the measurement.
+    """
+    if others is not None:
+        return {"proved": True, "asked": len(others), "answered": 0, "rate": 0.0}
+    rng = np.random.default_rng(seed + 1)
+    keys = rng.integers(0, facts.N, size=(SAMPLE, facts.S))
+    stored = facts.tokens
+    if not memory.spec.ordered:
+        keys, stored = np.sort(keys, axis=1), np.sort(stored, axis=1)
+    joined = np.concatenate([stored, keys])
+    order, starts = group_equal_rows(joined, facts.N)
+    ends = np.append(starts[1:], len(joined))
+    fresh = np.ones(len(joined), dtype=bool)
+    for a, b in zip(starts.tolist(), ends.tolist(), strict=True):
+        if b - a > 1 and order[a] < facts.T:
+            fresh[order[a:b]] = False
+    keys = keys[fresh[facts.T :]]
+    table = memory.parts.table
+    return {
+        "proved": False,
+        "asked": len(keys),
+        "answered": int((memory.outputs(keys) != 0).sum()),
+        "rate": table.hits() / (table.largest + 1),
+    }

@@ -1,0 +1,155 @@
+"""The network as data: residual ReLU blocks, one uniform attention, integer weights.
+
+    H <- H + W2 relu(W1 H + b1) + b2        a block, applied to every token (FF with skip)
+    H <- H + W_O W_V (1/n) sum_k H_k        uniform attention: W_Q = W_K = 0, softmax is 1/n
+
+Network = E_out o FF2 o attention o FF1 o E_in (Kajitsuka and Sato 2025, Theorem 4.1). Matrices are
+sparse: a unit lists its non-zero weights. Weights are Python integers of any length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+Entries = tuple[tuple[int, int], ...]
+"""Non-zero entries of a row or column: (coordinate, weight), ..."""
+
+POOLINGS = ("attention", "sum")
+
+
+class Unit(NamedTuple):
+    """One hidden unit r = relu(sum_i w_i H_i + bias), added to H_o times w_o for every output."""
+
+    inputs: Entries
+    bias: int
+    outputs: Entries
+
+
+class Block(NamedTuple):
+    """H <- H + W2 relu(W1 H + b1) + b2: `units` are the rows of W1 and columns of W2."""
+
+    units: tuple[Unit, ...]
+    shift: Entries = ()
+    """b2"""
+
+    def weights(self) -> Iterator[int]:
+        """The non-zero entries of W1, b1, W2, b2."""
+        for unit in self.units:
+            yield from (w for _, w in unit.inputs)
+            if unit.bias:
+                yield unit.bias
+            yield from (w for _, w in unit.outputs)
+        yield from (w for _, w in self.shift)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a network costs. `parameters` are the non-zero weights; never mix it with `dense`.
+
+    `dense`: all entries of all matrices, zeros too; `distinct`: different values among the
+    non-zero weights (what tying all equal weights would leave); `max_bits`, `total_bits`: bits of
+    |w|, the sign not counted, of the largest weight and of all non-zero ones together.
+    """
+
+    parameters: int
+    dense: int
+    distinct: int
+    depth: int
+    width: int
+    max_bits: int
+    total_bits: int
+
+    def to_json(self) -> dict[str, int]:
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Network:
+    """All weights of E_out o FF2 o pooling o FF1 o E_in.
+
+    `dims` names the m coordinates of the state. `E_in[i]` are the non-zero entries of row i of the
+    m x d input projection, or `embedding[x]` is the coordinate `source` of token id x (Theorem E.1:
+    an embedding layer in place of projection and FF1). Pooling reads coordinate `source` of every
+    token and adds `scale` times the mean ("attention", W_V = e_source, W_O = scale e_target) or the
+    sum ("sum", a deep set, Theorem D.1, scale 1) to `target`. E_out reads coordinate `out`.
+
+    >>> copy = Block((Unit(((0, 1),), 0, ((1, 1),)),))
+    >>> net = Network(("l", "z"), 1, (((0, 1),),), (copy,), 1, 0, 2, (), 1)
+    >>> net.counts().parameters
+    6
+    """
+
+    dims: tuple[str, ...]
+    d: int
+    E_in: tuple[Entries, ...]
+    ff1: tuple[Block, ...]
+    source: int
+    target: int
+    scale: int
+    ff2: tuple[Block, ...]
+    out: int
+    pooling: str = "attention"
+    embedding: tuple[int, ...] | None = None
+
+    @property
+    def m(self) -> int:
+        """Coordinates of the state."""
+        return len(self.dims)
+
+    def weights(self) -> Iterator[int]:
+        """Every non-zero weight, part by part."""
+        for row in self.E_in:
+            yield from (w for _, w in row)
+        if self.embedding is not None:
+            yield from (w for w in self.embedding if w)
+        for block in (*self.ff1, *self.ff2):
+            yield from block.weights()
+        if self.pooling == "attention":
+            yield from (1, self.scale)  # W_V, W_O
+        yield 1  # E_out
+
+    def counts(self) -> Counts:
+        """Parameters (non-zero, dense, distinct), depth, width, bits.
+
+        Dense: a block of q units has 2mq + q + m entries, E_in m d (an embedding m for every token
+        id), attention 4m (one head of size 1: W_Q = W_K = 0, W_V, W_O), E_out m.
+        """
+        m = self.m
+        parameters = total = largest = 0
+        distinct: set[int] = set()
+        for w in self.weights():
+            bits = w.bit_length()
+            parameters, total, largest = parameters + 1, total + bits, max(largest, bits)
+            distinct.add(w)
+        dense = m * (self.d if self.embedding is None else len(self.embedding)) + m
+        dense += 4 * m if self.pooling == "attention" else 0
+        blocks = (*self.ff1, *self.ff2)
+        dense += sum(2 * m * len(b.units) + len(b.units) + m for b in blocks)
+        width = max([m, *(len(block.units) for block in blocks)])
+        return Counts(parameters, dense, len(distinct), len(blocks), width, largest, total)
+
+    def check(self) -> None:
+        """ValueError unless every coordinate exists and everything is a whole number."""
+        if not 1 <= self.m <= 64 or not 1 <= self.d <= 2**20 or len(self.E_in) > self.m:
+            raise ValueError(f"{self.m} coordinates, {len(self.E_in)} rows in E_in, d = {self.d}")
+        if self.pooling not in POOLINGS:
+            raise ValueError(f"pooling must be attention or sum, found {self.pooling!r}")
+        places = [self.source, self.target, self.out]
+        for block in (*self.ff1, *self.ff2):
+            for unit in block.units:
+                places += [i for i, _ in (*unit.inputs, *unit.outputs)]
+            places += [i for i, _ in block.shift]
+        if min(places) < 0 or max(places) >= self.m:
+            raise ValueError(f"a coordinate outside 0..{self.m - 1}")
+        if any(not 0 <= j < self.d for row in self.E_in for j, _ in row):
+            raise ValueError(f"an input coordinate outside 0..{self.d - 1}")
+        if self.scale < 1:
+            raise ValueError(f"the attention's scale must be at least 1, found {self.scale}")
+
+    def describe(self) -> dict[str, Any]:
+        """Sizes as plain JSON."""
+        return {"dims": list(self.dims), "d": self.d, "pooling": self.pooling} | (
+            self.counts().to_json()
+        )

@@ -1,0 +1,255 @@
+"""Sequences and labels, checked: different tokens, different multisets, consistent labels."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from byheart.errors import Conflict, ConflictError, FactsError
+
+LISTED = 10
+Limits = tuple[tuple[int, ...], tuple[int, ...]]
+"""Lowest and highest value of each coordinate of a token."""
+
+ABSENT = -1  # in place of a token beyond the length of its sequence
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """R sequences of at most n tokens: the first N have labels, the others are to get 0.
+
+    `vectors` (V, d): the different tokens; `index` (R, n): which token stands where; `labels` (N,)
+    or (N, n); `lengths` (R,); `reads`: labels belong to (multiset, token), not to the multiset.
+    """
+
+    vectors: np.ndarray
+    index: np.ndarray
+    labels: np.ndarray
+    lengths: np.ndarray
+    reads: bool
+
+    @property
+    def N(self) -> int:
+        return len(self.labels)
+
+    @property
+    def n(self) -> int:
+        return self.index.shape[1]
+
+    @cached_property
+    def multiset(self) -> np.ndarray:
+        """A number for each row: equal for equal multisets."""
+        rows = np.ascontiguousarray(np.sort(self.index.astype(np.int32), axis=1))
+        flat = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1])))[:, 0]
+        return np.unique(flat, return_inverse=True)[1].reshape(-1)
+
+    @cached_property
+    def firsts(self) -> np.ndarray:
+        """A row for each different multiset with a label."""
+        return np.sort(np.unique(self.multiset[: self.N], return_index=True)[1])
+
+    @cached_property
+    def strangers(self) -> np.ndarray:
+        """Rows of the others whose multiset has no label."""
+        known = np.isin(self.multiset[self.N :], self.multiset[: self.N])
+        return self.N + np.flatnonzero(~known)
+
+    @cached_property
+    def shares(self) -> tuple[np.ndarray, int]:
+        """(lcm / length of each row, lcm of all lengths): the means become whole numbers."""
+        found = np.unique(self.lengths).tolist()
+        lcm = math.lcm(*found)
+        if lcm.bit_length() > 62:
+            raise FactsError(
+                f"the lengths {found[0]}..{found[-1]} have a least common multiple of "
+                f"{lcm.bit_length()} bits, which every weight after the attention would carry. "
+                "Pad the sequences to one length, or pool by sum (a deep set)."
+            )
+        return lcm // self.lengths, lcm
+
+    def limits(self, wanted: Limits | None) -> Limits:
+        """The lowest and highest coordinates that occur, or the wanted ones around them."""
+        low = tuple(int(x) for x in self.vectors.min(axis=0))
+        high = tuple(int(x) for x in self.vectors.max(axis=0))
+        if wanted is None:
+            return low, high
+        a, b = (tuple(int(x) for x in ends) for ends in wanted)
+        if len(a) != len(low) or any(x > y for x, y in zip((*a, *high), (*low, *b), strict=True)):
+            raise FactsError(f"limits {wanted}: the tokens lie between {low} and {high}.")
+        return a, b
+
+    def sums(self, z: np.ndarray, shares: np.ndarray, bound: int) -> np.ndarray:
+        """share x sum of z over the tokens of each row; exact."""
+        wide = bound * self.n * int(shares.max()) >= 1 << 62
+        z = np.append(z.astype(object if wide else np.int64), 0)  # ABSENT reads the last one
+        return z[self.index].sum(axis=1) * (shares.astype(z.dtype))
+
+    def apart(self, sums: np.ndarray) -> bool:
+        """Do the sums tell multisets with labels from each other and from all others?"""
+        mine = np.sort(sums[self.firsts])
+        if (mine[1:] == mine[:-1]).any():
+            return False
+        theirs = sums[self.strangers]
+        at = np.minimum(np.searchsorted(mine, theirs), len(mine) - 1)
+        return not bool((mine[at] == theirs).any())
+
+    def contexts(
+        self, sums: np.ndarray, keys: np.ndarray, factor: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(numbers of the different contexts, their labels): S, or S factor + u; others get 0."""
+        R, N = len(self.index), self.N
+        labels = np.zeros((R, *self.labels.shape[1:]), dtype=np.int64)
+        labels[:N] = self.labels
+        if not self.reads:
+            rows = np.concatenate([self.firsts, self.strangers])
+            return sums[rows], labels[rows]
+        S = sums.astype(object) * factor
+        if labels.ndim == 1:
+            last = self.index[np.arange(R), self.lengths - 1]
+            numbers, labels = S + keys[last].astype(object), labels
+        else:
+            there = self.index != ABSENT
+            u = np.append(keys, 0)[self.index].astype(object)
+            numbers, labels = (S[:, None] + u)[there], labels[there]
+        distinct = dict(zip(reversed(numbers.tolist()), reversed(labels.tolist()), strict=True))
+        numbers = np.array(list(distinct), dtype=object)
+        if max(distinct) < 1 << 62:
+            numbers = numbers.astype(np.int64)
+        return numbers, np.array(list(distinct.values()), dtype=np.int64)
+
+
+def sequences(
+    tokens: ArrayLike,
+    labels: ArrayLike,
+    others: ArrayLike | None = None,
+    lengths: ArrayLike | None = None,
+    *,
+    reads: bool | None = None,
+) -> Sequences:
+    """Checked sequences; equal contexts with different labels are a `ConflictError`."""
+    rows = _vectors(tokens, "tokens")
+    N, n, d = rows.shape
+    if N == 0 or n == 0:
+        raise FactsError(f"expected at least one sequence of at least one token, found {N} x {n}.")
+    marks = _labels(labels, N, n)
+    if marks.ndim == 2 and reads is False:
+        raise FactsError("one label for every token is read at that token: leave out reads=False.")
+    reads = marks.ndim == 2 if reads is None else reads
+    counts = np.full(N, n) if lengths is None else _lengths(lengths, N, n)
+    if others is not None:
+        more = _vectors(others, "others")
+        if more.shape[1:] != (n, d):
+            raise FactsError(f"others: expected shape (M, {n}, {d}), found {more.shape}.")
+        rows = np.concatenate([rows, more])
+        counts = np.concatenate([counts, np.full(len(more), n)])
+    flat = rows.reshape(-1, d)
+    vectors, inverse = distinct_rows(flat)
+    index = inverse.reshape(len(rows), n)
+    if lengths is not None:
+        index = np.where(np.arange(n) < counts[:, None], index, ABSENT)
+    made = Sequences(vectors, index, marks, counts, reads)
+    _check_consistent(made)
+    return made
+
+
+def _vectors(tokens: ArrayLike, what: str) -> np.ndarray:
+    array: np.ndarray = np.asarray(tokens)
+    if array.dtype.kind not in "iuO" and array.size:
+        raise FactsError(
+            f"{what}: exact networks take whole numbers, found {array.dtype}. Quantise reals "
+            "first: byheart.exact.keys.quantise(tokens, delta)."
+        )
+    if array.dtype.kind == "O" or array.dtype == np.uint64:
+        if any(not isinstance(x, (int, np.integer)) or isinstance(x, bool) for x in array.flat):
+            raise FactsError(f"{what}: exact networks take whole numbers, found other objects.")
+        numbers = [int(x) for x in array.flat]
+        small = not numbers or -(1 << 62) < min(numbers) <= max(numbers) < 1 << 62
+        whole = np.array(numbers, dtype=np.int64 if small else object)
+        array = whole.reshape(array.shape)
+    else:
+        array = array.astype(np.int64)
+    if array.ndim == 2:
+        array = array[:, :, None]
+    if array.ndim != 3 or array.shape[2] == 0:
+        raise FactsError(f"{what}: expected shape (N, n) or (N, n, d), found {array.shape}.")
+    return array
+
+
+def distinct_rows(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The different rows of (R, d) integers, and which of them each row is; any length."""
+    if flat.dtype != object:
+        if flat.shape[1] == 1:
+            vectors, inverse = np.unique(flat[:, 0], return_inverse=True)
+            return vectors[:, None], inverse
+        return np.unique(flat, axis=0, return_inverse=True)
+    place: dict[tuple[int, ...], int] = {}
+    inverse = np.array([place.setdefault(tuple(row), len(place)) for row in flat.tolist()])
+    vectors = np.empty((len(place), flat.shape[1]), dtype=object)
+    for row, i in place.items():
+        vectors[i] = row
+    return vectors, inverse
+
+
+def _labels(labels: ArrayLike, N: int, n: int) -> np.ndarray:
+    array = np.asarray(labels)
+    if array.shape not in ((N,), (N, n)):
+        raise FactsError(f"labels: expected shape ({N},) or ({N}, {n}), found {array.shape}.")
+    if array.dtype.kind not in "iu" or (array < 0).any() or (array >= 1 << 32).any():
+        raise FactsError("labels: expected whole numbers 0..2^32 - 1.")
+    return array.astype(np.int64)
+
+
+def _lengths(lengths: ArrayLike, N: int, n: int) -> np.ndarray:
+    array = np.asarray(lengths)
+    if (
+        array.shape != (N,)
+        or array.dtype.kind not in "iu"
+        or not 1 <= array.min() <= array.max() <= n
+    ):
+        raise FactsError(f"lengths: expected {N} whole numbers 1..{n}.")
+    return array.astype(np.int64)
+
+
+def _check_consistent(data: Sequences) -> None:
+    """Consistently labelled (Kajitsuka and Sato 2025): equal contexts have equal labels."""
+    N = data.N
+    context = [data.multiset[:N]]
+    labels = data.labels
+    rows = np.arange(N)
+    if data.labels.ndim == 2:
+        context = [np.repeat(context[0], data.n), data.index[:N].reshape(-1)]
+        labels, rows = labels.reshape(-1), np.repeat(rows, data.n)
+        there = context[1] != ABSENT
+        context, labels, rows = [part[there] for part in context], labels[there], rows[there]
+    elif data.reads:
+        context.append(data.index[np.arange(N), data.lengths[:N] - 1])
+    order = np.lexsort(tuple(reversed(context)))
+    same = np.ones(max(0, len(order) - 1), dtype=bool)
+    for part in context:
+        same &= part[order][1:] == part[order][:-1]
+    clash = np.flatnonzero(same & (labels[order][1:] != labels[order][:-1]))
+    if not len(clash):
+        return
+    conflicts: list[Conflict] = []
+    for i in clash:
+        a, b = order[i], order[i + 1]
+        key = tuple(str(x) for x in data.index[rows[a]] if x != ABSENT)[:LISTED]
+        pair = [(int(rows[x]) + 1, str(int(labels[x]))) for x in (a, b)]
+        conflicts.append((key, pair))
+    lines = [
+        f"sequences {p[0][0]} and {p[1][0]}: labels {p[0][1]} and {p[1][1]}"
+        for _, p in conflicts[:LISTED]
+    ]
+    more = f"\n  and {len(clash) - LISTED:,} more" if len(clash) > LISTED else ""
+    what = "multiset and token" if data.reads else "multiset"
+    raise ConflictError(
+        f"equal {what}, different labels (the network cannot see the order of tokens):\n  "
+        + "\n  ".join(lines)
+        + f"{more}\nUse the ordered mode (the position as a coordinate of the token), or correct "
+        "the labels.",
+        conflicts,
+    )

@@ -1,0 +1,252 @@
+"""The oracle: every block executed in exact integers, nothing known of how it was made.
+
+Batched over tokens. A coordinate is an int64 array while its values provably stay below 2^62, and
+an array of Python integers otherwise: both are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from byheart.errors import ByheartError
+from byheart.exact.blocks import Block, Network
+from byheart.exact.data import distinct_rows
+
+SAFE = 1 << 62  # sums of numbers below it are checked before they are made
+CHUNK = 4096  # tokens at a time: the state stays in the cache
+
+State = list[np.ndarray]
+
+
+def evaluate(
+    network: Network,
+    tokens: np.ndarray,
+    *,
+    every: bool = False,
+    lengths: np.ndarray | None = None,
+    trace: Callable[[str, int, State], None] | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> np.ndarray:
+    """E_out o FF2 o pooling o FF1 o E_in, block by block: outputs (B,), or (B, n) with `every`.
+
+    `tokens`: (B, n, d) integers, (B, n) if d = 1 or for an embedding layer. Read at the last token,
+    or at every one. `lengths` (B,): only the first tokens of each row are there. FF1 is applied to
+    each different token once (it is token-wise). `trace(stack, i, state)` sees the state after
+    every block (of one batch).
+    """
+    vectors = as_vectors(network, tokens)
+    B, n, _ = vectors.shape
+    if B == 0:
+        return np.zeros((0, n) if every else 0, dtype=object)
+    distinct, index = distinct_rows(vectors.reshape(B * n, -1))
+    index = index.reshape(B, n)
+    states = embed(network, distinct)
+    states = run(network.ff1, states, "ff1", trace, progress)
+    pooled = pool(network, states[network.source], index, lengths)
+    if every:
+        chosen, added = index.reshape(-1), np.repeat(pooled, n)
+    else:
+        last = (np.full(B, n) if lengths is None else lengths) - 1
+        chosen, added = index[np.arange(B), last], pooled
+    state = [_exact(column)[chosen] for column in states]
+    state[network.target] = _add(state[network.target], added)
+    state = run(network.ff2, state, "ff2", trace, progress)
+    out = _as_object(state[network.out])
+    return out.reshape(B, n) if every else out
+
+
+def as_vectors(network: Network, tokens: np.ndarray) -> np.ndarray:
+    """(B, n, d) integer vectors; refuses what is not whole numbers or has another d."""
+    array = np.asarray(tokens)
+    if array.dtype.kind not in "iuO" or (
+        array.dtype == object and any(not isinstance(x, int) for x in array.flat)
+    ):
+        raise ByheartError(
+            f"exact networks take whole numbers, found {array.dtype}: quantise reals first "
+            "(byheart.exact.keys.quantise)."
+        )
+    if array.ndim == 2:
+        array = array[:, :, None]
+    if array.ndim != 3 or array.shape[2] != network.d or array.shape[1] == 0:
+        raise ByheartError(
+            f"expected tokens of shape (sequences, n, {network.d}), found {tokens.shape}."
+        )
+    if array.dtype == np.uint64:
+        array = array.astype(object)
+    return array if array.dtype == object else array.astype(np.int64)
+
+
+def embed(network: Network, vectors: np.ndarray) -> State:
+    """E_in: one row of coordinates for each token vector (V, d)."""
+    V = len(vectors)
+    state: State = [np.zeros(V, dtype=np.int64) for _ in range(network.m)]
+    if network.embedding is not None:
+        table = shrink(np.array(network.embedding, dtype=object))
+        ids = vectors[:, 0]
+        if V and not 0 <= ids.min() <= ids.max() < len(table):
+            raise ByheartError(
+                f"expected token ids 0..{len(table) - 1}, found {ids.min()}..{ids.max()}."
+            )
+        state[network.source] = table[ids.astype(np.int64)]
+    for i, row in enumerate(network.E_in):
+        for j, w in row:
+            state[i] = _add(state[i], _times(w, shrink(vectors[:, j])))
+    return state
+
+
+def pool(
+    network: Network, source: np.ndarray, index: np.ndarray, lengths: np.ndarray | None = None
+) -> np.ndarray:
+    """What pooling adds to the target: scale x mean (attention) or sum, for each sequence.
+
+    Softmax of n equal scores is exactly 1/n, hardmax of n ties too. The mean is a rational number;
+    `scale` makes it whole, which is checked, not assumed.
+    """
+    B, n = index.shape
+    values = source[index]
+    if values.dtype != object and int(np.abs(values).max(initial=0)) * n >= SAFE:
+        values = values.astype(object)
+    if lengths is not None:
+        values = np.where(np.arange(n) < np.asarray(lengths)[:, None], values, 0)
+    total = values.sum(axis=1)
+    if network.pooling == "sum":
+        return total
+    counts = np.full(B, n, dtype=object) if lengths is None else lengths.astype(object)
+    scaled = _as_object(total) * network.scale
+    if any(s % k for s, k in zip(scaled, counts, strict=True)):
+        raise ByheartError(
+            f"the attention's scale {network.scale} is not a multiple of every length "
+            f"({sorted(set(counts))[:5]}): this network was built for other lengths."
+        )
+    return shrink(scaled // counts)
+
+
+def run(
+    blocks: Sequence[Block],
+    state: State,
+    stack: str = "",
+    trace: Callable[[str, int, State], None] | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> State:
+    """All blocks of a stack, in batches."""
+    size = len(state[0])
+    if not blocks or size == 0:
+        return state
+    parts: list[State] = []
+    for start in range(0, size, CHUNK):
+        part = [column[start : start + CHUNK].copy() for column in state]
+        for i, block in enumerate(blocks):
+            apply(block, part)
+            if trace is not None:
+                trace(stack, i, part)
+        parts.append(part)
+        progress(f"{stack}: {min(start + CHUNK, size):,} of {size:,} states, block by block")
+    return [_join([part[i] for part in parts]) for i in range(len(state))]
+
+
+def apply(block: Block, state: State) -> None:
+    """H <- H + W2 relu(W1 H + b1) + b2, in place."""
+    hidden = [relu(_affine(unit.inputs, unit.bias, state)) for unit in block.units]
+    sums: dict[int, list[tuple[int, np.ndarray]]] = {}
+    for unit, r in zip(block.units, hidden, strict=True):
+        for o, w in unit.outputs:
+            sums.setdefault(o, []).append((w, r))
+    for o, terms in sums.items():
+        for w, r in _gathered(terms):
+            state[o] = _add_product(state[o], w, r)
+    for o, w in block.shift:
+        state[o] = _add(state[o], _times(w, np.ones(len(state[o]), dtype=np.int64)))
+
+
+def relu(x: np.ndarray) -> np.ndarray:
+    if x.dtype != object:
+        return np.maximum(x, 0)
+    return np.array([v if v > 0 else 0 for v in x], dtype=object)
+
+
+def _gathered(terms: list[tuple[int, np.ndarray]]) -> Iterable[tuple[int, np.ndarray]]:
+    """w r1 - w r2 = w (r1 - r2): the same number, with one long multiplication in place of two."""
+    if len(terms) == 2 and terms[0][0] == -terms[1][0]:
+        (w, a), (_, b) = terms
+        if a.dtype != object and b.dtype != object:
+            return [(w, a - b)]  # both are in [0, 2^62)
+        return [(w, _as_object(a) - _as_object(b))]
+    return terms
+
+
+def _affine(inputs: Sequence[tuple[int, int]], bias: int, state: State) -> np.ndarray:
+    total = np.zeros(len(state[0]), dtype=np.int64)
+    for n, (i, w) in enumerate(inputs):
+        term = _times(w, state[i])
+        total = term if n == 0 else _add(total, term)
+    return _add_constant(total, bias)
+
+
+def _add_constant(x: np.ndarray, b: int) -> np.ndarray:
+    if not b:
+        return x
+    if x.dtype != object and abs(b) < SAFE - _bound(x):
+        return x + b
+    return shrink(_as_object(x) + b)
+
+
+def _add_product(x: np.ndarray, w: int, r: np.ndarray) -> np.ndarray:
+    """x + w r."""
+    if x.dtype != object and r.dtype != object:
+        top = _bound(r)
+        if top == 0:
+            return x
+        if top * abs(w) + _bound(x) < SAFE:
+            return x + w * r
+    where = np.flatnonzero(r)
+    if not len(where):
+        return x
+    out = _as_object(x).copy() if x.dtype != object else x
+    out[where] += w * _as_object(r[where])
+    return shrink(out)
+
+
+def _times(w: int, x: np.ndarray) -> np.ndarray:
+    if w == 1:
+        return x
+    # A long weight meets zeros only: numpy could not even hold the weight.
+    if x.dtype != object and abs(w) < SAFE and _bound(x) * abs(w) < SAFE:
+        return x * w
+    return shrink(_as_object(x) * w)
+
+
+def _add(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    if x.dtype != object and y.dtype != object and _bound(x) + _bound(y) < SAFE:
+        return x + y
+    return shrink(_as_object(x) + _as_object(y))
+
+
+def _bound(x: np.ndarray) -> int:
+    """max |x|."""
+    return max(int(x.max()), -int(x.min())) if len(x) else 0
+
+
+def shrink(x: np.ndarray) -> np.ndarray:
+    """Back to int64 where all values are below 2^62 again."""
+    if x.dtype != object or not len(x):
+        return x
+    # Cheap test first: most long coordinates stay long.
+    if not -SAFE < x[0] < SAFE or max(x) >= SAFE or min(x) <= -SAFE:
+        return x
+    return x.astype(np.int64)
+
+
+def _exact(x: np.ndarray) -> np.ndarray:
+    return x if x.dtype in (object, np.int64) else x.astype(np.int64)
+
+
+def _as_object(x: np.ndarray) -> np.ndarray:
+    return x if x.dtype == object else x.astype(object)
+
+
+def _join(columns: list[np.ndarray]) -> np.ndarray:
+    if any(column.dtype == object for column in columns):
+        columns = [_as_object(column) for column in columns]
+    return np.concatenate(columns)

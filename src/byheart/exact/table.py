@@ -1,0 +1,212 @@
+"""The memorizer: a table from keys to values as blocks, O(sqrt(K log K)) parameters for K keys.
+
+After Kajitsuka and Sato 2025, Lemma C.1 (Vardi et al. 2022), with a reflected code in place of two
+copies of a triangle map. K keys are cut into m groups of k; group j is one long number Z_j:
+
+    II   z = Z_j of the group that l lies in                            6 parameters a group
+    III  for each record i: y += 1[D_i > l] or, if D_i = l, a fraction whose first bits are the
+         value; then b tent folds uncover the next record               7 + 3b a record
+    read-out of the c bits of the value into z                          8 a bit
+
+A record has b = t + c bits: the t low bits of the key, which tell the keys of a group apart, and
+the value. Keys that are in no record give 0, unless they share group and low bits with one that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from byheart.exact.blocks import Block
+from byheart.exact.primitives import clear, fold, mod, shift, step, unit
+
+GROUPINGS = ("sorted", "interp")
+
+
+@dataclass(frozen=True)
+class Table:
+    """l in 0..largest -> value in 0..2^c - 1, as emitted by `blocks`.
+
+    `grouping` "sorted": group j holds the keys from starts[j] on (group 0 all below starts[1]).
+    "interp": bucket j holds the keys with floor((l mod m 2^t) / 2^t) = j; `starts` is empty, and a
+    bucket costs 3 parameters, since j is an integer and Z_j can be interpolated.
+    """
+
+    grouping: str
+    t: int
+    c: int
+    k: int
+    largest: int
+    starts: tuple[int, ...]
+    codes: tuple[int, ...]
+
+    @property
+    def m(self) -> int:
+        """Groups."""
+        return len(self.codes)
+
+    @property
+    def b(self) -> int:
+        """Bits of a record, t + c."""
+        return self.t + self.c
+
+    @property
+    def T(self) -> int:
+        """Bits of a group's code, k b + 1."""
+        return self.k * self.b + 1
+
+    def blocks(self, l: int, z: int, y: int) -> list[Block]:  # noqa: E741
+        """The table on coordinate l. z and y must be 0; the value ends in z."""
+        t, c, b, k, T = self.t, self.c, self.b, self.k, self.T
+        made = self._groups(l, z, y)
+        for i in range(k):
+            sigma = 1 << (T - i * b - t)
+            # z = (D + f) sigma with 0 < f < 1: the clip is sigma, f sigma or 0 as D >, =, < l.
+            up = unit({z: 1, l: -sigma}, 0, {y: 1 << (i * b)})
+            down = unit({z: 1, l: -sigma}, -sigma, {y: -(1 << (i * b))})
+            made.append(Block((up, down)))
+            if i < k - 1:
+                made += [fold(z, 1 << (T - i * b - q - 1)) for q in range(b)]
+        # y = (rank + f) 2^(T-t): drop the rank, then read the first c bits of f.
+        made += mod(y, 1 << (T - t), k << (T - t))
+        made.append(clear(z))
+        for i in reversed(range(c)):
+            A = 1 << (T - t - c + i)
+            made.append(step(y, A, {y: -A, z: 1 << i}))
+        return made
+
+    def _groups(self, l: int, z: int, y: int) -> list[Block]:  # noqa: E741
+        if self.grouping == "sorted":
+            made = [shift({z: self.codes[0]})]
+            for j in range(1, self.m):
+                made.append(step(l, self.starts[j], {z: self.codes[j] - self.codes[j - 1]}))
+            return made + mod(l, 1 << self.t, self.largest)
+        Q = self.m << self.t
+        made = mod(l, Q, self.largest)
+        made += mod(l, 1 << self.t, min(self.largest, Q - 1), quotient=y)
+        made.append(shift({z: self.codes[0]}))
+        slope = 0
+        for j in range(self.m - 1):
+            new = self.codes[j + 1] - self.codes[j]
+            made.append(Block((unit({y: 1}, -j, {z: new - slope}),)))
+            slope = new
+        made.append(clear(y))
+        return made
+
+    @cached_property
+    def parameters(self) -> int:
+        """Non-zero weights, from the formula.
+
+        sorted: 1 + 6(m-1) + 6 steps(largest / 2^t) + 7k + 3b(k-1) + 6 bits(k) + 8c + 2
+        interp: 1 + 3(m-1) - 1 + 6 steps(largest / Q) + 8 bits(m-1) + 2 + the same
+        """
+        return count(
+            self.grouping, self.m, self.k, self.t, self.c, self.largest, self.b * (self.k - 1)
+        )
+
+    @cached_property
+    def records(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(group, low bits, value) of all records, decoded from the codes; padding has value 0."""
+        group, low, value = [], [], []
+        mask = (1 << self.c) - 1
+        for j, Z in enumerate(self.codes):
+            rest = Z
+            for i in range(self.k):
+                place = self.T - (i + 1) * self.b
+                q = rest >> place
+                rest &= (1 << place) - 1
+                if q & 1:  # the reflection that the folds undo
+                    rest = (1 << place) - rest
+                group.append(j)
+                low.append(q >> self.c)
+                value.append(q & mask)
+        return (
+            np.array(group, dtype=np.int64),
+            np.array(low, dtype=np.int64),
+            np.array(value, dtype=np.int64),
+        )
+
+    def group_of(self, l: np.ndarray) -> np.ndarray:  # noqa: E741
+        """The group that each key falls into."""
+        if self.grouping == "sorted":
+            return np.searchsorted(np.array(self.starts[1:], dtype=np.int64), l, side="right")
+        return (l % (self.m << self.t)) >> self.t
+
+    @cached_property
+    def _index(self) -> tuple[np.ndarray, np.ndarray]:
+        group, low, value = self.records
+        code = (group.astype(self._wide) << self.t) | low
+        order = np.argsort(code, kind="stable")
+        return code[order], value[order]
+
+    @property
+    def _wide(self) -> type:
+        return np.int64 if self.m.bit_length() + self.t <= 62 else object
+
+    def look_up(self, l: np.ndarray) -> np.ndarray:  # noqa: E741
+        """What the blocks compute, by one binary search: the structured evaluator.
+
+        Equal to `blocks` because the records of a group have different low bits, so that at most
+        one matches, and y - rank 2^(T-t) is then its fraction.
+        """
+        codes, values = self._index
+        low = l & ((1 << self.t) - 1)
+        wanted = (self.group_of(l).astype(self._wide) << self.t) | low
+        at = np.minimum(np.searchsorted(codes, wanted), len(codes) - 1)
+        return np.where(codes[at] == wanted, values[at], 0).astype(np.int64)
+
+    def hits(self) -> int:
+        """How many of the keys 0..largest give a value other than 0: K, and the false positives."""
+        group, low, value = self.records
+        group, low = group[value > 0].astype(object), low[value > 0].astype(object)
+        size = self.largest + 1
+        if self.grouping == "interp":
+            Q = self.m << self.t
+            first = (group << self.t) | low
+            return int(sum(-(-(size - x) // Q) for x in first if x < size))
+        starts = [0, *self.starts[1:], size]
+        total = 0
+        for g, x in zip(group, low, strict=True):
+            a, b = starts[g], starts[g + 1]
+            total += -(-(b - x) >> self.t) - (-(-(a - x) >> self.t))
+        return int(total)
+
+
+def count(grouping: str, m: int, k: int, t: int, c: int, largest: int, folds: int) -> int:
+    """Non-zero parameters of a table; t >= 1 (a step at 1 has one bias fewer)."""
+    rest = 7 * k + 3 * folds + 6 * k.bit_length() + 8 * c + 2
+    if grouping == "sorted":
+        return 1 + 6 * (m - 1) + 6 * (largest >> t).bit_length() + rest
+    Q = m << t
+    kinks = 3 * (m - 1) - (m > 1)  # the first kink, at 0, has no bias
+    index = 8 * (min(largest, Q - 1) >> t).bit_length()
+    return 1 + kinks + 6 * (largest // Q).bit_length() + index + 2 + rest
+
+
+def encode(low: Sequence[int], values: Sequence[int], t: int, c: int, k: int) -> int:
+    """The reflected code of one group, last record first; padded with an unused key of value 0.
+
+        R := (D 2^c + G) s + (s - R if G is odd else R),   s = 2^(T - (i+1) b), R := 1 at first
+
+    All R are odd and strictly inside (0, s), so that no fold meets its corner.
+
+    >>> encode([1], [1], t=1, c=1, k=1)
+    7
+    """
+    b = t + c
+    low, values = [int(x) for x in low], [int(x) for x in values]
+    if len(low) < k:
+        taken = set(low)
+        spare = next(D for D in range(1 << t) if D not in taken)
+        values += [0] * (k - len(low))
+        low += [spare] * (k - len(low))
+    R = 1
+    place = k * b + 1 - k * b
+    for D, G in zip(reversed(low), reversed(values), strict=True):
+        s = 1 << place
+        R = ((D << c) | G) * s + (s - R if G & 1 else R)
+        place += b
+    return R

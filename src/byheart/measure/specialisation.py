@@ -1,0 +1,257 @@
+"""What does each head memorize? Saturation, co-saturation, ablation and ownership.
+
+Mahdavi et al. (2024) count heads whose largest attention exceeds 0.99 ("saturated") and read
+specialisation off the counts. The level alone says little: it follows the scale of the logits, and
+fresh queries may have it too. What the saturation proof predicts is a contrast: a head is *less*
+saturated on its own examples than on others, its own examples attend to many distinct tokens,
+and taking a head away breaks its own examples only. So stored and fresh queries are compared, joint
+counts are held against independent heads, and every head is taken away once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from byheart.errors import FactsError
+from byheart.facts import VectorFacts
+from byheart.models.vector_memory import VectorMemory
+
+SATURATED = 0.99  # the paper's threshold
+MOVED = 0.5  # numbers as labels: an example is broken when moved by this many standard deviations
+
+
+@dataclass(frozen=True)
+class HeadStatistics:
+    """All statistics of one memory; arrays over heads (H,), examples (T,) or both (T, H).
+
+    `saturated`, `fresh_saturated`: share of stored and of fresh queries with max attention > 0.99.
+    `entropy`: mean, in nats. `tokens`: distinct attended tokens over all stored examples;
+    `own_tokens`, `other_tokens`: on the examples a head owns, on the others. `histogram`: examples
+    by number of saturated heads, `expected`: of independent heads with the same shares
+    (Poisson-binomial); `correlation`: mean over pairs of heads. `breaks`: example lost when the
+    head is replaced by its mean; `effect`: by how much margin or output moves. `owner`: the head
+    with the largest effect, or the group of the construction where there is one.
+    """
+
+    threshold: float
+    T: int
+    fresh: int
+    saturated: np.ndarray
+    fresh_saturated: np.ndarray
+    entropy: np.ndarray
+    fresh_entropy: np.ndarray
+    tokens: np.ndarray
+    own_tokens: np.ndarray
+    other_tokens: np.ndarray
+    own_saturated: np.ndarray
+    other_saturated: np.ndarray
+    histogram: np.ndarray
+    expected: np.ndarray
+    correlation: float | None
+    breaks: np.ndarray
+    effect: np.ndarray
+    owner: np.ndarray
+    owner_from: str
+
+    @property
+    def broken(self) -> np.ndarray:
+        """Share of the examples that each head breaks when taken away: (H,)."""
+        return self.breaks.mean(0)
+
+    @property
+    def heads_needed(self) -> np.ndarray:
+        """Examples by the number of heads whose loss breaks them: (H + 1,)."""
+        return np.bincount(self.breaks.sum(1), minlength=self.breaks.shape[1] + 1)
+
+    @property
+    def concentration(self) -> float:
+        """Mean over examples of the largest share of the effect: 1/H even, 1 one head alone."""
+        total = self.effect.sum(1)
+        share = np.divide(self.effect.max(1), total, out=np.zeros(len(total)), where=total > 0)
+        return float(share.mean())
+
+    def to_json(self) -> dict[str, Any]:
+        def plain(values: np.ndarray) -> list[float | None]:
+            return [None if v != v else v for v in values.astype(float).tolist()]
+
+        heads = [
+            {
+                "head": h,
+                "saturated": float(self.saturated[h]),
+                "fresh_saturated": float(self.fresh_saturated[h]),
+                "own_saturated": plain(self.own_saturated)[h],
+                "other_saturated": plain(self.other_saturated)[h],
+                "entropy": float(self.entropy[h]),
+                "fresh_entropy": float(self.fresh_entropy[h]),
+                "tokens": int(self.tokens[h]),
+                "own_tokens": int(self.own_tokens[h]),
+                "other_tokens": int(self.other_tokens[h]),
+                "owns": int((self.owner == h).sum()),
+                "breaks": float(self.broken[h]),
+            }
+            for h in range(len(self.saturated))
+        ]
+        return {
+            "facts": self.T,
+            "fresh": self.fresh,
+            "threshold": self.threshold,
+            "heads": heads,
+            "histogram": self.histogram.tolist(),
+            "independent": self.expected.tolist(),
+            "correlation": self.correlation,
+            "heads_needed": self.heads_needed.tolist(),
+            "concentration": self.concentration,
+            "owner_from": self.owner_from,
+        }
+
+
+def head_statistics(
+    memory: VectorMemory,
+    facts: VectorFacts | None = None,
+    *,
+    fresh: int | np.ndarray = 1000,
+    threshold: float = SATURATED,
+    seed: int = 0,
+) -> HeadStatistics:
+    """The statistics of `memory` on `facts` (its own by default).
+
+    `fresh`: queries (F, d) that are not stored, or how many to draw: every coordinate from the
+    stored queries by itself, which keeps the marginals and forgets the examples.
+
+    >>> import byheart as bh
+    >>> from byheart.construct.multi_head import build_multi_head
+    >>> stats = head_statistics(build_multi_head(bh.random_vectors(T=29, n=8, d=16), H=4, d_h=8))
+    >>> stats.saturated.tolist(), sorted(stats.own_tokens.tolist())
+    ([1.0, 1.0, 1.0, 1.0], [7, 7, 7, 7])
+    """
+    facts = facts if facts is not None else memory.facts
+    if facts is None:
+        raise FactsError("the memory was saved without its facts: give the examples.")
+    memory.check_fits(facts)
+    rng = np.random.default_rng(seed)
+    own = None if memory.context is not None else facts.contexts()
+    a = memory.attention(facts.query, own).numpy()
+    new, contexts = _fresh(facts, fresh, rng)
+    b = memory.attention(new, None if own is None else contexts).numpy()
+    effect, breaks = ablation(memory, facts)
+    owner, source = _owners(memory, facts, effect)
+    full, token = a.max(-1) > threshold, a.argmax(-1)
+    mine = owner[:, None] == np.arange(memory.spec.H)
+    share = full.mean(0)
+    return HeadStatistics(
+        threshold=threshold,
+        T=facts.T,
+        fresh=len(new),
+        saturated=share,
+        fresh_saturated=(b.max(-1) > threshold).mean(0),
+        entropy=_entropy(a),
+        fresh_entropy=_entropy(b),
+        tokens=_distinct(token, np.ones_like(mine)),
+        own_tokens=_distinct(token, mine),
+        other_tokens=_distinct(token, ~mine),
+        own_saturated=_share(full, mine),
+        other_saturated=_share(full, ~mine),
+        histogram=np.bincount(full.sum(1), minlength=memory.spec.H + 1),
+        expected=facts.T * poisson_binomial(share),
+        correlation=_mean_correlation(full),
+        breaks=breaks,
+        effect=effect,
+        owner=owner,
+        owner_from=source,
+    )
+
+
+def ablation(memory: VectorMemory, facts: VectorFacts) -> tuple[np.ndarray, np.ndarray]:
+    """Effect (T, H) of replacing one head by its mean over the examples, and what it breaks.
+
+    Classes: the drop of the margin, and whether the answer is lost. Numbers: how far the output
+    moves (largest coordinate), and whether that is more than half a standard deviation of the
+    labels.
+    """
+    own = None if memory.context is not None else facts.contexts()
+    parts = memory.contributions(facts.query, own)  # (T, H, d_out)
+    out = memory.outputs(facts.query, own, torch.float64)
+    change = parts.mean(0) - parts
+    if facts.classes is None:
+        effect = change.abs().amax(2).numpy()
+        return effect, effect > MOVED * max(float(facts.targets.std()), 1e-300)
+    label = torch.tensor(facts.label)[:, None]
+    before = _margin(out, label)
+    effect = np.empty(change.shape[:2])
+    breaks = np.empty(change.shape[:2], dtype=bool)
+    for h in range(change.shape[1]):
+        after = _margin(out + change[:, h], label)
+        effect[:, h] = (before - after).numpy()
+        breaks[:, h] = ((before > 0) & (after <= 0)).numpy()
+    return np.abs(effect), breaks
+
+
+def _margin(out: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+    others = out.scatter(1, label, -torch.inf).amax(1)
+    return torch.where(torch.isinf(others), torch.inf, out.gather(1, label)[:, 0] - others)
+
+
+def poisson_binomial(p: np.ndarray) -> np.ndarray:
+    """P(k of independent events with probabilities p): (len(p) + 1,).
+
+    >>> poisson_binomial(np.array([0.5, 0.5])).tolist()
+    [0.25, 0.5, 0.25]
+    """
+    mass = np.ones(1)
+    for q in p:
+        mass = np.convolve(mass, [1 - q, q])
+    return mass
+
+
+def _fresh(
+    facts: VectorFacts, fresh: int | np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    if isinstance(fresh, int):
+        if fresh < 1:
+            raise FactsError(f"expected at least one fresh query, found {fresh}.")
+        chosen = rng.integers(facts.T, size=(fresh, facts.d))
+        query = np.take_along_axis(facts.query, chosen, 0)
+    else:
+        query = np.asarray(fresh, dtype=np.float64)
+        if query.ndim != 2 or query.shape[1] != facts.d:
+            raise FactsError(f"expected fresh queries (F, {facts.d}), found {query.shape}.")
+    return query, facts.contexts()[rng.integers(facts.T, size=len(query))]
+
+
+def _owners(memory: VectorMemory, facts: VectorFacts, effect: np.ndarray) -> tuple[np.ndarray, str]:
+    groups = memory.construction.get("groups")
+    stored = memory.facts
+    if groups and stored is not None and stored.digest() == facts.digest():
+        owner = np.full(facts.T, -1)
+        for h, group in enumerate(groups):
+            owner[group] = h
+        return owner, "construction"
+    return effect.argmax(1), "ablation"
+
+
+def _entropy(a: np.ndarray) -> np.ndarray:
+    logs = np.log(a, out=np.zeros_like(a), where=a > 0)
+    return -(a * logs).sum(-1).mean(0)
+
+
+def _distinct(token: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    return np.array([len(np.unique(token[chosen[:, h], h])) for h in range(token.shape[1])])
+
+
+def _share(full: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    count = chosen.sum(0)
+    hit = (full & chosen).sum(0)
+    return np.divide(hit, count, out=np.full(len(count), np.nan), where=count > 0)
+
+
+def _mean_correlation(full: np.ndarray) -> float | None:
+    """Mean correlation of the saturation of two heads; None where no two heads vary."""
+    varying = full[:, full.std(0) > 0].astype(float)
+    if varying.shape[1] < 2:
+        return None
+    C = np.corrcoef(varying, rowvar=False)
+    return float(C[np.triu_indices(len(C), 1)].mean())
