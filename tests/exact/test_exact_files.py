@@ -5,7 +5,7 @@ import zlib
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byheart.errors import MemoryFileError
@@ -14,6 +14,8 @@ from byheart.exact.blocks import Block, Network, Unit
 from byheart.exact.files import HEAD, TAIL, dump, dump_network, load, load_network
 from byheart.exact.ids import MODES
 from byheart.exact.paper import paper_network
+
+few = settings(deadline=None, max_examples=25)  # a busy machine is slow at times
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +45,7 @@ units = st.builds(Unit, pairs, st.integers(-(2**70), 2**70), pairs)
 blocks = st.lists(st.builds(Block, st.lists(units, max_size=3).map(tuple), pairs), max_size=4)
 
 
+@few
 @given(ff1=blocks, ff2=blocks, scale=st.integers(1, 10**40))
 def test_any_network_can_be_written(ff1, ff2, scale):
     """Networks need not be ours: any reader, any writer."""
@@ -114,6 +117,7 @@ def test_sizes_that_lie(built):
         load(newer)
 
 
+@few
 @given(junk=st.binary(max_size=300))
 def test_junk_with_a_valid_hash_is_refused(junk):
     body = b"BYHEXACT\x01" + len(junk).to_bytes(8, "little") + zlib.compress(junk)

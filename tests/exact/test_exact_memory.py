@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -18,6 +18,8 @@ from byheart.errors import ByheartError, CapacityError, ConflictError, FactsErro
 from byheart.exact.files import NAME
 from byheart.facts import Facts, Vocabulary
 from byheart.models.exact import UNKNOWN
+
+few = settings(deadline=None, max_examples=25)  # a busy machine is slow at times
 
 
 def run(*args: object, code: int = 0) -> dict:
@@ -37,6 +39,7 @@ def small_facts(draw):
 
 
 @pytest.mark.parametrize("ff1", ["hash", "product", "paper"])
+@few
 @given(facts=small_facts())
 def test_every_key_there_is(ff1, facts):
     """Members get their answer, all other keys `unknown`: the oracle, on every possible key."""

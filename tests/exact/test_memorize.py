@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byheart.errors import ByheartError, CapacityError, ConflictError, FactsError
@@ -19,6 +19,8 @@ from byheart.exact.literal import apply, run
 from byheart.exact.parts import layout, read
 from byheart.exact.structured import times
 
+few = settings(deadline=None, max_examples=25)  # a busy machine is slow at times
+
 
 @st.composite
 def labelled(draw, most: int = 24, tokens: int = 30, length: int = 5):
@@ -31,6 +33,7 @@ def labelled(draw, most: int = 24, tokens: int = 30, length: int = 5):
 
 
 @pytest.mark.parametrize("mode", MODES)
+@few
 @given(case=labelled(), pooling=st.sampled_from(("attention", "sum")))
 def test_labels_of_multisets(mode, case, pooling):
     """Theorems 4.1, D.1, E.1: every order of every sequence gets its label, by both evaluators."""
@@ -42,6 +45,7 @@ def test_labels_of_multisets(mode, case, pooling):
 
 
 @pytest.mark.parametrize("mode", ["hash", "product", "paper"])
+@few
 @given(case=labelled(most=12, tokens=6, length=3))
 def test_every_other_multiset_is_unknown_when_named(mode, case):
     rows, labels = np.array(case[0]), np.array(case[1]) + 1
@@ -59,6 +63,7 @@ def test_every_other_multiset_is_unknown_when_named(mode, case):
 
 
 @pytest.mark.parametrize("mode", MODES)
+@few
 @given(case=labelled(most=10, length=4), seed=st.integers(0, 99))
 def test_sequence_to_sequence(mode, case, seed):
     """Corollary 4.1: a label for each (multiset, token)."""
@@ -73,6 +78,7 @@ def test_sequence_to_sequence(mode, case, seed):
     assert (last.structured.evaluate(rows) == labels[:, -1]).all()
 
 
+@few
 @given(
     M=st.integers(2, 2**56),
     x=st.lists(st.integers(0, 2**56), min_size=1, max_size=5),
@@ -152,6 +158,7 @@ def _plain_block(block, state):
     return out
 
 
+@few
 @given(z=st.lists(st.integers(-(10**30), 10**30), min_size=1, max_size=9), n=st.integers(1, 9))
 def test_softmax_and_hardmax_of_equal_scores_are_the_mean(z, n):
     """W_Q = W_K = 0: all scores 0. Softmax e^0 / sum e^0, hardmax 1 / ties: the same rational."""
@@ -241,6 +248,7 @@ def test_hash_folds_like_a_tent():
     assert made.values(np.array([11])).tolist() == [33 + 15 + 7]
 
 
+@few
 @given(case=labelled(most=30, tokens=8, length=4))
 def test_lemma_b1(case):
     """At most N - 1 tokens, whose counts alone tell all multisets apart."""
@@ -251,6 +259,7 @@ def test_lemma_b1(case):
     assert len(set(counts)) == len(data.firsts)
 
 
+@few
 @given(
     d=st.integers(1, 5),
     delta=st.sampled_from([0.1, 0.3, 1.0, 1e-6]),

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byheart.errors import ByheartError
@@ -16,7 +16,10 @@ from byheart.measure.precision import limits, precision, table_limits, tradeoff_
 from byheart.theory.kajitsuka2025 import memorizer_depth, theorem41
 from byheart.theory.kajitsuka2025_sparse import sparse_size
 
+few = settings(deadline=None, max_examples=25)  # a busy machine is slow at times
 
+
+@few
 @given(
     keys=st.lists(st.integers(0, 255), min_size=1, max_size=20, unique=True),
     seed=st.integers(0, 99),
@@ -58,6 +61,7 @@ def test_the_papers_network_refuses_large_tables():
         paper_network(np.array([[1, 2]]), np.array([[1, 2]]))
 
 
+@few
 @given(w=st.integers(-(2**80), 2**80), bits=st.integers(1, 60))
 def test_rounding_to_nearest(w, bits):
     r = rounded_integer(w, bits)

@@ -126,9 +126,11 @@ def build(
         asked = gate is not None or shard_size is not None or untied or code is not None or abstain
         method = "sharded" if asked or (fits and facts.T >= SHARDED_FROM) else "attention"
     if method == "sqrt":
-        if (d, H, d_h, qk_rank, gate, shard_size, code) != (None,) * 7 or untied:
+        sized = (d, H, d_h, qk_rank, gate, shard_size, code) != (None,) * 7 or untied
+        if sized or readout != "exact" or dtype != "float32":
             raise ByheartError(
-                "a square-root Transformer sizes itself: leave out sizes and shards."
+                "a square-root Transformer sizes itself and has integers: leave out sizes, shards, "
+                "readout and dtype."
             )
         # Asked, saved and certified like any other memory, though its weights are no tensors.
         return cast(Memory, build_sqrt(facts, abstain=abstain, seed=seed, progress=progress))
