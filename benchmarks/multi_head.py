@@ -68,7 +68,7 @@ def table() -> list[Row]:
                 seconds = time.process_time() - start
                 made = memory.construction
                 start = time.process_time()
-                # Literal and random heads lose more than 1e-9 to the error bound; it is told.
+                # Literal and random heads lose more than 1e-9 to the bound on rounding errors.
                 proved = certify(memory, tolerance=1e-5 if proof == "one-hot" else 1e-3)
                 weights = {k: memory.weights[k].double() for k in ("W_Q", "W_K")}
                 X = features(memory.spec, weights, facts)

@@ -16,12 +16,16 @@ Script = Callable[..., subprocess.CompletedProcess[str]]
 OPTIONS = {
     "build": "FACTS --output -o --method --readout --d-model --heads --d-head --qk-rank --slack "
     "--ff1 --grouping --max-bits --unordered "
-    "--dtype --seed --certify --force --no-facts --keys --answer --weights --melt --empty --pad",
+    "--dtype --seed --certify --force --no-facts --keys --answer --weights --melt --empty --pad "
+    "--proof --tolerance --steps --starts",
     "recall": "DIR TOKEN --all --top",
-    "certify": "DIR --facts --interval --float --precision --no-write --keys --answer --weights",
+    "certify": "DIR --facts --interval --float --precision --no-write --keys --answer --weights "
+    "--tolerance",
     "facts": "FACTS --output -o --force --keys --answer --weights --melt --empty --pad",
     "owner": "DIR TOKEN",
     "precision": "DIR FACTS --method --most --keys --answer --weights --melt --empty --pad",
+    "kruskal": "FILE --size --array --draws --search --exact --seed",
+    "heads": "DIR --fresh --threshold --facts --plot --seed",
     "bound": "--d-model --heads --d-head --context --vocab --layers --hf --facts --kruskal --bits "
     "--explain --sweep --output -o --plot",
     "size": "--facts --vocab --length --answers --bits --family --sweep --output -o --plot",

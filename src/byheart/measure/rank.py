@@ -84,14 +84,12 @@ def exact_rank(X: Any) -> ExactRank:
     >>> exact_rank([[0.1, 0.3], [1, 3]])   # as floats, 0.3 is not 3 times 0.1
     ExactRank(rank=2, way='modular')
     """
-    rows = whole_rows(X)
-    if not rows or not rows[0]:
-        return ExactRank(0, "modular")
-    if len(rows) * len(rows[0]) > MAX_ENTRIES:
+    if len(X) * len(X[0]) > MAX_ENTRIES:
         raise FactsError(
-            f"an exact rank of {len(rows):,} x {len(rows[0]):,} numbers would take too long "
+            f"an exact rank of {len(X):,} x {len(X[0]):,} numbers would take too long "
             f"(limit {MAX_ENTRIES:,} entries): use fewer rows, or the numerical rank."
         )
+    rows = whole_rows(X)
     full = min(len(rows), len(rows[0]))
     modular = nmod_mat([[v % PRIME for v in row] for row in rows], PRIME).rank()
     if modular == full:

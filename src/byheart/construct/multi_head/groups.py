@@ -104,13 +104,16 @@ def group_certificate(
     return GroupCertificate(groups, over, pivot, pivot_at, residual, residual_at)
 
 
-def find_groups(query: np.ndarray, H: int, size: int, seed: int = 0) -> GroupCertificate:
-    """Groups for which the proof goes through: in the order given, else the best of some shuffles
-    (rows that depend on each other must not meet in one group)."""
+def find_groups(
+    query: np.ndarray, H: int, size: int, seed: int = 0, *, shuffled: bool = False
+) -> GroupCertificate:
+    """Groups for which the proof goes through: in the order given (unless `shuffled`), else the
+    best of some shuffles (rows that depend on each other must not meet in one group)."""
     best: GroupCertificate | None = None
     rng = np.random.default_rng(seed)
     for attempt in range(1 + SHUFFLES):
-        order = np.arange(len(query)) if attempt == 0 else rng.permutation(len(query))
+        given = attempt == 0 and not shuffled
+        order = np.arange(len(query)) if given else rng.permutation(len(query))
         over, groups = split(order, H, size)
         found = group_certificate(query, groups, over[0])
         if found.holds:

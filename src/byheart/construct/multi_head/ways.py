@@ -30,6 +30,7 @@ from byheart.theory.mahdavi2024 import (
 )
 
 SEED_STRIDE = 1_000_003
+ORDERS = 20  # orders of the examples tried where the sign system is singular
 RANDOM_DRAWS, GOOD_CONDITION = 3, 1e3  # random heads: draws, and when one is good enough
 # Classes held per unit of rank by random heads and a convex read-out, for 2, 10 and 100 classes
 # (docs/multi-head.md), of which 0.7 are asked for when byheart chooses the heads.
@@ -119,6 +120,14 @@ def one_hot(facts: VectorFacts, options: Options, progress: Progress) -> Made:
     spec, groups, why = _theorem(facts, options)
     progress(f"saturating {spec.H} heads")
     heads = one_hot_heads(facts, groups, spec.d_h, options.seed)
+    for attempt in range(1, ORDERS):  # few directions to choose from can leave equal sign patterns
+        if heads.condition is None or math.isfinite(heads.condition):
+            break
+        size = min(facts.n, spec.d_h) - 1
+        found = find_groups(facts.query, spec.H, size, options.seed + attempt, shuffled=True)
+        if found.holds:
+            groups = found
+            heads = one_hot_heads(facts, groups, spec.d_h, options.seed)
     QK = _rounded({"W_Q": heads.W_Q, "W_K": heads.W_K}, options.dtype)
     if heads.V is not None:
         if not math.isfinite(heads.condition or math.inf):
