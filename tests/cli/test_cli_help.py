@@ -15,11 +15,13 @@ Script = Callable[..., subprocess.CompletedProcess[str]]
 
 OPTIONS = {
     "build": "FACTS --output -o --method --readout --d-model --heads --d-head --qk-rank --slack "
-    "--dtype --seed --certify --force --no-facts --keys --answer --weights --melt --empty --pad",
+    "--dtype --seed --certify --force --no-facts --distribution --on-conflict --normalise --smooth "
+    "--ngram --contexts --encoder --keys --answer --weights --melt --empty --pad",
     "recall": "DIR TOKEN --all --top",
     "certify": "DIR --facts --interval --float --precision --no-write --keys --answer --weights",
     "facts": "FACTS --output -o --force --keys --answer --weights --melt --empty --pad",
     "owner": "DIR TOKEN",
+    "encoder": "FACTS --rank --seed --on-conflict --normalise --smooth --ngram --contexts --keys",
     "bound": "--d-model --heads --d-head --context --vocab --layers --hf --facts --kruskal --bits "
     "--explain --sweep --output -o --plot",
     "size": "--facts --vocab --length --answers --bits --family --sweep --output -o --plot",
