@@ -1,6 +1,8 @@
 """Distributions on the command line: build, recall, certify, facts, encoder; bad input refused."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -156,3 +158,27 @@ def test_a_memory_without_its_facts_still_recalls(run_json, refused, table, tmp_
     said = run_json("recall", tmp_path / "m", "to", "be")
     assert said["answers"][0]["stored"] is None
     assert "holds no distributions" in refused("recall", tmp_path / "m", "--all")
+
+
+def test_documented_keys_are_printed(run_json, table, tmp_path):
+    """docs/formats.md lists the stable keys of each command for distributions."""
+    text = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
+
+    def documented(row):
+        cells = next(line for line in text.splitlines() if line.startswith(f"| `{row}"))
+        names = re.findall(r"`([a-zA-Z0-9_, ]+)`", cells.split("|")[2])
+        return {key for part in names for key in part.split(", ") if key.strip()}
+
+    folder = tmp_path / "m"
+    made = run_json("build", table, "--distribution", "-o", folder, "--heads", "1", "--certify",
+                    "--d-model", "2", "--d-head", "1")  # fmt: skip
+    assert documented("build` of distributions") - {"distribution"} == set(made)
+    said = run_json("recall", folder, "to", "be")
+    everything = run_json("recall", folder, "--all")
+    keys = set(said) | set(said["answers"][0]) | set(everything) | {"--all"}
+    assert documented("recall` of distributions") <= keys
+    proof = run_json("certify", folder)
+    assert set(proof["distribution"]) <= documented("certify` of distributions")
+    ranked = run_json("encoder", table, "--rank", "2")
+    assert documented("encoder`") - {"facts"} <= set(ranked) | set(ranked["rows"][0])
+    assert documented("facts` of distributions") == set(run_json("facts", table, "--distribution"))
