@@ -19,7 +19,7 @@ from byheart.models.attention_only import forward
 from byheart.specs import AttentionOnlySpec
 
 LOSSES = ("KL", "cross-entropy, drawn answers", "total variation", "squares")
-RATES, SEEDS, STEPS = (0.003, 0.01, 0.03), 5, 3000
+RATES, SEEDS, STEPS = (0.01, 0.03), 5, 2000
 
 
 def loss_of(name: str, logits: Tensor, pi: Tensor, drawn: Tensor) -> Tensor:

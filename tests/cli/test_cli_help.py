@@ -17,6 +17,7 @@ OPTIONS = {
     "build": "FACTS --output -o --method --readout --d-model --heads --d-head --qk-rank --slack "
     "--ff1 --grouping --max-bits --unordered "
     "--dtype --seed --certify --force --no-facts --keys --answer --weights --melt --empty --pad "
+    "--distribution --on-conflict --normalise --smooth --ngram --contexts --encoder "
     "--proof --tolerance --steps --starts",
     "recall": "DIR TOKEN --all --top",
     "certify": "DIR --facts --interval --float --precision --no-write --keys --answer --weights "
@@ -26,6 +27,7 @@ OPTIONS = {
     "precision": "DIR FACTS --method --most --keys --answer --weights --melt --empty --pad",
     "kruskal": "FILE --size --array --draws --search --exact --seed",
     "heads": "DIR --fresh --threshold --facts --plot --seed",
+    "encoder": "FACTS --rank --seed --on-conflict --normalise --smooth --ngram --contexts --keys",
     "bound": "--d-model --heads --d-head --context --vocab --layers --hf --facts --kruskal --bits "
     "--explain --sweep --output -o --plot",
     "size": "--facts --vocab --length --answers --bits --family --sweep --output -o --plot",

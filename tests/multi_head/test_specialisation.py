@@ -59,7 +59,7 @@ def test_ablation_is_the_layer_with_the_head_replaced():
     """By hand: contribution of head h set to its mean, everything else as it was."""
     facts = random_vectors(20, 4, 6, classes=3)
     spec = MultiHeadSpec(d=6, n=4, d_h=3, H=3, d_v=2, d_out=3, shared=True)
-    weights = {k: 4 * w[0].double() for k, w in initial(spec, 1, torch.Generator()).items()}
+    weights = {k: 4 * w[0].double() for k, w in initial(spec, [torch.Generator()]).items()}
     memory = VectorMemory(spec, weights, facts, 3, facts.context, {})
     effect, breaks = ablation(memory, facts)
     parts = memory.contributions(facts.query).numpy()
@@ -74,7 +74,7 @@ def test_ablation_is_the_layer_with_the_head_replaced():
 def test_untrained_heads_are_not_saturated():
     facts = random_vectors(50, 32, 64, classes=100)
     spec = MultiHeadSpec.reference(n=32, H=4, shared=True)
-    weights = {k: w[0] for k, w in initial(spec, 1, torch.Generator()).items()}
+    weights = {k: w[0] for k, w in initial(spec, [torch.Generator()]).items()}
     stats = head_statistics(VectorMemory(spec, weights, facts, 100, facts.context, {}))
     assert (stats.saturated == 0).all() and (stats.entropy > 3).all()
     assert stats.owner_from == "ablation"

@@ -113,7 +113,7 @@ def test_error_bounds_hold_for_random_layers():
     """Random weights, no saturation, decoder and scale too: float32 input, Arb as the judge."""
     for options in ({}, {"scale": True}, {"decoder": True, "scale": True}):
         spec = MultiHeadSpec(d=6, n=4, d_h=3, H=3, d_v=2, d_out=5, shared=True, **options)
-        weights = {k: 3 * w[0].double() for k, w in initial(spec, 1, torch.Generator()).items()}
+        weights = {k: 3 * w[0].double() for k, w in initial(spec, [torch.Generator()]).items()}
         facts = random_vectors(12, 4, 6, outputs=5)
         model = VectorMemory(spec, weights, facts, None, facts.context, {"tolerance": 10.0})
         ball = certify(model, arithmetic="ball")
@@ -218,7 +218,7 @@ def test_not_finite_weights_are_not_proved():
 def test_the_reference_model_is_checked_not_proved():
     facts = random_vectors(6, 4, 64, classes=3)
     spec = MultiHeadSpec.reference(n=4, H=2, d_out=3, shared=True)
-    weights = {k: w[0] for k, w in initial(spec, 1, torch.Generator()).items()}
+    weights = {k: w[0] for k, w in initial(spec, [torch.Generator()]).items()}
     memory = VectorMemory(spec, weights, facts, 3, facts.context, {})
     with pytest.raises(ByheartError, match="use --float"):
         certify(memory)

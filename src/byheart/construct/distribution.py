@@ -55,6 +55,7 @@ from byheart.theory.divergences import kl, log_ratio, total_variation
 READOUTS: tuple[str, ...] = ("auto", "exact", "convex", "joint", "ridge", "literal")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 DEFAULT_WIDTH = 32  # beyond it, --d-model says what the rank is worth
+MOST_CONDITION = {torch.float32: 1e2, torch.float64: 1e3}  # of M_0, so that scores survive it
 MOST_FEATURES = 2000  # chosen by default: a solve of some seconds
 
 
@@ -281,15 +282,35 @@ def _fitted(
         record["iterations"] += fit.iterations
     W = task.W if fit.W is None else fit.W
     M_0 = torch.eye(spec.d, dtype=torch.float64) + fit.V[-spec.d :]
+    M_0, condition, clipped = _well_conditioned(M_0, MOST_CONDITION[dtype])
+    record["condition"] = condition
     W_O = fit.V[: -spec.d]
     weights = rounded(in_basis(nominal, M_0), dtype)
-    if dtype != torch.float64 and readout != "ridge":
-        # The rounded basis moved the features: fit W_O once more to what is really stored.
+    if clipped or dtype != torch.float64:
+        # The basis moved the skip or the features: fit W_O once more to what is really stored.
         x_S, F = features(spec, weights, tokens)
-        W_O = convex_kl_readout(replace(task, X=F, base=x_S, W=W), W_O).V
+        stored = replace(task, X=F, base=x_S, W=W)
+        if readout == "ridge":
+            W_O = ridge_readout(stored, torch.from_numpy(encoder.E.copy())).V
+        else:
+            W_O = convex_kl_readout(stored, W_O).V
     weights["W_O"] = W_O.reshape(1, spec.H, spec.d_h, spec.d)
     weights["W_U"] = _unembedding(table, spec, W)
     return rounded(weights, dtype), record | {"beta": BETAS[0], "skip": "change of basis"}
+
+
+def _well_conditioned(M_0: Tensor, most: float) -> tuple[Tensor, float, bool]:
+    """M_0 with singular values of at least 1/most of the largest, its condition number, and
+    whether it had to be changed.
+
+    A read-out that ignores a direction of the skip has a singular M_0. Scores pass through M_0 and
+    its inverse: beyond some condition number they are rounding errors.
+    """
+    U, s, Vt = torch.linalg.svd(M_0)
+    least = s[0] / most
+    if s[-1] >= least:
+        return M_0, float(s[0] / s[-1]), False
+    return U * s.clamp_min(least) @ Vt, most, True
 
 
 def _literal(

@@ -9,8 +9,8 @@ from byheart.errors import FactsError
 
 __all__ = ["check_probabilities", "check_room", "check_support", "shannon_entropy"]
 
-# How far a row may be from 1 without --normalise: six decimals in a file.
-SUM_TOLERANCE = 1e-6
+# How far a row may be from 1 without --normalise: decimals in a file.
+SUM_TOLERANCE = 1e-5
 
 
 def check_probabilities(pi: np.ndarray, rows: np.ndarray, normalise: bool, name: str) -> np.ndarray:

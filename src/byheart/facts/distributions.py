@@ -97,7 +97,7 @@ found the sum 4. Correct the row, or scale it (--normalise).
             array([[0.25, 0.75]])
 
         Notes:
-            Sums may be off by 1e-6 (decimals in files) and are scaled to 1. Answers that have
+            Sums may be off by 1e-5 (decimals in files) and are scaled to 1. Answers that have
             probability 0 everywhere are left out of the support. `prior` may be any weights.
         """
         tokens = integers(tokens, "tokens", name)
