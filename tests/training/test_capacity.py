@@ -70,7 +70,7 @@ def planted(rule: Rule) -> Iterator[list[tuple[int, bh.Facts]]]:
 
 def search(rule: Rule, spec: Any = SMALL, **options: Any) -> Capacity:
     with planted(rule):
-        return capacity(spec, **options)
+        return capacity(spec, **{"restarts": 1, **options})
 
 
 def as_record(found: Capacity) -> dict[str, Any]:
@@ -309,7 +309,7 @@ def a_search() -> _Search:
 
 def test_the_search_trains_on_nested_tables():
     with planted(lambda table, T, attempt: T <= 70 + 10 * table) as seen:
-        capacity(SPEC, seeds=3, seed=2)
+        capacity(SPEC, seeds=3, seed=2, restarts=1)
     for seed in {seed for seed, _ in seen}:
         tables = sorted((table for s, table in seen if s == seed), key=lambda table: table.T)
         for shorter in tables:
@@ -343,7 +343,7 @@ def test_only_tables_that_can_be_padded_share_a_stack(sampling):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CAPACITY, "_run", run)
-        capacity(SMALL, seeds=5, recipe=Recipe(sampling=sampling), resolution=0.01)
+        capacity(SMALL, seeds=5, recipe=Recipe(sampling=sampling), resolution=0.01, restarts=1)
     padded = any(len(sizes) > 1 for sizes in stacks)
     assert padded == (sampling in ("full", "with-replacement"))
 
@@ -401,7 +401,7 @@ def test_memorized_bits_grow_from_0_at_chance_to_T_log2_N(N, T, a, b):
 
 
 def test_a_real_search_is_consistent_and_reproducible():
-    found = capacity(TINY, seeds=3, recipe=QUICK)
+    found = capacity(TINY, seeds=3, restarts=1, recipe=QUICK)
     assert 4 <= found.interval[0] <= found.facts <= 36
     for b in found.brackets:
         assert b.upper is not None and b.upper - b.lower <= max(1, 0.05 * b.lower)
@@ -412,7 +412,7 @@ def test_a_real_search_is_consistent_and_reproducible():
         assert t.steps <= 200
         assert abs(t.accuracy * t.T - round(t.accuracy * t.T)) < 1e-9
     json.dumps(found.to_json())
-    assert as_record(capacity(TINY, seeds=3, recipe=QUICK)) == as_record(found)
+    assert as_record(capacity(TINY, seeds=3, restarts=1, recipe=QUICK)) == as_record(found)
 
 
 @pytest.mark.parametrize(
@@ -426,7 +426,7 @@ def test_a_real_search_is_consistent_and_reproducible():
 )
 def test_every_way_of_sampling_can_be_searched(recipe):
     """A fixed sample cannot be padded: tables of different lengths are trained apart."""
-    found = capacity(TINY, seeds=3, recipe=recipe, resolution=0.2)
+    found = capacity(TINY, seeds=3, restarts=1, recipe=recipe, resolution=0.2)
     assert 0 < found.facts < 36
     assert found.undecided == 0
 
@@ -441,13 +441,13 @@ def test_every_way_of_sampling_can_be_searched(recipe):
     ids=lambda spec: spec.family,
 )
 def test_other_models_can_be_searched(spec):
-    found = capacity(spec, seeds=1, recipe=QUICK, resolution=0.5, threshold=0.9)
+    found = capacity(spec, seeds=1, restarts=1, recipe=QUICK, resolution=0.5, threshold=0.9)
     assert 0 < found.facts <= 25
     assert found.to_json()["spec"]["family"] == spec.family
 
 
 def test_a_real_search_with_a_huge_learning_rate_is_undecided():
-    found = capacity(TINY, seeds=2, recipe=QUICK.but(optimizer="sgd", lr=1e30))
+    found = capacity(TINY, seeds=2, restarts=1, recipe=QUICK.but(optimizer="sgd", lr=1e30))
     assert (found.facts, found.undecided) == (0, 2)
     assert all(t.passed is None and t.crash is None for t in found.trials)
 
@@ -456,8 +456,8 @@ def test_a_real_search_with_a_huge_learning_rate_is_undecided():
 def test_two_workers_find_what_one_finds():
     """Eleven seeds are two stacks."""
     pytest.importorskip("distributed")
-    one = capacity(TINY, seeds=11, recipe=QUICK, resolution=0.2)
-    two = capacity(TINY, seeds=11, recipe=QUICK, resolution=0.2, workers=2)
+    one = capacity(TINY, seeds=11, restarts=1, recipe=QUICK, resolution=0.2)
+    two = capacity(TINY, seeds=11, restarts=1, recipe=QUICK, resolution=0.2, workers=2)
     assert as_record(two) == as_record(one)
 
 

@@ -68,7 +68,7 @@ def capacity(
         typer.Option(
             min=1, help="Starts before a table counts as too large.", rich_help_panel=SEARCH
         ),
-    ] = 1,
+    ] = 3,
     threshold: Annotated[
         float, typer.Option(help="Share of facts that must be right.", rich_help_panel=SEARCH)
     ] = 1.0,

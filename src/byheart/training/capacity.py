@@ -116,7 +116,7 @@ def capacity(
     seeds: int = 3,
     threshold: float = 1.0,
     resolution: float = 0.05,
-    restarts: int = 1,
+    restarts: int = 3,
     recipe: Recipe | None = None,
     first: int | None = None,
     seed: int = 0,

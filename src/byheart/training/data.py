@@ -102,7 +102,7 @@ class Data:
         if self.rows is None:
             return None
         number = torch.arange(start, stop, device=self.rows.device)
-        return (number < self.rows[:, None]) / self.rows[:, None].to(torch.float32)
+        return (number < self.rows[:, None]) / self.rows[:, None].to(torch.float64)
 
     def _with_context(self, at: tuple[Any, ...]) -> tuple[Tensor, ...]:
         if self.context is None:
@@ -117,6 +117,8 @@ def token_data(facts: Facts | Sequence[Facts], start_id: int | None = None) -> D
     `start_id`: put this token in front of every key.
     """
     tables = [facts] if isinstance(facts, Facts) else list(facts)
+    if not tables:
+        raise ByheartError("there is no table to train on")
     longest = max(table.T for table in tables)
     inputs, targets = [], []
     for table in tables:

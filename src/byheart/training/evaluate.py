@@ -30,10 +30,9 @@ def evaluate(spec: Any, weights: Weights, data: Data, goal: Goal) -> tuple[Tenso
         losses = example_losses(goal.loss, outputs, targets, data.kind)
         hit = right(outputs, targets, data.kind, goal.tolerance)
         share = data.row_weights(start, start + losses.shape[1])
-        if share is None:
-            share = torch.full_like(losses, 1 / data.T)
-        hits += (hit * share).sum(1).double().cpu()
-        loss += (losses * share).sum(1).double().cpu()
-    # Sums of 1/T end a rounding error away from whole shares.
+        if share is not None:
+            hit, losses = hit & (share > 0), torch.where(share > 0, losses, 0)
+        hits += hit.sum(1).double().cpu()
+        loss += losses.sum(1, dtype=torch.float64).cpu()
     rows = torch.tensor(float(data.T)) if data.rows is None else data.rows.cpu()
-    return (hits * rows).round() / rows, loss
+    return hits / rows, loss / rows

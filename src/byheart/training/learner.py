@@ -133,6 +133,8 @@ class Autograd(Learner):
             inputs, targets = self.data.span(start, stop)
             outputs, losses = self._losses(inputs, targets)
             weights = self.data.row_weights(start, stop)
+            if weights is not None:
+                weights = weights.to(self.dtype)
             part = losses.sum(1) / self.data.T if weights is None else (losses * weights).sum(1)
             part.sum().backward()
             if log:

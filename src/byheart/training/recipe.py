@@ -69,10 +69,19 @@ class Recipe:
                 raise ByheartError(f"{name} must be one of {', '.join(known)}, found {found!r}")
         for name in ("steps", "batch", "epoch_steps", "evaluate_every"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ByheartError(f"{name} must be a whole number >= 1, found {value!r}")
         if not (self.lr > 0 and math.isfinite(self.lr)):
             raise ByheartError(f"lr must be a positive number, found {self.lr!r}")
+        for name in ("lr_low", "weight_decay", "tolerance"):
+            value = getattr(self, name)
+            if not (value >= 0 and math.isfinite(value)):
+                raise ByheartError(f"{name} must be a number >= 0, found {value!r}")
+        for name in ("warmup", "momentum"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ByheartError(f"{name} must be in [0, 1), found {getattr(self, name)!r}")
+        if not 0 < self.temperature_low <= 1:
+            raise ByheartError(f"temperature_low must be in (0, 1], found {self.temperature_low!r}")
         if self.stop_at is not None and not 0 < self.stop_at <= 1:
             raise ByheartError(f"stop_at must be in (0, 1], found {self.stop_at!r}")
 

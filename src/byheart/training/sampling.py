@@ -41,12 +41,15 @@ class Sampler:
         self.rows = [int(n) for n in rows]
         self.batch, self.block = recipe.batch, recipe.epoch_steps
         self.sample: Tensor | None = None
+        if recipe.sampling in ("without-replacement", "fixed-sample") and len(set(self.rows)) > 1:
+            raise ByheartError(
+                f"{recipe.sampling} batches need tables of one length in a stack, found "
+                f"{min(self.rows)} to {max(self.rows)} rows: use sampling full or with-replacement"
+            )
         if recipe.sampling == "without-replacement":
-            self.batch = min(recipe.batch, *self.rows)
-            self.block = min(self.rows) // self.batch
+            self.batch = min(recipe.batch, self.rows[0])
+            self.block = self.rows[0] // self.batch
         if recipe.sampling == "fixed-sample":
-            if len(set(self.rows)) > 1:
-                raise ByheartError("a fixed sample needs tables of one length in a stack")
             source = generator(sample_seed, "fixed sample")
             n = recipe.batch * recipe.epoch_steps
             self.sample = torch.randint(data.T, (n,), generator=source)

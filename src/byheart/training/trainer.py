@@ -122,6 +122,7 @@ def train_stack(
     if data.models is not None and data.models != len(seeds):
         raise ByheartError(f"data of {data.models} models, but {len(seeds)} seeds")
     check_loss(recipe.loss, data.kind)
+    check_fits(spec, data)
     place = None if checkpoint is None else Path(checkpoint)
     if place is not None:
         files.check_place(place)
@@ -129,7 +130,10 @@ def train_stack(
         run = _Run(
             spec, data.to(device, dtype), recipe, list(seeds), sample_seed, device, dtype, path
         )
-        run.begin(initial(spec, seeds, recipe.init) if start is None else start)
+        if start is None:
+            start = initial(spec, seeds, recipe.init)
+        check_start(spec, start, len(seeds))
+        run.begin(start)
         if place is not None and place.exists():
             run.resume(place)
         saved = time.monotonic()
@@ -147,6 +151,28 @@ def initial(spec: Any, seeds: Sequence[int], init: str | None = None) -> Weights
     """Starting weights (models, ...), each model's from its own seed."""
     generators = [generator(seed, "initial weights") for seed in seeds]
     return module_of(spec).initial(spec, generators, **({} if init is None else {"init": init}))
+
+
+def check_fits(spec: Any, data: Data) -> None:
+    """Refuse tokens that the model does not have, and keys of another length."""
+    if data.inputs.is_floating_point() or not hasattr(spec, "S"):
+        return
+    if data.inputs.shape[-1] != spec.S:
+        raise ByheartError(f"keys of {data.inputs.shape[-1]} tokens, {spec} reads {spec.S}")
+    for name, ids in (("tokens", data.inputs), ("answers", data.targets)):
+        if ids.is_floating_point():
+            continue
+        low, high = int(ids.min()), int(ids.max())
+        if low < 0 or high >= spec.N:
+            raise ByheartError(f"{name} from {low} to {high}, {spec} has {spec.N} tokens")
+
+
+def check_start(spec: Any, start: Weights, models: int) -> None:
+    """Refuse starting weights of other names or shapes."""
+    for name, shape in spec.weight_shapes().items():
+        found = tuple(start[name].shape) if name in start else "nothing"
+        if found != (models, *shape):
+            raise ByheartError(f"start: {name} must have shape {(models, *shape)}, found {found}")
 
 
 class _Run:
