@@ -14,6 +14,7 @@ from byheart.exact.blocks import Block, Network, Unit
 from byheart.exact.files import HEAD, TAIL, dump, dump_network, load, load_network
 from byheart.exact.ids import MODES
 from byheart.exact.paper import paper_network
+from byheart.exact.parts import layout
 
 few = settings(deadline=None, max_examples=25)  # a busy machine is slow at times
 
@@ -105,6 +106,18 @@ def test_a_changed_integer_with_a_new_hash_is_not_the_network_of_its_layout(buil
             read += 1  # a well-formed network, but another one: certify finds out
             assert parts != built.parts
     assert refused > 50
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("k", 10**9), ("m", -1), ("t", 10**6), ("c", True), ("largest", "0x" + "f" * 20_000),
+     ("grouping", "magic"), ("k", 1), ("start", None)],
+)  # fmt: skip
+def test_layouts_that_lie(built, name, value):
+    record = layout(built.parts)
+    record["table"] = {**record["table"], name: value}
+    with pytest.raises(MemoryFileError):
+        load(dump_network(built.network, record))
 
 
 def test_sizes_that_lie(built):

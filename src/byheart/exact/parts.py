@@ -19,6 +19,8 @@ from byheart.exact.ids import FF1, Embedding, Hash, L, Paper, Product, Y, Z
 from byheart.exact.primitives import add, clear, entries, mod, shift
 from byheart.exact.table import Table
 
+MOST_DIGITS = 10_000  # of a number in the layout
+
 
 @dataclass(frozen=True)
 class Projection:
@@ -179,8 +181,8 @@ def read(network: Network, record: Mapping[str, Any]) -> Parts:
 
 def _read(network: Network, record: Mapping[str, Any]) -> Parts:
     mode, reads = str(record["mode"]), bool(record["reads"])
-    low = tuple(int(x, 16) for x in record["low"])
-    high = tuple(int(x, 16) for x in record["high"])
+    low = tuple(_long(x) for x in record["low"])
+    high = tuple(_long(x) for x in record["high"])
     v = [0 if network.E_in else 1] * network.d  # an embedding layer reads ids as they are
     for j, w in network.E_in[0] if network.E_in else ():
         v[j] = w
@@ -193,18 +195,20 @@ def _read(network: Network, record: Mapping[str, Any]) -> Parts:
     if mode == "hash":
         folds = tuple(
             (-block.units[0].bias, dict(block.units[0].outputs)[Z])
-            for block in blocks[1 : 1 + record["folds"]]
+            for block in blocks[1 : 1 + _count(record["folds"], len(blocks))]
         )
         ff1 = Hash(project.largest, dict(blocks[0].units[0].outputs)[Z], folds)
     elif mode == "product":
-        ff1 = _read_product(blocks, project.largest, record["g"], record["digits"])
+        ff1 = _read_product(
+            blocks, project.largest, _count(record["g"], 8), _count(record["digits"], len(blocks))
+        )
     elif mode == "paper":
         ff1 = Paper(_read_table(blocks, record["ids"]))
     elif mode == "embedding" and network.embedding is not None:
         ff1 = Embedding(network.embedding)
     else:
         raise ValueError(f"mode {mode!r}")
-    modulus, most = _number(record["modulus"]), int(record["most"], 16)
+    modulus, most = _number(record["modulus"]), _long(record["most"])
     factor = project.largest + 1 if reads else 1
     reach = most * factor + (project.largest if reads else 0)
     at = reads + 1 + (0 if modulus is None else len(mod(0, modulus, reach)))
@@ -213,7 +217,7 @@ def _read(network: Network, record: Mapping[str, Any]) -> Parts:
         projection=project,
         ff1=ff1,
         pooling=network.pooling,
-        lcm=int(record["lcm"], 16),
+        lcm=_long(record["lcm"]),
         most=most,
         reads=reads,
         modulus=modulus,
@@ -251,14 +255,16 @@ def _table_layout(table: Table) -> dict[str, Any]:
 
 def _read_table(blocks: tuple[Block, ...], record: Mapping[str, Any]) -> Table:
     """The codes Z_j and starts a_j, from the first blocks of a table."""
-    grouping, m, t = record["grouping"], record["m"], record["t"]
-    largest = int(record["largest"], 16)
+    grouping, t, c = record["grouping"], _count(record["t"], 64), _count(record["c"], 64)
+    # Every group and every record has a block of its own.
+    m, k = (_count(record[name], len(blocks)) for name in ("m", "k"))
+    largest = _long(record["largest"])
     at, starts = 0, []
     if grouping == "interp":
         Q = m << t
         at = len(mod(0, Q, largest)) + len(mod(0, 1 << t, min(largest, Q - 1)))
     else:
-        starts.append(int(record["start"], 16))
+        starts.append(_long(record["start"]))
     codes, slope = [blocks[at].shift[0][1]], 0
     for block in blocks[at + 1 : at + m]:
         outputs = block.units[0].outputs
@@ -269,7 +275,7 @@ def _read_table(blocks: tuple[Block, ...], record: Mapping[str, Any]) -> Table:
         else:
             starts.append(-block.units[1].bias)
             codes.append(codes[-1] + change)
-    return Table(grouping, t, record["c"], record["k"], largest, tuple(starts), tuple(codes))
+    return Table(grouping, t, c, k, largest, tuple(starts), tuple(codes))
 
 
 def _text(number: int | None) -> str | None:
@@ -277,4 +283,18 @@ def _text(number: int | None) -> str | None:
 
 
 def _number(text: str | None) -> int | None:
-    return None if text is None else int(text, 16)
+    return None if text is None else _long(text)
+
+
+def _long(text: str) -> int:
+    """A hexadecimal number of a length that a network can have."""
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"a number of {len(text):,} digits")
+    return int(text, 16)
+
+
+def _count(value: object, most: int) -> int:
+    """A whole number 0..most: what a file says is not believed."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise ValueError(f"expected a whole number 0..{most}, found {value!r}")
+    return value
