@@ -108,7 +108,6 @@ def build_distribution(
     memory = _memory(table, spec, weights, DTYPES[dtype])
     pi, prior = table.probabilities, table.prior
     f = answer_logits(memory, table)
-    modes = table.facts
     construction = {
         "method": "attention",
         "kind": "distribution",
@@ -120,7 +119,7 @@ def build_distribution(
         "total_variation": float(prior @ total_variation(pi, f)),
         "max_log_ratio": float(log_ratio(pi, f).max()),
         "entropy": float(prior @ table.entropy),
-        "recalled": int((memory.margins(modes) > 0).sum()),
+        "recalled": int((f.argmax(axis=1) == pi.argmax(axis=1)).sum()),
         "facts": table.T,
         "lost": [],
         "margin": None,
