@@ -114,8 +114,8 @@ def build_distribution(
         "readout": readout,
         "capacity": capacity,
         "encoder": encoder.name,
-        "kl": float(prior @ kl(pi, f)),
-        "kl_encoder": float(prior @ kl(pi, encoder.logits)),
+        "kl": _mean_kl(table, f),
+        "kl_encoder": _mean_kl(table, encoder.logits),
         "total_variation": float(prior @ total_variation(pi, f)),
         "max_log_ratio": float(log_ratio(pi, f).max()),
         "entropy": float(prior @ table.entropy),
@@ -135,6 +135,12 @@ def build_distribution(
             "Nothing was written. Use --dtype float64 or more heads."
         )
     return replace(memory, construction=construction)
+
+
+def _mean_kl(table: Distributions, f: np.ndarray) -> float:
+    """d_KL; what rounding makes negative is 0, and NaN stays NaN."""
+    found = float(table.prior @ kl(table.probabilities, f))
+    return 0.0 if found < 0 else found
 
 
 def answer_logits(memory: Memory, table: Distributions) -> np.ndarray:
@@ -174,7 +180,7 @@ def _sizes(
     if d is None:
         d = max(min(exact, DEFAULT_WIDTH), d_h or 1)
         why.append(
-            f"d = {d}: the rank at which {table.A:,} answers have no divergence (Proposition 2)"
+            f"d = {d} = min(T, A - 1): the rank that leaves no divergence (Proposition 2)"
             if d >= exact
             else f"d = {d}: a default; exact would be d = {exact:,} (Proposition 2)"
         )
