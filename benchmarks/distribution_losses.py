@@ -88,4 +88,24 @@ def compare_losses(steps: int = STEPS) -> list[dict[str, Any]]:
                 "most accuracy of any rate": float(by_rate[:, :, 2].mean(1).max()),
             })  # fmt: skip
             print(rows[-1], flush=True)
+        rows.append(built_row(table, spec))
+        print(rows[-1], flush=True)
     return rows
+
+
+def built_row(table: Distributions, spec: AttentionOnlySpec) -> dict[str, Any]:
+    """The same size without training: random heads, joint read-out."""
+    from byheart.measure import memory_losses
+
+    memory = bh.build_distribution(table, d=spec.d, H=spec.H, d_h=spec.d_h, readout="joint")
+    mean = memory_losses(memory).mean()
+    names = ("kl", "total_variation", "accuracy", "squared_error")
+    shown = dict(zip(("d_KL", "total variation", "accuracy", "squares"), names, strict=True))
+    return {
+        "task": f"rank-{spec.d} encoder {memory.construction['kl_encoder']:.4f}",
+        "loss": "not trained: joint read-out",
+        "rate": "-",
+        **{what: f"{mean[name]:.4f}" for what, name in shown.items()},
+        "least total variation of any rate": mean["total_variation"],
+        "most accuracy of any rate": mean["accuracy"],
+    }

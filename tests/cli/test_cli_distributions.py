@@ -153,6 +153,10 @@ def test_certify_reads_another_table(run, run_json, built, make_file):
     assert said.exit_code == 1 and "NOT CERTIFIED" in said.stdout
 
 
+def test_abstaining_is_refused(refused, built):
+    assert "--abstain" in refused("recall", built, "to", "be", "--abstain")
+
+
 def test_a_memory_without_its_facts_still_recalls(run_json, refused, table, tmp_path):
     run_json("build", table, "--distribution", "--no-facts", "-o", tmp_path / "m")
     said = run_json("recall", tmp_path / "m", "to", "be")

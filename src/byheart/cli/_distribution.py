@@ -30,7 +30,7 @@ def describe(given: Distributions) -> list[tuple[str, str]]:
     rows = [
         (
             "sequences",
-            f"{known['sequences']:,} of {known['length']} token{'s'[: known['length'] > 1]}",
+            f"{known['sequences']:,}, each of {known['length']} token{'s'[: known['length'] > 1]}",
         ),
         ("answers", f"{known['answers']:,} of {known['vocabulary']:,} tokens"),
         (

@@ -76,6 +76,8 @@ def recall(
             raise ByheartError("--abstain reads own heads: leave out --full.")
         memory = memory.to_dense()
     if memory.construction.get("kind") == "distribution":
+        if abstain:
+            raise ByheartError("--abstain belongs to sharded memories of single answers.")
         if everything:
             recall_all_distributions(memory, as_json)
         else:

@@ -108,19 +108,18 @@ def build_distribution(
     memory = _memory(table, spec, weights, DTYPES[dtype])
     pi, prior = table.probabilities, table.prior
     f = answer_logits(memory, table)
-    modes = table.facts
     construction = {
         "method": "attention",
         "kind": "distribution",
         "readout": readout,
         "capacity": capacity,
         "encoder": encoder.name,
-        "kl": float(prior @ kl(pi, f)),
-        "kl_encoder": float(prior @ kl(pi, encoder.logits)),
+        "kl": _mean_kl(table, f),
+        "kl_encoder": _mean_kl(table, encoder.logits),
         "total_variation": float(prior @ total_variation(pi, f)),
         "max_log_ratio": float(log_ratio(pi, f).max()),
         "entropy": float(prior @ table.entropy),
-        "recalled": int((memory.margins(modes) > 0).sum()),
+        "recalled": int((f.argmax(axis=1) == pi.argmax(axis=1)).sum()),
         "facts": table.T,
         "lost": [],
         "margin": None,
@@ -136,6 +135,12 @@ def build_distribution(
             "Nothing was written. Use --dtype float64 or more heads."
         )
     return replace(memory, construction=construction)
+
+
+def _mean_kl(table: Distributions, f: np.ndarray) -> float:
+    """d_KL; what rounding makes negative is 0, and NaN stays NaN."""
+    found = float(table.prior @ kl(table.probabilities, f))
+    return 0.0 if found < 0 else found
 
 
 def answer_logits(memory: Memory, table: Distributions) -> np.ndarray:
@@ -175,7 +180,7 @@ def _sizes(
     if d is None:
         d = max(min(exact, DEFAULT_WIDTH), d_h or 1)
         why.append(
-            f"d = {d}: the rank at which {table.A:,} answers have no divergence (Proposition 2)"
+            f"d = {d} = min(T, A - 1): the rank that leaves no divergence (Proposition 2)"
             if d >= exact
             else f"d = {d}: a default; exact would be d = {exact:,} (Proposition 2)"
         )

@@ -19,7 +19,7 @@ ENCODERS: tuple[str, ...] = ("svd", "centred", "weighted", "theorem2", "theorem2
 
 # Share of log A in the mean entropy. Above, KL is nearly quadratic in log π and weighted least
 # squares was within 1.2 % of the best; below, the mass lies on one answer and Theorem 2's encoder
-# with its best λ was within 36 % (docs/distributions.md). Between the two, both are started from.
+# with its best λ was within 36 % (docs/distributions.md).
 HIGH_ENTROPY, LOW_ENTROPY = 0.95, 0.15
 # Work of one alternation, (T A) (d + 1)²: above, least squares takes longer than the optimisation.
 ALTERNATION_LIMIT = 3 * 10**7
@@ -73,8 +73,9 @@ def best(
     """The encoder for this regime, and why.
 
     d >= min(T, A - 1) and full support: the centred SVD, exact (Proposition 2). Otherwise L-BFGS
-    from the closed form of the regime: weighted least squares where entropy is high, Theorem 2
-    with the best λ where it is low, both and random starts between.
+    from the closed forms and random starts, that of the regime first: weighted least squares where
+    entropy is high (alone: the problem is nearly convex there), Theorem 2 with the best λ where it
+    is low. Large tables take the first one only.
 
     >>> from byheart.facts import random_distributions
     >>> best(random_distributions("gauss", N=5), 4).why
@@ -94,7 +95,8 @@ def best(
         starts = _least_squares_starts(table, d)
     elif share <= LOW_ENTROPY:
         regime = f"low entropy ({share:.0%} of log A)"
-        starts = _low_entropy_starts(table, d, seed) + _random(table, d, seed, RANDOM_STARTS)
+        starts = _low_entropy_starts(table, d, seed) + _least_squares_starts(table, d)
+        starts += _random(table, d, seed, RANDOM_STARTS)
     else:
         regime = f"entropy in the middle ({share:.0%} of log A)"
         starts = _starts(table, d, seed)
