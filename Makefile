@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 # One thread per test worker: two workers on two cores otherwise fight over them.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help setup demo test test-slow bench lint docs clean
+.PHONY: help setup demo test test-slow bench bench-all lint docs clean
 help:
 	@echo "make setup      install byheart into .venv"
 	@echo "make demo       build, certify and ask a memory of 585 facts about countries"
 	@echo "make test       lint, types, tests (about 3 minutes on 2 cores)"
 	@echo "make test-slow  the checks that take minutes"
 	@echo "make bench      measure build and certificate times on this machine"
+	@echo "make bench-all  every table of the docs: training, multi-head, square-root, distributions"
 	@echo "make lint       ruff and pyright"
 	@echo "make docs       write docs/cli.md and docs/theorems.md from the code"
 
@@ -43,6 +44,12 @@ test-slow: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/run.py
+
+bench-all: bench
+	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/multi_head.py
+	$(BIN)/python benchmarks/exact.py
+	$(BIN)/python benchmarks/distributions.py
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/python tools/write_cli_docs.py

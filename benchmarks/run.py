@@ -1,6 +1,6 @@
 """`make bench`: what byheart costs on this machine, each row measured in a fresh process.
 
-python benchmarks/run.py                 everything (about seven minutes on 2 cores)
+python benchmarks/run.py                 everything (about twelve minutes on 2 cores)
 python benchmarks/run.py build airports  some of it
 python benchmarks/run.py --json out.json also as JSON
 """
@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import sharded
+import training
 
 from byheart import Memory
 
@@ -232,6 +233,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "tables": tables,
     "side": side_by_side,
     "gates": gates,
+    "training": training.throughput,
 }
 
 

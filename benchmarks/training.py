@@ -578,6 +578,38 @@ def compile_() -> list[Row]:
     return show(f"torch.compile on the general path (5 models, batch {BATCH}, one thread)", rows)
 
 
+# d, H, N, and the largest size that a prototype learned with one seed.
+CAPACITIES = ((10, 6, 50, "840"), (2, 5, 10, "40"), (2, 10, 10, "60"), (2, 20, 10, ">= 100"))
+
+
+def one_capacity(d: int, H: int, tokens: int, known: str) -> Row:
+    began = time.perf_counter()
+    found = bh.capacity(dana_spec(H, d, tokens=tokens), seeds=2 if QUICK else 5)
+    low, high = found.interval
+    return {
+        "N": tokens,
+        "d = d_h": d,
+        "H": H,
+        "promised": H * d + d,
+        "one seed (prototype)": known,
+        "facts (median)": found.facts,
+        "learned by all": low,
+        "not learned": "-" if high is None else str(high),
+        "parameters": found.parameters,
+        "facts per parameter": found.per_parameter,
+        "bits per parameter": found.bits_per_parameter,
+        "inversions": sum(len(b.inversions) for b in found.brackets),
+        "runs": len(found.trials),
+        "wall s": time.perf_counter() - began,
+    }
+
+
+def capacities() -> list[Row]:
+    """How many random facts are learned, 5 tables each."""
+    rows = [one_capacity(*case) for case in (CAPACITIES[1:2] if QUICK else CAPACITIES)]
+    return show("Capacity by training (full batch, 3 starts a size, 5 tables)", rows)
+
+
 PARTS: dict[str, Callable[[], list[Row]]] = {
     "reference": reference,
     "stacked": stacked,
@@ -586,12 +618,14 @@ PARTS: dict[str, Callable[[], list[Row]]] = {
     "experiments": experiments,
     "growth": growth,
     "compile": compile_,
+    "capacities": capacities,
 }
 
 
-def training() -> list[Row]:
-    """All parts, for `python benchmarks/run.py training`."""
-    return [{"part": name, **row} for name, part in PARTS.items() for row in part()]
+def throughput() -> list[Row]:
+    """The parts that `make bench` measures: the plain way and ours."""
+    parts = (reference, stacked, multihead)
+    return [{"part": part.__name__, **row} for part in parts for row in part()]
 
 
 def main() -> None:
