@@ -36,6 +36,7 @@ def test_build_recall_certify(run, run_json, folder):
     )
     assert documented("`recall DIR NUMBER`, vectors") - {"answers"} == said.keys()
     everything = run_json("recall", folder, "--all")
+    assert documented("`recall DIR --all`, vectors") == everything.keys()
     assert everything["recalled"] == 29 and everything["error"] < 1e-5
     assert "29 of 29 examples recalled, largest error" in run("recall", folder, "--all").stdout
     assert "carried by" in run("recall", folder, "0").stdout

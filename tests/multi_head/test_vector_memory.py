@@ -58,6 +58,12 @@ def test_a_saved_memory_is_the_same_memory(memory, tmp_path):
     assert (folder / "certificate.json").exists()
 
 
+def test_accuracy_is_the_share_recalled(memory):
+    assert bh.accuracy(memory) == 1.0
+    worse = {**memory.weights, "W_V": -memory.weights["W_V"]}
+    assert bh.accuracy(dataclasses.replace(memory, weights=worse)) < 0.5
+
+
 def test_without_facts_they_must_be_given(memory, tmp_path):
     folder = memory.save(tmp_path / "m", with_facts=False)
     assert bh.load(folder).facts is None

@@ -63,6 +63,7 @@ def recall(
         raise ByheartError("give the tokens of one key, or --all (not both).")
     memory = load(folder, lazy=not everything and not full)
     if isinstance(memory, VectorMemory):
+        _vectors.refuse({"abstain": abstain, "full": full})
         _vectors.recall_vectors(memory, tokens or [], everything, top, as_json)
         return
     if isinstance(memory, ExactMemory):

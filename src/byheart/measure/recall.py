@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import torch
 
-from byheart.facts import Facts
-from byheart.models import Memory
+from byheart.facts import Facts, VectorFacts
+from byheart.models import Memory, VectorMemory
 
 
-def accuracy(memory: Memory, facts: Facts | None = None) -> float:
+def accuracy(memory: Memory | VectorMemory, facts: Facts | VectorFacts | None = None) -> float:
     """Σ_t p_t [argmax T(t) = g(t)]: the share of the prior that is recalled (ties count as lost).
+    Vector memories: the share of the examples, numbers within the memory's tolerance.
 
     >>> import byheart as bh
     >>> bh.accuracy(bh.build(bh.read_facts("elements")))
     1.0
     """
+    if isinstance(memory, VectorMemory):
+        examples = facts if isinstance(facts, VectorFacts) else memory.facts
+        if examples is None:
+            raise ValueError("this memory was saved without its facts: give facts=")
+        return float((memory.margins(examples) > 0).double().mean())
+    assert not isinstance(facts, VectorFacts)
     facts = _own_or(memory, facts)
     recalled = (memory.margins(facts) > 0).numpy()
     # Sum what was lost, so that a perfect memory gives exactly 1.
