@@ -35,7 +35,8 @@ class Cut(Exception):
 def four_kinds(sampling):
     """Data and recipe of a stack in which models stop, diverge and go on to the end."""
     data = token_data(TABLES)
-    if sampling == "fixed-sample":  # takes tables of one length: the short ones repeat their facts
+    # Epochs take tables of one length: the short ones repeat their facts.
+    if sampling in ("fixed-sample", "without-replacement"):
         inputs, targets = data.inputs.clone(), data.targets.clone()
         for m in (1, 3, 4):
             repeat = torch.arange(60) % 4

@@ -244,7 +244,7 @@ def inspect(folder: str | Path, *, lazy: bool = False) -> LoadedMemory:
         facts = memory.facts
         if facts is not None and facts.digest() != record["facts"]["digest"]:
             damage.append(f"{FACTS} holds other facts than {MEMORY} says")
-        if memory.distribution is not None:
+        if getattr(memory, "distribution", None) is not None:
             known = record.get("distribution") or {}
             if memory.distribution.digest() != known.get("digest"):
                 damage.append(f"{FACTS} holds other distributions than {MEMORY} says")
