@@ -132,12 +132,13 @@ def distinguishing(data: Sequences) -> list[int]:
                 held = holders[x]
                 held[i] = held.get(i, 0) + 1
     home = [0] * len(rows)
-    classes: dict[int, set[int]] = {0: set(range(len(rows)))}
-    fresh = 1
+    # Members of each class, those with a label and the others; who moved away is dropped late.
+    inside = {0: (list(range(mine)), list(range(mine, len(rows))))}
+    size = {0: len(rows)}
     todo, chosen = [0], []
     while todo:
-        members = classes[todo[-1]]
-        pair = _mixed_pair(members, mine)
+        here = todo[-1]
+        pair = _mixed_pair(inside[here], home, here)
         if pair is None:
             todo.pop()
             continue
@@ -147,25 +148,39 @@ def distinguishing(data: Sequences) -> list[int]:
         for i, count in holders[x].items():
             moved[home[i], count].append(i)
         for (old, _), group in moved.items():
-            if len(group) == len(classes[old]):
+            if len(group) == size[old]:
                 continue
-            classes[old].difference_update(group)
-            classes[fresh] = set(group)
+            fresh = len(size)
+            size[old] -= len(group)
+            size[fresh] = len(group)
+            inside[fresh] = ([i for i in group if i < mine], [i for i in group if i >= mine])
             for i in group:
                 home[i] = fresh
             todo.append(fresh)
-            fresh += 1
     return chosen
 
 
-def _mixed_pair(members: set[int], mine: int) -> tuple[int, int] | None:
+def _mixed_pair(
+    members: tuple[list[int], list[int]], home: list[int], here: int
+) -> tuple[int, int] | None:
     """Two rows of a class that must be told apart: one of them has a label."""
-    if len(members) < 2:
+    labelled, strangers = members
+    first = _last(labelled, home, here)
+    if first is None:
         return None
-    with_label = next((i for i in members if i < mine), None)
-    if with_label is None:
-        return None
-    return with_label, next(i for i in members if i != with_label)
+    labelled.pop()
+    second = _last(labelled, home, here)
+    labelled.append(first)
+    if second is None:
+        second = _last(strangers, home, here)
+    return None if second is None else (first, second)
+
+
+def _last(stack: list[int], home: list[int], here: int) -> int | None:
+    """The last row that is still in the class; the ones that are not are dropped for good."""
+    while stack and home[stack[-1]] != here:
+        stack.pop()
+    return stack[-1] if stack else None
 
 
 def _difference(a: np.ndarray, b: np.ndarray) -> int:
