@@ -18,8 +18,8 @@ from byheart.facts import Distributions
 ENCODERS: tuple[str, ...] = ("svd", "centred", "weighted", "theorem2", "theorem2*", "optimised")
 
 # Share of log A in the mean entropy. Above, KL is nearly quadratic in log π and weighted least
-# squares was within 1.2 % of the best; below, the mass lies on one answer and Theorem 2's encoder
-# with its best λ was within 36 % (docs/distributions.md).
+# squares was within 1.5 % of the best; below, the mass lies on one answer and Theorem 2's encoder
+# with its best λ was within 50 % (docs/distributions.md).
 HIGH_ENTROPY, LOW_ENTROPY = 0.95, 0.15
 # Work of one alternation, (T A) (d + 1)²: above, least squares takes longer than the optimisation.
 ALTERNATION_LIMIT = 3 * 10**7
