@@ -71,6 +71,7 @@ def table() -> list[Row]:
                 start = time.process_time()
                 # Literal and random heads lose more than 1e-9 to the bound on rounding errors.
                 proved = certify(memory, tolerance=1e-5 if proof == "one-hot" else 1e-3)
+                certify_seconds = time.process_time() - start
                 weights = {k: memory.weights[k].double() for k in ("W_Q", "W_K")}
                 X = features(memory.spec, weights, facts)
                 rows.append(
@@ -88,7 +89,7 @@ def table() -> list[Row]:
                         "certified within": proved.tolerance if proved.certified else "NOT",
                         "proven error": proved.largest_error,
                         "build s": seconds,
-                        "certify s": time.process_time() - start,
+                        "certify s": certify_seconds,
                     }
                 )
                 print(rows[-1], flush=True)
