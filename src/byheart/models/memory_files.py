@@ -244,9 +244,10 @@ def inspect(folder: str | Path, *, lazy: bool = False) -> LoadedMemory:
         facts = memory.facts
         if facts is not None and facts.digest() != record["facts"]["digest"]:
             damage.append(f"{FACTS} holds other facts than {MEMORY} says")
-        if getattr(memory, "distribution", None) is not None:
+        table: Distributions | None = getattr(memory, "distribution", None)
+        if table is not None:
             known = record.get("distribution") or {}
-            if memory.distribution.digest() != known.get("digest"):
+            if table.digest() != known.get("digest"):
                 damage.append(f"{FACTS} holds other distributions than {MEMORY} says")
     except (KeyError, TypeError, ValueError, IndexError, ByheartError) as error:
         raise MemoryFileError(
