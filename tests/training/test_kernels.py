@@ -87,7 +87,7 @@ def literal(spec, weights, data, order, i, loss="cross-entropy"):
 
 def paths(spec):
     if isinstance(spec, MultiHeadSpec):
-        return ["autograd", "folded"]
+        return ["autograd", "folded", *(["scalar heads"] if spec.d_v == 1 else [])]
     tables = ["token tables"] if isinstance(spec, AttentionOnlySpec) else []
     return ["autograd", "bilinear", "u/z", *tables]
 
@@ -204,7 +204,8 @@ def test_the_path_is_chosen_by_shape_and_refused_where_it_does_not_fit():
     assert choose(AttentionOnlySpec(50, 2, 10, 10, 6), Goal(), token) == "u/z"
     assert choose(AttentionOnlySpec(50, 2, 10, 10, 6, layers=2), Goal(), token) == "autograd"
     assert choose(AttentionOnlySpec(50, 2, 10, 10, 6), Goal("hinge"), token) == "token tables"
-    assert choose(VECTORS[0], Goal(), some_data(VECTORS[0])) == "folded"
+    assert choose(VECTORS[0], Goal(), some_data(VECTORS[0])) == "scalar heads"
+    assert choose(VECTORS[1], Goal(), some_data(VECTORS[1])) == "folded"
     deep = AttentionOnlySpec(50, 2, 10, 10, 6, layers=2)
     for name in KERNELS:
         with pytest.raises(ByheartError, match="does not do this"):

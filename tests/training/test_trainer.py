@@ -4,6 +4,7 @@ import collections
 import functools
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -44,6 +45,8 @@ VECTOR_SPECS = [
     MultiHeadSpec(d=6, n=5, d_h=4, H=4, d_v=2, d_out=d_out, shared=shared)
     for d_out, shared in itertools.product((1, 5), (True, False))
 ]
+SCALAR_HEADS = [replace(spec, d_v=1, H=6) for spec in VECTOR_SPECS]
+SPECS_OF_ALL_PATHS = [SPEC, TOKEN_SPECS[4], TOKEN_SPECS[6], *VECTOR_SPECS, *SCALAR_HEADS]
 
 
 def vectors(spec, T=20, seed=0, models=None, size=1.0):
@@ -141,13 +144,17 @@ def test_start_and_batches_do_not_depend_on_the_stack(monkeypatch, sampling):
 
 
 @pytest.mark.parametrize("sampling", ["full", "without-replacement"])
-@pytest.mark.parametrize("spec", [SPEC, TOKEN_SPECS[4], TOKEN_SPECS[6], *VECTOR_SPECS], ids=str)
+@pytest.mark.parametrize(
+    "spec", [SPEC, TOKEN_SPECS[4], TOKEN_SPECS[6], *VECTOR_SPECS, *SCALAR_HEADS], ids=str
+)
 def test_every_path_trains_alike(spec, sampling):
     vector = isinstance(spec, MultiHeadSpec)
     data = vectors(spec) if vector else TOKENS
     loss = "mse" if data.kind == "value" else "cross-entropy"
     recipe = QUICK.but(sampling=sampling, loss=loss, steps=80, tolerance=0.2)
-    names = ("autograd", "folded") if vector else PATHS if spec == SPEC else PATHS[:3]
+    names = PATHS if spec == SPEC else PATHS[:3]
+    if isinstance(spec, MultiHeadSpec):
+        names = ("autograd", "folded", *(("scalar heads",) if spec.d_v == 1 else ()))
     runs = [train_stack(spec, data, recipe, [0, 1], path=name) for name in names]
     assert [run.path for run in runs] == list(names)
     for m in (0, 1):
@@ -245,12 +252,13 @@ def test_a_model_that_diverges_at_once_leaves_the_others_bit_identical(path, sam
 def test_a_model_that_explodes_by_its_own_data_leaves_the_others_bit_identical():
     """Gradient descent at a rate that suits inputs in [0, 1] and not inputs a thousand times as
     large: one model of four diverges after some steps."""
-    spec = MultiHeadSpec(d=6, n=5, d_h=4, H=4, d_v=2, shared=True)
-    calm = vectors(spec, models=4)
+    wide = MultiHeadSpec(d=6, n=5, d_h=4, H=4, d_v=2, shared=True)
+    calm = vectors(wide, models=4)
     large = torch.tensor([1.0, 1.0, 1000.0, 1.0])[:, None, None]
     wild = Data(**{**vars(calm), "targets": calm.targets * large})
     recipe = QUICK.but(loss="mse", optimizer="sgd", lr=0.1)
-    for path, sampling in itertools.product(("autograd", "folded"), SAMPLINGS[:2]):
+    paths = [("autograd", wide), ("folded", wide), ("scalar heads", replace(wide, d_v=1))]
+    for (path, spec), sampling in itertools.product(paths, SAMPLINGS[:2]):
         options = {"seeds": [0, 1, 2, 3], "path": path}
         one = train_stack(spec, calm, recipe.but(sampling=sampling), **options)
         two = train_stack(spec, wild, recipe.but(sampling=sampling), **options)

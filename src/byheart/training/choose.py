@@ -12,6 +12,7 @@ from byheart.training.data import Data
 from byheart.training.kernels.bilinear import Bilinear
 from byheart.training.kernels.multi_head import FoldedMultiHead, multi_head_admissible
 from byheart.training.kernels.one_layer import admissible, heads_of
+from byheart.training.kernels.scalar_heads import ScalarHeads, scalar_heads_admissible
 from byheart.training.kernels.token_tables import TokenTables, tables_admissible
 from byheart.training.kernels.uz import UZ
 from byheart.training.learner import Autograd, Goal, Learner
@@ -21,6 +22,7 @@ KERNELS: dict[str, tuple[type[Learner], Callable[[object, Goal, Data], bool]]] =
     UZ.name: (UZ, admissible),
     TokenTables.name: (TokenTables, tables_admissible),
     FoldedMultiHead.name: (FoldedMultiHead, multi_head_admissible),
+    ScalarHeads.name: (ScalarHeads, scalar_heads_admissible),
 }
 PATHS: tuple[str, ...] = ("auto", "autograd", "compiled", *KERNELS)
 
@@ -30,6 +32,8 @@ NARROW = 600  # H d from which heads with d_h < d/2 are cheaper in token tables
 
 def choose(spec: Any, goal: Goal, data: Data) -> str:
     """The name of the path for this shape (docs/training.md has the measurements)."""
+    if scalar_heads_admissible(spec, goal, data):
+        return ScalarHeads.name
     if multi_head_admissible(spec, goal, data):
         return FoldedMultiHead.name
     heads = heads_of(spec)

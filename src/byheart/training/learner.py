@@ -123,9 +123,9 @@ class Autograd(Learner):
     def gradient(self, i: int, log: bool = False) -> Batch | None:
         self.grad.zero_()
         if self.order is not None:
-            inputs, targets = self.data.batch(self.order[i])
+            inputs, targets = self._examples(self.order[i])
             outputs, losses = self._losses(inputs, targets)
-            losses.mean(1).sum().backward()
+            self._backward(outputs, losses.mean(1).sum())
             return self._batch(outputs, targets, losses.detach().mean(1)) if log else None
         loss = torch.zeros(self.models, dtype=self.dtype, device=self.device)
         hits = torch.zeros(self.models, dtype=torch.long, device=self.device)
@@ -136,7 +136,7 @@ class Autograd(Learner):
             if weights is not None:
                 weights = weights.to(self.dtype)
             part = losses.sum(1) / self.data.T if weights is None else (losses * weights).sum(1)
-            part.sum().backward()
+            self._backward(outputs, part.sum())
             if log:
                 loss += part.detach()
                 hits += self._right(outputs, targets, weights)
@@ -144,8 +144,19 @@ class Autograd(Learner):
 
     def _evaluate(self, inputs: tuple[Tensor, ...], targets: Tensor) -> tuple[Tensor, Tensor]:
         outputs = self.forward(self.spec, self.leaves, *inputs, **self.options)
+        return outputs, self._example_losses(outputs, targets)
+
+    def _example_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         targets = self._stacked(outputs, targets)
-        return outputs, example_losses(self.goal.loss, outputs, targets, self.data.kind)
+        return example_losses(self.goal.loss, outputs, targets, self.data.kind)
+
+    def _examples(self, index: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Inputs and targets of one batch, examples `index` (models, B)."""
+        return self.data.batch(index)
+
+    def _backward(self, outputs: Tensor, total: Tensor) -> None:
+        """Add the gradient of `total` to `grad`."""
+        total.backward()
 
     def _stacked(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Targets with the model axis: the same for all models if they had none."""
