@@ -50,7 +50,7 @@ from byheart.models.attention_only import Weights
 from byheart.models.memory import Memory
 from byheart.specs import AttentionOnlySpec
 from byheart.theory import corollary1_capacity
-from byheart.theory.divergences import kl, log_ratio, total_variation
+from byheart.theory.divergences import kl, log_ratio, top_answers, total_variation
 
 READOUTS: tuple[str, ...] = ("auto", "exact", "convex", "joint", "ridge", "literal")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -119,7 +119,7 @@ def build_distribution(
         "total_variation": float(prior @ total_variation(pi, f)),
         "max_log_ratio": float(log_ratio(pi, f).max()),
         "entropy": float(prior @ table.entropy),
-        "recalled": int((f.argmax(axis=1) == pi.argmax(axis=1)).sum()),
+        "recalled": int(top_answers(pi, f).sum()),
         "facts": table.T,
         "lost": [],
         "margin": None,

@@ -20,7 +20,14 @@ from byheart.theory.dana2025 import (
     theorem2_bound,
     theorem2_factor,
 )
-from byheart.theory.divergences import kl, log_ratio, log_softmax, squared_error, total_variation
+from byheart.theory.divergences import (
+    kl,
+    log_ratio,
+    log_softmax,
+    squared_error,
+    top_answers,
+    total_variation,
+)
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,7 @@ class Losses:
     """Losses of logits f (T, A) against π, one a sequence, and their means under the prior.
 
     `kl` in nats, `total_variation` in [0, 1], `squared_error` Σ_j (π_j - q_j)², `log_ratio`
-    max_j |log π_j - log q_j|, `right` whether the most probable answer is recalled.
+    max_j |log π_j - log q_j|, `right` whether a most probable answer is recalled.
     """
 
     kl: np.ndarray
@@ -63,7 +70,7 @@ def losses(table: Distributions, f: np.ndarray) -> Losses:
         total_variation(pi, f),
         squared_error(pi, f),
         log_ratio(pi, f),
-        f.argmax(axis=1) == pi.argmax(axis=1),
+        top_answers(pi, f),
         table.prior,
     )
 

@@ -33,6 +33,17 @@ def kl(pi: ArrayLike, f: ArrayLike) -> Array:
     return np.sum(pi * (logs - log_softmax(f)), axis=1)
 
 
+def top_answers(pi: ArrayLike, f: ArrayLike) -> NDArray[np.bool_]:
+    """Is argmax f_t among the most probable answers of π_t? Several may be equally probable.
+
+    >>> top_answers([[0.5, 0.5], [0.2, 0.8]], [[0.0, 1.0], [1.0, 0.0]])
+    array([ True, False])
+    """
+    pi = np.asarray(pi, float)
+    said = np.take_along_axis(pi, np.asarray(f).argmax(axis=1)[:, None], axis=1)[:, 0]
+    return said >= pi.max(axis=1) * (1 - 1e-12)  # probabilities from counts differ in the last bit
+
+
 def total_variation(pi: ArrayLike, f: ArrayLike) -> Array:
     """½ Σ_j |π_j - q_j|, between 0 and 1.
 
