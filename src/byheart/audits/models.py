@@ -6,6 +6,8 @@ with a model is never run, and every call says `local_files_only`.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 from collections.abc import Callable
@@ -215,7 +217,8 @@ def open_model(found: FoundModel, *, random: bool, dtype: str, device: str, seed
 def _gguf_weights(file: Path, model: Any) -> dict[str, Any]:
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-    return load_gguf_checkpoint(str(file), return_tensors=True, model_to_load=model)["tensors"]
+    with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no option turns off
+        return load_gguf_checkpoint(str(file), return_tensors=True, model_to_load=model)["tensors"]
 
 
 def _load(model: Any, weights: dict[str, Any], found: FoundModel) -> None:
