@@ -22,12 +22,13 @@ LEVELS = [
     ("construct",),
     ("training",),
     ("measure", "certificates"),
+    ("audits", "exports"),
     ("cli",),
 ]
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
 
 # Distribution -> what it is imported as, where the names differ.
-IMPORT_NAMES = {"python-flint": "flint", "scikit-learn": "sklearn"}
+IMPORT_NAMES = {"python-flint": "flint", "scikit-learn": "sklearn", "pillow": "PIL"}
 
 
 def part(module: str) -> str:

@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Any
 from byheart._version import __version__
 
 if TYPE_CHECKING:
+    from byheart.audits import audit
     from byheart.certificates import Certificate, certify
     from byheart.construct import build
     from byheart.construct.distribution import build_distribution
     from byheart.construct.exact import build_sqrt
     from byheart.construct.sharded.edit import edit
     from byheart.errors import ByheartError
+    from byheart.exports import export_memory, import_memory
     from byheart.facts import (
         Distributions,
         Facts,
@@ -60,6 +62,7 @@ _PUBLIC = {
     "VectorMemory": "byheart.models",
     "Vocabulary": "byheart.facts",
     "accuracy": "byheart.measure",
+    "audit": "byheart.audits",
     "bounds": "byheart.theory",
     "build": "byheart.construct",
     "build_distribution": "byheart.construct.distribution",
@@ -68,8 +71,10 @@ _PUBLIC = {
     "certify": "byheart.certificates",
     "digit_vectors": "byheart.facts",
     "edit": "byheart.construct.sharded.edit",
+    "export_memory": "byheart.exports",
     "head_split": "byheart.measure",
     "head_statistics": "byheart.measure",
+    "import_memory": "byheart.exports",
     "kruskal_report": "byheart.measure",
     "load": "byheart.models",
     "random_associations": "byheart.facts",
@@ -99,6 +104,7 @@ __all__ = [
     "Vocabulary",
     "__version__",
     "accuracy",
+    "audit",
     "bounds",
     "build",
     "build_distribution",
@@ -107,8 +113,10 @@ __all__ = [
     "certify",
     "digit_vectors",
     "edit",
+    "export_memory",
     "head_split",
     "head_statistics",
+    "import_memory",
     "kruskal_report",
     "load",
     "random_associations",
