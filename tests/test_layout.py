@@ -22,6 +22,8 @@ LEVELS = [
     ("construct",),
     ("training",),
     ("measure", "certificates"),
+    ("studies",),
+    ("papers",),
     ("cli",),
 ]
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
