@@ -142,6 +142,7 @@ class _Coordinator:
         self.total = len(seen)
         self.there = len(seen & there)
         self.done = self.failed = 0
+        self.lost: set[tuple[str, int]] = set()  # first jobs of stacks whose worker died
         self.cost_done = 0.0
         self.cost = sum(job.cell.seconds for stack in self.waiting for job in stack)
         self.began = time.perf_counter()
@@ -179,7 +180,11 @@ class _Coordinator:
                 f"the engine was lost ({type(error).__name__}: {error}). Rows written so far are "
                 "kept; run the same command again to go on."
             ) from None
-        except Exception as error:  # the worker died with this stack, several times
+        except Exception as error:  # the worker died with this stack, as often as Dask allows
+            if stack[0].key not in self.lost:
+                self.lost.add(stack[0].key)
+                self.waiting.insert(0, stack)
+                return
             lost = Result({}, f"worker lost: {describe(error)}", 0.0, {}, "cpu", 1, len(stack))
             results = [lost] * len(stack)
         pieces = smaller(stack)
