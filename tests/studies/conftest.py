@@ -49,7 +49,15 @@ class Cluster:
 
     def _start(self, module: str, *options: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-m", f"distributed.cli.{module}", *options, "--no-dashboard"],
+            [
+                sys.executable,
+                "-m",
+                f"distributed.cli.{module}",
+                *options,
+                "--no-dashboard",
+                "--dashboard-address",
+                ":0",
+            ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
