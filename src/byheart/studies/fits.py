@@ -205,17 +205,36 @@ def choose(
     return Choice(tuple(fits), best.law, f"AICc smaller by {gap:.1f} than {others[0].law}")
 
 
+def interval_of_mean(
+    values: Sequence[float] | Array, *, resamples: int = RESAMPLES, rng: int = 0
+) -> tuple[float, float]:
+    """Bootstrap percentiles of a mean over seeds.
+
+    >>> low, high = interval_of_mean([1.0, 1.2, 0.8, 1.1, 0.9])
+    >>> 0.8 <= low < 1.0 < high <= 1.2
+    True
+    """
+    y = np.asarray(values, float)
+    drawn = y[np.random.default_rng(rng).integers(len(y), size=(resamples, len(y)))].mean(1)
+    tail = (1 - LEVEL) / 2
+    return float(np.quantile(drawn, tail)), float(np.quantile(drawn, 1 - tail))
+
+
 def _solve(law: Law, x: Array, ys: Array) -> tuple[dict[str, Array], Array]:
     """Least squares for every column of `ys` (points, columns): parameters and residual sums."""
-    scale = float(np.abs(x).max()) or 1.0
-    unit = scale if law.shape == "τ" else 1.0
+    # Points of equal x enter through their mean; what they scatter about it no law explains.
+    at, group, counts = np.unique(x, return_inverse=True, return_counts=True)
+    means = np.stack([ys[group == g].mean(0) for g in range(len(at))])
+    scatter = ((ys - means[group]) ** 2).sum(0)
+    weight = np.sqrt(counts)[:, None]
+    unit = (float(np.abs(x).max()) or 1.0) if law.shape == "τ" else 1.0
 
     def linear(theta: float) -> tuple[Array, Array]:
-        columns = np.stack(law.basis(x, theta * unit), 1)
+        columns = weight * np.stack(law.basis(at, theta * unit), 1)
         size = np.linalg.norm(columns, axis=0)
         size[size == 0] = 1
-        found = np.linalg.lstsq(columns / size, ys, rcond=None)[0] / size[:, None]
-        return found, ((ys - columns @ found) ** 2).sum(0)
+        found = np.linalg.lstsq(columns / size, weight * means, rcond=None)[0] / size[:, None]
+        return found, scatter + ((weight * means - columns @ found) ** 2).sum(0)
 
     if law.shape is None:
         found, rss = linear(0.0)

@@ -87,7 +87,7 @@ class Study:
     `draw(rows, finding)`: the figure; `variants`: the first is the default; `seeds`: how many for
     each profile; `settings`: what a reader must know of the grid and the training;
     `disagreements`: where paper, code and data differ; `seconds`: CPU seconds by profile, where
-    they were measured as a whole (estimated from the cells otherwise).
+    they were measured as a whole (estimated from the cells otherwise); `aliases`: other names.
     Rows that failed are not handed to `analyse` and `draw`; both must cope with a part of the grid.
     """
 
@@ -105,6 +105,7 @@ class Study:
     settings: str = ""
     disagreements: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
 
     @property
     def paper(self) -> str:
