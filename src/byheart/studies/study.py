@@ -126,13 +126,15 @@ class Study:
         return (str(variant),)
 
     def cells(self, variant: str, profile: str) -> list[Cell]:
-        return list(self.grid(variant, profile))
+        """The cells of one variant, each once."""
+        found = {(c.hash, c.experiment): c for c in self.grid(variant, profile)}
+        return list(found.values())
 
     def estimate(self, profile: str) -> tuple[float, str]:
         """CPU seconds of all variants, and whether "measured" or "estimated"."""
         if profile in self.seconds:
             return self.seconds[profile], "measured"
         number = self.seeds.get(profile, 5)
-        cells = [cell for v in self.variants for cell in self.grid(v, profile)]
+        cells = [cell for v in self.variants for cell in self.cells(v, profile)]
         jobs = [job for stack in stacks(cells, range(number)) for job in stack]
         return sum(job.cell.seconds for job in jobs), "estimated"
