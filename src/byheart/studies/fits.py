@@ -19,7 +19,7 @@ Array = np.ndarray
 RESAMPLES = 400
 LEVEL = 0.95
 FINER = (81, 121, 121)  # values of θ looked at in each round of refinement
-TELLS = 2.0  # difference of AICc from which the better law is said to be told apart
+TELLS = 4.0  # difference of AICc from which the better law is said to be told apart
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def choose(
 ) -> Choice:
     """Compare laws by AICc and by the error at left-out x.
 
-    A law is chosen if its AICc is smaller by 2 or more than that of every other, and no other
+    A law is chosen if its AICc is smaller by 4 or more than that of every other, and no other
     predicts left-out points better by a tenth; otherwise the data cannot tell.
 
     >>> x = np.repeat(np.arange(1.0, 9), 3)

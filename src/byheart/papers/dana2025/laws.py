@@ -22,12 +22,14 @@ def measure_of(variant: str) -> str:
     return "accuracy" if variant == "corrected" else "train_accuracy"
 
 
-def below_ceiling(x: np.ndarray, y: np.ndarray, ceiling: float = CEILING) -> np.ndarray:
-    """Points up to and including the first x whose mean is above the ceiling (as coded)."""
+def below_ceiling(
+    x: np.ndarray, y: np.ndarray, ceiling: float = CEILING, *, including: bool = True
+) -> np.ndarray:
+    """Points up to the first x whose mean is above the ceiling, that one included (as coded)."""
     at, mean, _ = means(x, y)
     above = np.flatnonzero(mean > ceiling)
     last = at[above[0]] if len(above) else np.inf
-    return x <= last
+    return x <= last if including else x < last
 
 
 def exponent_verdict(p: dict[str, float], claimed: float) -> Verdict:
