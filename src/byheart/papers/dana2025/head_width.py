@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from byheart.papers.dana2025 import laws, settings
+from byheart.papers.dana2025 import laws, published, settings
 from byheart.papers.dana2025.ways import train_cell
 from byheart.studies import figure
 from byheart.studies.cell import Cell
@@ -118,6 +118,9 @@ def analyse(rows: list[Row]) -> Finding:
                 "low": row["p_low"],
                 "high": row["p_high"],
             }
+    off = published.differences(rows, "exp2", "d_h")
+    if off:
+        numbers["mean |ours - published|, one bottleneck"] = float(np.mean(np.abs(off)))
     return Finding(verdict, sentence(shared, own), numbers, {"a + b d_h^p": table})
 
 
@@ -161,6 +164,9 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
                 bound = np.array([phi(H * v + d, N, N**S) for v in at])
                 figure.curve(axes, at, bound, f"Corollary 2, H = {H}", i, "--")
             i += 1
+    if any(r.experiment == "exp2" for r in rows):
+        known = published.PUBLISHED["exp2"]
+        axes.plot(list(known), list(known.values()), "kx", ms=6, label="published, H = 20")
     axes.set_ylim(0, 1.03)
     if rows:
         axes.legend(fontsize=8)

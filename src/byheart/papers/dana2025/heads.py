@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from byheart.papers.dana2025 import laws, settings
+from byheart.papers.dana2025 import laws, published, settings
 from byheart.papers.dana2025.ways import train_cell
 from byheart.studies import figure
 from byheart.studies.cell import Cell
@@ -101,6 +101,9 @@ def analyse(rows: list[Row], what: str = "H") -> Finding:
     trained = [row for row in rows if row.variant != "as-published" and row["layers"] == 1]
     below = laws.below_bound(trained)
     numbers["settings below the bound of Corollary 2"] = below
+    off = published.differences(rows, "exp1", "H")
+    if off:
+        numbers["mean |ours - published| at d=10"] = float(np.mean(np.abs(off)))
     agree = sum(v == "confirmed" for v in verdicts)
     ratio = [r["times_bound"] for r in table if r["variant"] != "as-published"]
     slope = f"the slope is {min(ratio):.1f} to {max(ratio):.1f} times the bound's d_h a head"
@@ -129,6 +132,9 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
                 H = np.linspace(1, x.max(), 50)
                 bound = np.array([phi(h * d_h + d, N, N**S) for h in H])
                 figure.curve(one, H, bound, None, i, "--")
+        known = published.PUBLISHED["exp1"]
+        if variant == "as-coded" and any(r.experiment == "exp1" and r["d"] == 10 for r in mine):
+            one.plot(list(known), list(known.values()), "kx", ms=6, label="published, d = 10")
         shown = "training sample" if laws.measure_of(variant) == "train_accuracy" else "all facts"
         one.set_title(f"{variant}, {shown} (dashed: Corollary 2)", fontsize=9)
         one.set_ylim(0, 1.03)
