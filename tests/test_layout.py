@@ -22,7 +22,8 @@ LEVELS = [
     ("construct",),
     ("training",),
     ("measure", "certificates"),
-    ("audits", "exports"),
+    ("studies", "audits", "exports"),
+    ("papers",),
     ("cli",),
 ]
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}

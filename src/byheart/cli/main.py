@@ -23,6 +23,7 @@ from byheart.cli.kruskal import kruskal
 from byheart.cli.owner import owner
 from byheart.cli.precision import precision
 from byheart.cli.recall import recall
+from byheart.cli.reproduce import reproduce
 from byheart.cli.size import size
 from byheart.cli.train import train
 
@@ -56,6 +57,7 @@ app.command("import")(import_)
 app.command()(edit)
 app.command()(train)
 app.command()(capacity)
+app.command()(reproduce)
 app.command()(encoder)
 app.command()(kruskal)
 app.command()(heads)
