@@ -15,7 +15,7 @@ def theory_script() -> str:
     >>> "theory = " in theory_script()
     True
     """
-    from byheart.specs import AttentionOnlySpec
+    from byheart.specs import AttentionOnlySpec, MultiHeadSpec
     from byheart.theory.families import size
     from byheart.theory.registry import BOUNDS, bounds
 
@@ -24,6 +24,7 @@ def theory_script() -> str:
         "bounds": translation.value(bounds),
         "size": translation.value(size),
         "AttentionOnlySpec": translation.value(AttentionOnlySpec),
+        "MultiHeadSpec": translation.value(MultiHeadSpec),
         "BOUNDS": translation.value(BOUNDS),
     }
     listed = ", ".join(f"{key}: {value}" for key, value in names.items())
