@@ -15,13 +15,14 @@ LONGEST = 450
 
 # A module may import its own part, and every part on a lower line.
 LEVELS = [
-    ("facts", "errors", "specs", "engine", "_version", "_folders", "_machine"),
+    ("facts", "errors", "specs", "engine", "_version", "_folders", "_machine", "_style"),
     ("exact",),
     ("models",),
     ("theory",),
     ("construct",),
     ("training",),
     ("measure", "certificates"),
+    ("reports",),
     ("cli",),
 ]
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}

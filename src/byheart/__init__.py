@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     )
     from byheart.measure import accuracy, head_split, head_statistics, kruskal_report
     from byheart.models import Memory, VectorMemory, load
+    from byheart.reports.write import explore, report
     from byheart.specs import AssociativeSpec, AttentionOnlySpec, MultiHeadSpec
     from byheart.theory import bounds, size
     from byheart.training import Recipe, capacity, smallest, train, train_stack
@@ -68,6 +69,7 @@ _PUBLIC = {
     "certify": "byheart.certificates",
     "digit_vectors": "byheart.facts",
     "edit": "byheart.construct.sharded.edit",
+    "explore": "byheart.reports.write",
     "head_split": "byheart.measure",
     "head_statistics": "byheart.measure",
     "kruskal_report": "byheart.measure",
@@ -78,6 +80,7 @@ _PUBLIC = {
     "read_distributions": "byheart.facts",
     "read_facts": "byheart.facts",
     "read_vectors": "byheart.facts",
+    "report": "byheart.reports.write",
     "size": "byheart.theory",
     "smallest": "byheart.training",
     "train": "byheart.training",
@@ -107,6 +110,7 @@ __all__ = [
     "certify",
     "digit_vectors",
     "edit",
+    "explore",
     "head_split",
     "head_statistics",
     "kruskal_report",
@@ -117,6 +121,7 @@ __all__ = [
     "read_distributions",
     "read_facts",
     "read_vectors",
+    "report",
     "size",
     "smallest",
     "train",

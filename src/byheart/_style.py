@@ -75,6 +75,13 @@ def name(axes: Any, x: float, y: float, text: str, colour: str = INK) -> None:
     )  # fmt: skip
 
 
+def whole_ticks(axes: Any) -> None:
+    """Heads and shards are counted: no 2.5 of them."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+
+
 def diverging() -> Any:
     """The colour map of signed contributions."""
     from matplotlib.colors import LinearSegmentedColormap

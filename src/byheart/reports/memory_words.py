@@ -302,6 +302,8 @@ def loading(memory: Any, folder: Path | None) -> str:
     if isinstance(memory, ExactMemory):
         return "\n".join([*lines, "# integers that no float holds: no torch module"])
     if memory.spec.family != "associative":
+        if memory.spec.family == "sharded":
+            lines.append("memory = memory.to_dense()  # every head and gate written out")
         comma = "," if memory.facts is not None and memory.facts.S == 1 else ""
         lines += [
             "module = memory.to_torch()  # a plain torch.nn.Module, weights named W_Q, W_K, ...",
