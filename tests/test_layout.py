@@ -22,6 +22,8 @@ LEVELS = [
     ("construct",),
     ("training",),
     ("measure", "certificates"),
+    ("studies",),
+    ("papers",),
     ("reports",),
     ("cli",),
 ]

@@ -29,6 +29,16 @@ class InProcess(Executor):
         return future
 
 
+def places(executor: Executor) -> int:
+    """How many tasks an engine runs at once, as far as it is known now; at least 1.
+
+    >>> places(InProcess())
+    1
+    """
+    client = getattr(executor, "_client", None)
+    return 1 if client is None else max(2, sum(client.nthreads().values()))
+
+
 @contextmanager
 def engine(workers: int | str = 1) -> Iterator[Executor]:
     """1: this process; k > 1: k local processes; "tcp://host:8786": any Dask scheduler.

@@ -39,6 +39,8 @@ OPTIONS = {
     "--batch --device --workers --seed --keys --answer",
     "report": "DIR STUDY.db AUDIT.json --output -o --figure --open --force",
     "explore": "--output -o --open --no-open --force",
+    "reproduce": "NAME --list --status --redraw --profile --variant --only --seeds --time-budget "
+    "--workers --retry-failed --store --export --output -o",
 }
 
 

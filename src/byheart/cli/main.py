@@ -22,6 +22,7 @@ from byheart.cli.owner import owner
 from byheart.cli.precision import precision
 from byheart.cli.recall import recall
 from byheart.cli.report import explore, report
+from byheart.cli.reproduce import reproduce
 from byheart.cli.size import size
 from byheart.cli.train import train
 
@@ -54,6 +55,7 @@ app.command()(export)
 app.command()(edit)
 app.command()(train)
 app.command()(capacity)
+app.command()(reproduce)
 app.command()(encoder)
 app.command()(kruskal)
 app.command()(heads)

@@ -1,0 +1,93 @@
+"""The plain style of all figures of studies, in one place."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from byheart._folders import write_bytes
+from byheart.errors import ByheartError
+from byheart.studies.study import Row
+from byheart.theory.plots import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def axes(title: str, x: str, y: str, *, columns: int = 1, width: float = 6.4) -> tuple[Figure, Any]:
+    """A figure and its axes (an array of them for several columns), drawn in the house style."""
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(width * columns, 4.6), layout="constrained")
+    found = made.subplots(1, columns)
+    for one in np.atleast_1d(found):
+        one.grid(True, color="#dddddd", lw=0.6)
+        one.spines[["top", "right"]].set_visible(False)
+        one.set_xlabel(x)
+        one.set_ylabel(y)
+    made.suptitle(title, x=0.02, ha="left", fontsize=11)
+    return made, found
+
+
+def colour(i: int) -> str:
+    return COLOURS[i % len(COLOURS)]
+
+
+def series(
+    rows: Sequence[Row], x: str | Callable[[Row], float], y: str | Callable[[Row], float]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The points (x, y) of rows that have both, ordered by x."""
+
+    def value(row: Row, name: str | Callable[[Row], float]) -> Any:
+        return name(row) if callable(name) else row.get(name)
+
+    pairs = [(value(row, x), value(row, y)) for row in rows]
+    kept = sorted((float(a), float(b)) for a, b in pairs if a is not None and b is not None)
+    return np.array([a for a, _ in kept]), np.array([b for _, b in kept])
+
+
+def means(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Different x, mean and standard deviation of y at each.
+
+    >>> means(np.array([1.0, 1, 2]), np.array([1.0, 3, 5]))
+    (array([1., 2.]), array([2., 5.]), array([1.41421356, 0.        ]))
+    """
+    values = np.unique(x)
+    groups = [y[x == v] for v in values]
+    deviations = [g.std(ddof=1) if len(g) > 1 else 0.0 for g in groups]
+    return values, np.array([g.mean() for g in groups]), np.array(deviations)
+
+
+def points(
+    one: Any, x: np.ndarray, y: np.ndarray, label: str, i: int, *, line: bool = True
+) -> None:
+    """Mean over seeds with one standard deviation, the seeds themselves as faint dots."""
+    at, mean, deviation = means(x, y)
+    one.plot(x, y, ".", color=colour(i), alpha=0.25, ms=4)
+    style = "-" if line else ""
+    one.errorbar(
+        at, mean, deviation, fmt=f"o{style}", ms=4, lw=1.4, capsize=2, color=colour(i), label=label
+    )
+
+
+def curve(one: Any, x: np.ndarray, y: np.ndarray, label: str | None, i: int, style: str) -> None:
+    one.plot(x, y, style, color=colour(i), lw=1.2, label=label)
+
+
+def save(figure: Figure, path: str | os.PathLike[str]) -> None:
+    """Write a figure whole; the format by the suffix. The same rows give the same bytes."""
+    target = Path(path)
+    data = io.BytesIO()
+    kind = target.suffix[1:].lower()
+    metadata: dict[str, Any] = {"svg": {"Date": None}, "png": {"Software": None}}.get(kind, {})
+    figure.savefig(data, format=kind, dpi=130, metadata=metadata)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(target, data.getvalue())
+    except OSError as error:
+        raise ByheartError(f"{path} cannot be written: {error.strerror}. Give -o DIR.") from None

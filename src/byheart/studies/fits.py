@@ -1,0 +1,274 @@
+"""Fits of laws to rows: least squares from many starts, intervals by bootstrap over seeds.
+
+Every law is linear in its coefficients once one shape parameter θ is fixed, so a fit is a search
+over θ alone (a grid of starts, refined around the best), with exact least squares inside.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from byheart.errors import ByheartError
+
+Array = np.ndarray
+RESAMPLES = 400
+LEVEL = 0.95
+FINER = (81, 121, 121)  # values of θ looked at in each round of refinement
+TELLS = 2.0  # difference of AICc from which the better law is said to be told apart
+
+
+@dataclass(frozen=True)
+class Law:
+    """y = coefficients · basis(x, θ); `starts` are the values of θ tried first (none: no θ)."""
+
+    name: str
+    formula: str
+    terms: tuple[str, ...]
+    basis: Callable[[Array, float], list[Array]]
+    shape: str | None = None
+    starts: tuple[float, ...] = ()
+
+    @property
+    def parameters(self) -> int:
+        return len(self.terms) + (self.shape is not None)
+
+
+def _grid(low: float, high: float, n: int = 41) -> tuple[float, ...]:
+    return tuple(float(v) for v in np.geomspace(low, high, n))
+
+
+LAWS: dict[str, Law] = {
+    law.name: law
+    for law in (
+        Law("constant", "a", ("a",), lambda x, _: [np.ones_like(x)]),
+        Law("linear", "a + b x", ("a", "b"), lambda x, _: [np.ones_like(x), x]),
+        Law("quadratic", "a + b x²", ("a", "b"), lambda x, _: [np.ones_like(x), x**2]),
+        Law("cubic", "a + b x³", ("a", "b"), lambda x, _: [np.ones_like(x), x**3]),
+        Law(
+            "power", "a + b x^p", ("a", "b"),
+            lambda x, p: [np.ones_like(x), np.power(np.maximum(x, 0), p)],
+            "p", _grid(0.05, 6.0),
+        ),
+        Law(
+            "saturating", "a + b (1 - exp(-x/τ))", ("a", "b"),
+            lambda x, tau: [np.ones_like(x), -np.expm1(-x / tau)],
+            "τ", _grid(1e-3, 1e3),
+        ),
+    )
+}  # fmt: skip
+"""τ of the saturating law is in units of the largest |x|."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One law fitted to points: its parameters by name, and how well it does.
+
+    `aicc` is Akaike's criterion corrected for few points (smaller is better); `cross_validated`
+    the root mean square error at values of x that were left out, one at a time; `intervals` the
+    bootstrap percentiles over seeds, if asked for.
+    """
+
+    law: str
+    values: dict[str, float]
+    rss: float
+    points: int
+    r2: float
+    aicc: float
+    cross_validated: float
+    intervals: dict[str, tuple[float, float]]
+
+    def __call__(self, x: Any) -> Array:
+        law = LAWS[self.law]
+        x = np.asarray(x, float)
+        columns = law.basis(x, self.values[law.shape] if law.shape else 0.0)
+        return sum((self.values[t] * c for t, c in zip(law.terms, columns, strict=True)), 0 * x)
+
+    def interval(self, name: str) -> dict[str, float]:
+        """{"estimate", "low", "high"} of one parameter."""
+        low, high = self.intervals.get(name, (math.nan, math.nan))
+        return {"estimate": self.values[name], "low": low, "high": high}
+
+    def to_json(self) -> dict[str, Any]:
+        law = LAWS[self.law]
+        return {
+            "law": self.law,
+            "formula": law.formula,
+            **self.values,
+            "intervals": {k: list(v) for k, v in self.intervals.items()},
+            "R2": self.r2,
+            "AICc": self.aicc,
+            "cross_validated": self.cross_validated,
+            "points": self.points,
+        }
+
+
+def fit(
+    law: str | Law,
+    x: Sequence[float] | Array,
+    y: Sequence[float] | Array,
+    *,
+    resamples: int = 0,
+    rng: int = 0,
+    validate: bool = True,
+) -> Fit:
+    """Least squares of a law; with `resamples`, bootstrap intervals (seeds resampled at each x).
+
+    >>> x = np.repeat([1.0, 2, 3, 4], 2)
+    >>> found = fit("power", x, 1 + 2 * x**1.5)
+    >>> round(found.values["p"], 3), round(found.values["a"], 3)
+    (1.5, 1.0)
+    """
+    law = LAWS[law] if isinstance(law, str) else law
+    x, y = np.asarray(x, float), np.asarray(y, float)
+    distinct = len(np.unique(x))
+    if distinct < law.parameters:
+        raise ByheartError(
+            f"the {law.name} law {law.formula} has {law.parameters} parameters: it needs as many "
+            f"different x, found {distinct}."
+        )
+    values, rss = _solve(law, x, y[:, None])
+    intervals: dict[str, tuple[float, float]] = {}
+    if resamples:
+        drawn, _ = _solve(law, x, _resampled(x, y, resamples, rng))
+        tail = (1 - LEVEL) / 2
+        intervals = {
+            name: (float(np.quantile(v, tail)), float(np.quantile(v, 1 - tail)))
+            for name, v in drawn.items()
+        }
+    total = float(((y - y.mean()) ** 2).sum())
+    return Fit(
+        law.name,
+        {name: float(v[0]) for name, v in values.items()},
+        float(rss[0]),
+        len(x),
+        1 - float(rss[0]) / total if total > 0 else 1.0,
+        _aicc(float(rss[0]), len(x), law.parameters),
+        _left_out(law, x, y) if validate else math.nan,
+        intervals,
+    )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Laws compared on the same points, best AICc first. `best` is None if the data cannot tell."""
+
+    fits: tuple[Fit, ...]
+    best: str | None
+    why: str
+
+    def table(self) -> list[dict[str, Any]]:
+        return [f.to_json() for f in self.fits]
+
+
+def choose(
+    x: Sequence[float] | Array,
+    y: Sequence[float] | Array,
+    laws: Sequence[str] = ("linear", "quadratic", "power", "saturating"),
+    *,
+    resamples: int = RESAMPLES,
+    rng: int = 0,
+) -> Choice:
+    """Compare laws by AICc and by the error at left-out x.
+
+    A law is chosen if its AICc is smaller by 2 or more than that of every other, and no other
+    predicts left-out points better by a tenth; otherwise the data cannot tell.
+
+    >>> x = np.repeat(np.arange(1.0, 9), 3)
+    >>> noise = np.tile([0.1, -0.1, 0.0], 8)
+    >>> choose(x, x**2 + noise, ("linear", "quadratic")).best
+    'quadratic'
+    """
+    distinct = len(np.unique(np.asarray(x, float)))
+    able = [name for name in laws if LAWS[name].parameters < distinct]
+    if not able:
+        raise ByheartError(f"none of {', '.join(laws)} can be compared on {distinct} different x.")
+    fits = sorted(
+        (fit(name, x, y, resamples=resamples, rng=rng) for name in able), key=lambda f: f.aicc
+    )
+    best, others = fits[0], fits[1:]
+    if not others:
+        return Choice(tuple(fits), best.law, "only one law could be fitted")
+    close = [f.law for f in others if f.aicc - best.aicc < TELLS]
+    better = [f.law for f in others if f.cross_validated < 0.9 * best.cross_validated]
+    if close:
+        why = f"AICc of {best.law} and {', '.join(close)} differ by less than {TELLS:g}"
+        return Choice(tuple(fits), None, f"the data cannot tell: {why}")
+    if better:
+        why = f"{best.law} has the best AICc, but {', '.join(better)} predicts left-out x better"
+        return Choice(tuple(fits), None, f"the data cannot tell: {why}")
+    gap = others[0].aicc - best.aicc
+    return Choice(tuple(fits), best.law, f"AICc smaller by {gap:.1f} than {others[0].law}")
+
+
+def _solve(law: Law, x: Array, ys: Array) -> tuple[dict[str, Array], Array]:
+    """Least squares for every column of `ys` (points, columns): parameters and residual sums."""
+    scale = float(np.abs(x).max()) or 1.0
+    unit = scale if law.shape == "τ" else 1.0
+
+    def linear(theta: float) -> tuple[Array, Array]:
+        columns = np.stack(law.basis(x, theta * unit), 1)
+        size = np.linalg.norm(columns, axis=0)
+        size[size == 0] = 1
+        found = np.linalg.lstsq(columns / size, ys, rcond=None)[0] / size[:, None]
+        return found, ((ys - columns @ found) ** 2).sum(0)
+
+    if law.shape is None:
+        found, rss = linear(0.0)
+        return dict(zip(law.terms, found, strict=True)), rss
+    grid = np.array(law.starts)
+    columns = np.arange(ys.shape[1])
+    tried, best = _scan(linear, grid)
+    for number in FINER:  # look between the neighbours of the columns' best values
+        low, high = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, len(grid) - 1)]
+        grid = np.geomspace(low.min(), high.max(), number)
+        tried, best = _scan(linear, grid)
+    sums = np.stack([rss for _, rss in tried])
+    found = np.stack([f for f, _ in tried])[best, :, columns].T
+    values = dict(zip(law.terms, found, strict=True))
+    return {**values, law.shape: np.asarray(grid[best] * unit)}, sums[best, columns]
+
+
+def _scan(
+    linear: Callable[[float], tuple[Array, Array]], grid: Array
+) -> tuple[list[tuple[Array, Array]], Array]:
+    """Every value of θ tried, and the index of the best for each column."""
+    tried = [linear(float(theta)) for theta in grid]
+    return tried, np.stack([rss for _, rss in tried]).argmin(0)
+
+
+def _resampled(x: Array, y: Array, resamples: int, seed: int) -> Array:
+    """Columns of y resampled with replacement among the points of equal x: (points, resamples)."""
+    rng = np.random.default_rng(seed)
+    drawn = np.empty((len(y), resamples))
+    for value in np.unique(x):
+        at = np.flatnonzero(x == value)
+        drawn[at] = y[at[rng.integers(len(at), size=(len(at), resamples))]]
+    return drawn
+
+
+def _aicc(rss: float, n: int, parameters: int) -> float:
+    """n log(rss/n) + 2k + 2k(k+1)/(n-k-1), k counting the variance too."""
+    k = parameters + 1
+    floor = max(rss, n * 1e-24)
+    if n - k - 1 <= 0:
+        return math.inf
+    return n * math.log(floor / n) + 2 * k + 2 * k * (k + 1) / (n - k - 1)
+
+
+def _left_out(law: Law, x: Array, y: Array) -> float:
+    """Root mean square error of the mean at each x, predicted from the other x."""
+    values = np.unique(x)
+    if len(values) - 1 < law.parameters:
+        return math.nan
+    squares = []
+    for value in values:
+        rest = x != value
+        found, _ = _solve(law, x[rest], y[rest, None])
+        made = Fit(law.name, {k: float(v[0]) for k, v in found.items()}, 0, 0, 0, 0, 0, {})
+        squares.append(float((y[~rest].mean() - made(np.array([value]))[0]) ** 2))
+    return math.sqrt(sum(squares) / len(squares))

@@ -1,0 +1,268 @@
+"""The coordinator: hands stacks of missing jobs to an engine and writes what comes back."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
+from dataclasses import dataclass, replace
+from typing import Any
+
+from byheart.engine import engine, places
+from byheart.errors import ByheartError
+from byheart.studies.cell import Cell, Job, derived_seed, stacks
+from byheart.studies.expression import Expression
+from byheart.studies.store import Result, Store, coordinating
+from byheart.studies.study import Row, Study
+from byheart.studies.work import compute, describe
+
+INTERRUPTED = 130  # 128 + SIGINT
+
+
+class Stopped(ByheartError):
+    """A run that was interrupted: what is done is kept, and the message says how to go on."""
+
+    exit_code = INTERRUPTED
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run is: jobs done of all, failed ones, seconds gone, an estimate of those left."""
+
+    done: int
+    total: int
+    failed: int
+    seconds: float
+    left: float | None
+    last: Row | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run did. `missing`: jobs not computed for want of time; `there`: computed before."""
+
+    total: int
+    there: int
+    computed: int
+    failed: int
+    missing: int
+    seconds: float
+
+    @property
+    def complete(self) -> bool:
+        return self.missing == 0 and self.failed == 0
+
+
+def plan(
+    study: Study, variant: str, profile: str, seeds: int | None, only: str | None
+) -> tuple[list[Cell], list[list[Job]]]:
+    """The cells and stacks of a study, restricted by an expression in the parameters."""
+    number = study.seeds.get(profile, 5) if seeds is None else seeds
+    cells = study.cells(variant, profile)
+    if only is not None:
+        wanted = Expression(only)
+        cells = [cell for cell in cells if wanted(cell.params)]
+        if not cells:
+            names = sorted({name for cell in study.cells(variant, profile) for name in cell.params})
+            raise ByheartError(
+                f"--only {only!r} leaves no cell of {study.name}; parameters: {', '.join(names)}."
+            )
+    return cells, stacks(cells, range(number))
+
+
+def run(
+    study: Study,
+    store: str | os.PathLike[str],
+    *,
+    variant: str | None = None,
+    profile: str = "quick",
+    seeds: int | None = None,
+    only: str | None = None,
+    workers: int | str = 1,
+    time_budget: float | None = None,
+    retry_failed: bool = False,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> Report:
+    """Compute what is missing of a study and keep it in the store.
+
+    Rows are the same whatever the engine, the order, and how often the run was cut off. After
+    `time_budget` wall seconds no new stack is begun. Ctrl-C raises `Stopped`; every row is there
+    completely or not at all.
+    """
+    plans = [(v, *plan(study, v, profile, seeds, only)) for v in study.chosen_variants(variant)]
+    with coordinating(store) as opened:
+        for v, cells, _ in plans:
+            opened.add_members(study.name, v, profile, cells)
+        planned = [(v, stack) for v, _, found in plans for stack in found]
+        coordinator = _Coordinator(opened, study.name, planned, retry_failed, progress)
+        began = time.perf_counter()
+        try:
+            if coordinator.waiting:
+                with engine(workers) as executor:
+                    coordinator.work(executor, time_budget)
+        except KeyboardInterrupt:
+            c = coordinator
+            raise Stopped(
+                f"stopped: {c.there + c.done} of {c.total} rows of {study.name} are in {store}, "
+                "none of them half. Run the same command again to go on from there."
+            ) from None
+        finally:
+            seconds = time.perf_counter() - began
+            if coordinator.done:
+                names = "+".join(v for v, _, _ in plans)
+                opened.add_run(
+                    study.name, names, profile, str(workers), coordinator.done,
+                    coordinator.failed, seconds,
+                )  # fmt: skip
+        return coordinator.report(seconds)
+
+
+class _Coordinator:
+    def __init__(
+        self,
+        store: Store,
+        study: str,
+        planned: Sequence[tuple[str, list[Job]]],
+        retry_failed: bool,
+        progress: Callable[[Progress], None],
+    ) -> None:
+        self.store, self.study, self.tell = store, study, progress
+        there = store.keys(failed=False if retry_failed else None)
+        seen: set[tuple[str, int]] = set()
+        self.waiting: list[list[Job]] = []
+        self.variant: dict[tuple[str, int], str] = {}
+        for variant, stack in planned:
+            new = [job for job in stack if job.key not in seen]
+            seen.update(job.key for job in new)
+            self.variant |= {job.key: variant for job in new}
+            missing = [job for job in new if job.key not in there]
+            if missing:
+                self.waiting.append(missing)
+        self.total = len(seen)
+        self.there = len(seen & there)
+        self.done = self.failed = 0
+        self.cost_done = 0.0
+        self.cost = sum(job.cell.seconds for stack in self.waiting for job in stack)
+        self.began = time.perf_counter()
+
+    def work(self, executor: Executor, time_budget: float | None) -> None:
+        """Longest stacks first, so that workers finish together; at most twice the places ahead."""
+        slots = places(executor)
+        if slots > 1:
+            self.waiting.sort(key=lambda stack: -sum(job.cell.seconds for job in stack))
+        running: dict[Future[Any], list[Job]] = {}
+        self.began = time.perf_counter()
+        try:
+            while self.waiting or running:
+                while self.waiting and len(running) < (1 if slots == 1 else 2 * slots):
+                    if time_budget is not None and self._seconds() >= time_budget:
+                        break
+                    stack = self.waiting.pop(0)
+                    running[submit(executor, stack)] = stack
+                if not running:
+                    return  # no time left
+                finished, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    self._finish(running.pop(future), future)
+                if slots > 1 and not finished:
+                    slots = max(slots, places(executor))  # workers may join a cluster
+        finally:
+            for future in running:
+                future.cancel()
+
+    def _finish(self, stack: list[Job], future: Future[Any]) -> None:
+        try:
+            results: list[Result] = future.result()
+        except (CancelledError, OSError) as error:
+            raise ByheartError(
+                f"the engine was lost ({type(error).__name__}: {error}). Rows written so far are "
+                "kept; run the same command again to go on."
+            ) from None
+        except Exception as error:  # the worker died with this stack, several times
+            lost = Result({}, f"worker lost: {describe(error)}", 0.0, {}, "cpu", 1, len(stack))
+            results = [lost] * len(stack)
+        pieces = smaller(stack)
+        if results[0].error is not None and len(pieces) > 1:
+            self.waiting[:0] = pieces  # find out which of them fails
+            return
+        self.store.add(list(zip(stack, results, strict=True)))
+        self.done += len(stack)
+        self.failed += sum(r.error is not None for r in results)
+        self.cost_done += sum(job.cell.seconds for job in stack)
+        self.tell(self._progress(stack[-1], results[-1]))
+
+    def _seconds(self) -> float:
+        return time.perf_counter() - self.began
+
+    def _progress(self, job: Job, r: Result) -> Progress:
+        gone = self._seconds()
+        left = gone * (self.cost - self.cost_done) / self.cost_done if self.cost_done else None
+        row = Row(
+            self.study, job.cell.experiment, self.variant[job.key], job.cell.hash, job.seed,
+            job.cell.params, r.measurements, r.error, r.seconds,
+        )  # fmt: skip
+        return Progress(self.there + self.done, self.total, self.failed, gone, left, row)
+
+    def report(self, seconds: float) -> Report:
+        planned_failures = {k for k in self.store.keys(failed=True) if k in self.variant}
+        missing = sum(len(stack) for stack in self.waiting)
+        return Report(self.total, self.there, self.done, len(planned_failures), missing, seconds)
+
+
+def submit(executor: Executor, stack: list[Job]) -> Future[Any]:
+    way = stack[0].cell.way
+    jobs = [(dict(job.cell.params), derived_seed(*job.key)) for job in stack]
+    return executor.submit(compute, way.function, way.stack, jobs)
+
+
+def smaller(stack: list[Job]) -> list[list[Job]]:
+    """A failed stack in pieces: by cell, or job by job where it is one cell."""
+    cells: dict[str, list[Job]] = {}
+    for job in stack:
+        cells.setdefault(job.cell.hash, []).append(job)
+    if len(cells) > 1:
+        return list(cells.values())
+    return [[job] for job in stack]
+
+
+def status(study: Study, store: Store, profile: str, seeds: int | None = None) -> dict[str, Any]:
+    """How far a study is, variant by variant."""
+    done, failed = store.keys(failed=False), store.keys(failed=True)
+    found: dict[str, Any] = {"study": study.name, "profile": profile}
+    keys: set[tuple[str, int]] = set()
+    for variant in study.variants:
+        _, planned = plan(study, variant, profile, seeds, None)
+        keys |= {job.key for stack in planned for job in stack}
+    return found | {
+        "rows": len(keys),
+        "done": len(keys & done),
+        "failed": len(keys & failed),
+        "missing": len(keys - done - failed),
+    }
+
+
+def rows_of(
+    study: Study,
+    store: Store,
+    profile: str,
+    *,
+    variant: str | None = None,
+    only: str | None = None,
+    seeds: int | None = None,
+) -> tuple[list[Row], list[Row]]:
+    """The study's rows that are there, and those that failed, in the order of its grid."""
+    good: list[Row] = []
+    bad: list[Row] = []
+    for chosen in study.chosen_variants(variant):
+        cells, _ = plan(study, chosen, profile, seeds, only)
+        number = study.seeds.get(profile, 5) if seeds is None else seeds
+        there: dict[str, list[Row]] = {}
+        for row in store.rows(study.name, chosen, profile):
+            if row.seed < number:
+                there.setdefault(row.cell, []).append(row)
+        for cell in cells:
+            for row in there.get(cell.hash, []):
+                if row.experiment == cell.experiment:
+                    (good if row.error is None else bad).append(replace(row, params=cell.params))
+    return good, bad

@@ -1,0 +1,92 @@
+"""The smallest study: numbers with noise, computed alone or in stacks; some ways misbehave."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from byheart.studies import Cell, Finding, Row, Study, Way, figure, fit
+
+
+def noisy(params: dict[str, Any], seed: int) -> dict[str, Any]:
+    return noisy_many([(params, seed)])[0]
+
+
+def noisy_many(jobs: Sequence[tuple[dict[str, Any], int]]) -> list[dict[str, Any]]:
+    """y = 3 x + noise; `pause` seconds a job."""
+    found = []
+    for params, seed in jobs:
+        time.sleep(params.get("pause", 0.0))
+        noise = random.Random(seed).gauss(0, 0.1)
+        found.append({"y": 3 * params["x"] + noise, "accuracy": 0.5 + noise, "size": len(jobs)})
+    return found
+
+
+def faulty(params: dict[str, Any], seed: int) -> dict[str, Any]:
+    return faulty_many([(params, seed)])[0]
+
+
+def faulty_many(jobs: Sequence[tuple[dict[str, Any], int]]) -> list[dict[str, Any]]:
+    """Fails at x = 2: raises, runs out of memory, or kills its process, until `mended` exists."""
+    for params, _ in jobs:
+        mended = params.get("mended") and Path(params["mended"]).exists()
+        if params["x"] == 2 and not mended:
+            if params["fault"] == "raise":
+                raise ZeroDivisionError("two is too much")
+            if params["fault"] == "memory":
+                bytearray(1 << 62)
+            if params["fault"] == "exit":
+                os._exit(9)
+            if params["fault"] == "text":
+                return [{"y": object()} for _ in jobs]
+    return noisy_many(jobs)
+
+
+def analyse(rows: list[Row]) -> Finding:
+    if len({row["x"] for row in rows}) < 2:
+        return Finding("undecided", "too few rows")
+    line = fit("linear", [r["x"] for r in rows], [r["y"] for r in rows], resamples=50)
+    slope = line.interval("b")
+    verdict = "confirmed" if abs(slope["estimate"] - 3) < 0.2 else "not confirmed"
+    return Finding(verdict, f"slope {slope['estimate']:.2f}", {"slope": slope})
+
+
+def draw(rows: list[Row], finding: Finding):
+    made, axes = figure.axes("tiny", "x", "y")
+    x, y = figure.series(rows, "x", "y")
+    if len(x):
+        figure.points(axes, x, y, "y", 0)
+    return made
+
+
+def tiny(
+    points: int = 6, *, largest: int = 4, name: str = "tiny/line", way: str = "noisy", **params: Any
+) -> Study:
+    here = __name__
+    made = Way(f"{here}:{way}", f"{here}:{way}_many" if largest > 1 else None, largest, ("x",))
+
+    def grid(variant: str, profile: str) -> list[Cell]:
+        number = points if profile != "quick" else 3
+        extra = {"variant": variant} if variant != "as-coded" else {}
+        return [Cell(made, {"x": x, **params, **extra}, "exp1") for x in range(number)]
+
+    return Study(
+        name=name,
+        title="A line",
+        source="nowhere",
+        claim="y = 3 x",
+        measurement="y",
+        rule="confirmed if the slope is within 0.2 of 3",
+        grid=grid,
+        analyse=analyse,
+        draw=draw,
+        variants=("as-coded", "corrected"),
+        seeds={"quick": 2, "full": 3, "paper": 3},
+    )
+
+
+STUDIES = (tiny(),)
