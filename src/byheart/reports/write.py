@@ -133,9 +133,15 @@ def check_target(path: Path, force: bool) -> None:
 
 
 def _make(source: Any, kind: str) -> _Page:
+    from byheart.reports.audit_page import audit_page
     from byheart.reports.memory_page import memory_page
+    from byheart.reports.study_page import study_page
 
-    makers: dict[str, Callable[[Any], str]] = {MEMORY: memory_page}
+    makers: dict[str, Callable[[Any], str]] = {
+        MEMORY: memory_page,
+        STUDY: study_page,
+        AUDIT: audit_page,
+    }
     html = makers[kind](source)
     title = re.search(r"<title>(.*?) · byheart</title>", html, flags=re.S)
     words = re.search(r'<h2 id="verdict">.*?</span>(.*?)</h2>', html, flags=re.S)
