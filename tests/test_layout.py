@@ -22,7 +22,7 @@ LEVELS = [
     ("construct",),
     ("training",),
     ("measure", "certificates"),
-    ("studies",),
+    ("studies", "audits", "exports"),
     ("papers",),
     ("reports",),
     ("cli",),
@@ -30,7 +30,7 @@ LEVELS = [
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
 
 # Distribution -> what it is imported as, where the names differ.
-IMPORT_NAMES = {"python-flint": "flint", "scikit-learn": "sklearn"}
+IMPORT_NAMES = {"python-flint": "flint", "scikit-learn": "sklearn", "pillow": "PIL"}
 
 
 def part(module: str) -> str:

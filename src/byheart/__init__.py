@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Any
 from byheart._version import __version__
 
 if TYPE_CHECKING:
+    from byheart.audits import audit
     from byheart.certificates import Certificate, certify
     from byheart.construct import build
     from byheart.construct.distribution import build_distribution
     from byheart.construct.exact import build_sqrt
     from byheart.construct.sharded.edit import edit
     from byheart.errors import ByheartError
+    from byheart.exports import export_memory, import_memory
     from byheart.facts import (
         Distributions,
         Facts,
@@ -61,6 +63,7 @@ _PUBLIC = {
     "VectorMemory": "byheart.models",
     "Vocabulary": "byheart.facts",
     "accuracy": "byheart.measure",
+    "audit": "byheart.audits",
     "bounds": "byheart.theory",
     "build": "byheart.construct",
     "build_distribution": "byheart.construct.distribution",
@@ -70,8 +73,10 @@ _PUBLIC = {
     "digit_vectors": "byheart.facts",
     "edit": "byheart.construct.sharded.edit",
     "explore": "byheart.reports.write",
+    "export_memory": "byheart.exports",
     "head_split": "byheart.measure",
     "head_statistics": "byheart.measure",
+    "import_memory": "byheart.exports",
     "kruskal_report": "byheart.measure",
     "load": "byheart.models",
     "random_associations": "byheart.facts",
@@ -102,6 +107,7 @@ __all__ = [
     "Vocabulary",
     "__version__",
     "accuracy",
+    "audit",
     "bounds",
     "build",
     "build_distribution",
@@ -111,8 +117,10 @@ __all__ = [
     "digit_vectors",
     "edit",
     "explore",
+    "export_memory",
     "head_split",
     "head_statistics",
+    "import_memory",
     "kruskal_report",
     "load",
     "random_associations",

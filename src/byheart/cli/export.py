@@ -1,4 +1,4 @@
-"""`byheart export`: a memory as one plain attention layer."""
+"""`byheart export`: a memory for another tool, or as one plain attention layer."""
 
 from __future__ import annotations
 
@@ -9,6 +9,14 @@ import typer
 from byheart.cli import _options as opt
 from byheart.cli._show import emit, guarded, say
 
+NEXT = {
+    "torch": 'In that folder: python -c "from model import load; print(load())"',
+    "transformer-lens": "In that folder: from load import load; model = load()",
+    "hugging-face": "In Python: transformers.AutoModelForCausalLM.from_pretrained({folder!r})",
+    "onnx": "In Python: onnxruntime.InferenceSession({folder!r} + '/model.onnx')",
+    "memory": "In Python: byheart.load({folder!r}).to_torch() is a torch.nn.Module.",
+}
+
 
 @guarded
 def export(
@@ -16,24 +24,43 @@ def export(
     output: Annotated[
         str, typer.Option("-o", "--output", metavar="DIR", help="The folder to write.")
     ],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="torch|transformer-lens|hugging-face|onnx|memory",
+            help="For which tool. memory: a byheart memory with every head written out.",
+        ),
+    ] = "memory",
     force: Annotated[
-        bool, typer.Option("--force", help="Replace an existing memory folder, atomically.")
+        bool, typer.Option("--force", help="Replace an existing export, atomically.")
     ] = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Write a sharded memory as one plain attention-only layer, every head and gate written out.
+    """Write a memory for another tool.
 
-    The result is a memory folder like any other; its weights.safetensors holds W_E, W_pos, W_Q,
-    W_K, W_V, W_O, W_U in TransformerLens layout for use in torch. Refused, with the size, where it
-    does not fit.
+    torch: one readable file with a torch.nn.Module that has hook points, and a state dict.
+    transformer-lens: weights under its names, and a loader. hugging-face: a GPT-2 with the same
+    logits that AutoModelForCausalLM loads, with tokenizer files. onnx: a graph for any runtime.
+    memory (the default): a sharded memory as one plain attention-only layer, every head and gate
+    written out; refused, with the size, where it does not fit. `byheart import` reads the first
+    two back, trained or not.
     """
+    from byheart.exports import TARGETS, export_memory
     from byheart.models import load
 
-    dense = load(folder).to_dense()
-    dense.save(output, force=force)
+    memory = load(folder)
+    if to == "memory":
+        memory = memory.to_dense()
+        memory.save(output, force=force)
+    else:
+        export_memory(memory, output, to=to, force=force)
+        memory = memory.to_dense()
+    spec = memory.spec
     if as_json:
-        spec = {"family": dense.spec.family, **dense.spec.to_json()}
-        emit({"path": output, "spec": spec, "parameters": dense.spec.parameters})
+        found = {"family": spec.family, **spec.to_json()}
+        emit({"path": output, "to": to, "spec": found, "parameters": spec.parameters})
         return
-    say(f"{dense.spec}\n{dense.spec.parameters:,} parameters, written to {output}")
-    say("\nIn Python: byheart.load(DIR).to_torch() is a torch.nn.Module.")
+    assert to in (*TARGETS, "memory")
+    say(f"{spec}\n{spec.parameters:,} parameters, written to {output} for {to}")
+    say("\n" + NEXT[to].format(folder=output))

@@ -8,6 +8,7 @@ import typer
 
 from byheart._version import __version__
 from byheart.cli._show import emit
+from byheart.cli.audit import audit
 from byheart.cli.bound import bound
 from byheart.cli.build import build
 from byheart.cli.capacity import capacity
@@ -17,6 +18,7 @@ from byheart.cli.encoder import encoder
 from byheart.cli.export import export
 from byheart.cli.facts import facts
 from byheart.cli.heads import heads
+from byheart.cli.import_ import import_
 from byheart.cli.kruskal import kruskal
 from byheart.cli.owner import owner
 from byheart.cli.precision import precision
@@ -52,6 +54,7 @@ app.command()(bound)
 app.command()(size)
 app.command()(owner)
 app.command()(export)
+app.command("import")(import_)
 app.command()(edit)
 app.command()(train)
 app.command()(capacity)
@@ -59,6 +62,7 @@ app.command()(reproduce)
 app.command()(encoder)
 app.command()(kruskal)
 app.command()(heads)
+app.command()(audit)
 app.command()(precision)
 app.command()(report)
 app.command()(explore)

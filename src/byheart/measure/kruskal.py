@@ -179,7 +179,9 @@ def parallel_rows(X: np.ndarray) -> tuple[tuple[int, ...], tuple[tuple[int, ...]
     """
     sets: dict[tuple[int, ...], list[int]] = defaultdict(list)
     zero = []
-    for i, row in enumerate(whole_rows(X)):
+    M = np.asarray(X)
+    candidates = _perhaps_parallel(M)
+    for i, row in zip(candidates.tolist(), whole_rows(M[candidates]), strict=True):
         divisor = math.gcd(*row)
         if divisor == 0:
             zero.append(i)
@@ -188,6 +190,24 @@ def parallel_rows(X: np.ndarray) -> tuple[tuple[int, ...], tuple[tuple[int, ...]
         divisor = divisor if first > 0 else -divisor
         sets[tuple(v // divisor for v in row)].append(i)
     return tuple(zero), tuple(tuple(s) for s in sets.values() if len(s) > 1)
+
+
+def _perhaps_parallel(M: np.ndarray) -> np.ndarray:
+    """Rows that may be zero or parallel to another, by one random projection of the unit rows; for
+    the rest, exact arithmetic can only say no. Parallel rows agree there to 1e-15 or so."""
+    if M.dtype.kind != "f" or len(M) < 2:
+        return np.arange(len(M))
+    F = M.astype(np.float64)
+    scale = np.abs(F).max(1, keepdims=True)
+    with np.errstate(invalid="ignore"):  # 0 / 0: a zero row
+        unit = F / scale
+        unit = unit / np.linalg.norm(unit, axis=1, keepdims=True)
+    shadow = np.abs(unit @ np.random.default_rng(0).standard_normal(F.shape[1]))
+    shadow = np.where(np.isfinite(shadow), shadow, -1.0)
+    order = np.argsort(shadow)
+    close = np.diff(shadow[order]) < 1e-9 * math.sqrt(F.shape[1])
+    near = np.append(close, False) | np.insert(close, 0, False) | (shadow[order] < 0)
+    return np.sort(order[near])
 
 
 def coherence_bound(X: np.ndarray) -> int:
@@ -208,20 +228,37 @@ def coherence_bound(X: np.ndarray) -> int:
 
 def sample_subsets(X: np.ndarray, n: int, draws: int, seed: int = 0) -> Sampled:
     """`draws` random subsets of n rows, the dependent ones counted (numerical rank < n)."""
-    rng = np.random.default_rng(seed)
     T, d = X.shape
-    dependent, done = 0, 0
-    while done < draws:
-        count = min(draws - done, max(1, 2**24 // (n * d)))
-        chosen = np.stack([rng.choice(T, n, replace=False) for _ in range(count)])
-        values = np.linalg.svd(X[chosen], compute_uv=False)
-        tolerance = max(n, d) * np.finfo(np.float64).eps * values[:, :1]
-        dependent += int(((values > tolerance).sum(1) < n).sum())
-        done += count
+    ratios = subset_ratios(np.asarray(X, dtype=np.float64), n, draws, seed)
+    dependent = int((ratios <= max(n, d) * np.finfo(np.float64).eps).sum())
     above = 1.0
     if dependent < draws:
         above = float(beta.ppf(0.95, dependent + 1, draws - dependent))
     return Sampled(n, draws, dependent, above, {s: power(T, n, s, draws) for s in POWERS if s <= n})
+
+
+def subset_ratios(X: np.ndarray, n: int, draws: int, seed: int = 0) -> np.ndarray:
+    """σ_n / σ_1 of `draws` random subsets of n rows, in the number format of X: (draws,). A subset
+    is dependent at the relative tolerance τ where its ratio is at most τ.
+
+    >>> bool(subset_ratios(np.eye(4), 2, draws=3).min() == 1.0)
+    True
+    """
+    rng = np.random.default_rng(seed)
+    T, d = X.shape
+    parts: list[np.ndarray] = []
+    done = 0
+    while done < draws:
+        count = min(draws - done, max(1, 2**24 // (n * d)))
+        chosen = np.stack([rng.choice(T, n, replace=False) for _ in range(count)])
+        values = np.linalg.svd(X[chosen], compute_uv=False).astype(np.float64)
+        if n > d:
+            values = np.zeros_like(values)  # more rows than coordinates
+        largest = values[:, 0]
+        ratio = np.divide(values[:, -1], largest, out=np.zeros(count), where=largest > 0)
+        parts.append(ratio)
+        done += count
+    return np.concatenate(parts)
 
 
 def power(T: int, n: int, s: int, draws: int) -> float:

@@ -50,7 +50,22 @@ def numerical_rank(
     M = np.asarray(X, dtype=np.float64)
     M = M - M.mean(0) if centred else M
     values = np.linalg.svd(M.astype(dtype), compute_uv=False).astype(np.float64)
-    limit = max(M.shape) * float(np.finfo(dtype).eps) * float(values.max(initial=0.0))
+    return rank_of_values(values, M.shape, dtype, tolerance, centred)
+
+
+def rank_of_values(
+    values: np.ndarray,
+    shape: tuple[int, ...],
+    dtype: str = "float64",
+    tolerance: float | None = None,
+    centred: bool = False,
+) -> NumericalRank:
+    """The rank that singular values (descending) of a matrix of this shape say; see above.
+
+    >>> rank_of_values(np.array([2.0, 1.0, 1e-20]), (3, 3)).rank
+    2
+    """
+    limit = max(shape) * float(np.finfo(dtype).eps) * float(values.max(initial=0.0))
     limit = limit if tolerance is None else float(tolerance)
     kept, dropped = values[values > limit], values[values <= limit]
     low = float(kept[-1]) if len(kept) else None

@@ -150,7 +150,8 @@ def _data(part: dict[str, Any], room: int) -> dict[str, Any]:
     size = len(json.dumps(rows))
     if size > room:
         kept = rows[: max(1, int(len(rows) * room / size))]
-    parameters = {key for row in part["rows"] for key in row.params}
+    measured = {key for row in part["rows"] for key in row.measurements}
+    parameters = {key for row in part["rows"] for key in row.params} - measured
     return {
         "name": part["name"],
         "columns": columns,

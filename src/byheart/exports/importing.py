@@ -1,0 +1,241 @@
+"""The way back: a trained attention-only model in torch or TransformerLens layout as a memory.
+
+Biases, which a memory has not, are folded exactly into one coordinate that is always 1 (d + 1) and
+one value channel (d_h + 1): b_Q, b_K, b_V are rows of that coordinate, b_O is written by the first
+head (its attention sums to 1), b_U is a row of W_U. LayerNorm and feed-forward layers are refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from byheart.errors import ByheartError
+from byheart.exports import folders, transformer_lens
+from byheart.exports.plain import spec_of, torch_state, weights_of
+from byheart.facts import Facts, Vocabulary
+from byheart.models.memory import Memory
+from byheart.specs import AttentionOnlySpec
+
+BIASES = ("b_Q", "b_K", "b_V", "b_O")
+NORMS = ("ln1.", "ln2.", "ln_final.")
+
+
+def import_memory(
+    folder: str | Path,
+    *,
+    weights: str | Path | None = None,
+    facts: Facts | None = None,
+) -> Memory:
+    """The model in a folder that `export --to torch` or `--to transformer-lens` wrote, perhaps
+    trained since, as a memory that can be asked, measured and certified.
+
+    `weights`: another safetensors file with the same names (default: the folder's own). `facts`:
+    what it should hold (default: the keys and answers that the export wrote, if they are there).
+
+    >>> import byheart as bh, tempfile, pathlib
+    >>> from byheart.exports import export_memory
+    >>> memory = bh.build(bh.read_facts("elements"))
+    >>> place = export_memory(memory, pathlib.Path(tempfile.mkdtemp()) / "e", to="torch")
+    >>> import_memory(place).recall("Fe", "name").answer
+    'iron'
+    """
+    place = Path(folder)
+    marker = _json(place, folders.MARKER)
+    config = _json(place, "config.json")
+    if marker.get("to") not in ("torch", "transformer-lens") or "n_heads" not in config:
+        raise ByheartError(
+            f"{folder}: expected a folder of `byheart export --to torch` or `transformer-lens`, "
+            f"found {marker.get('to')!r}."
+        )
+    if marker.get("family") != "attention-only":
+        raise ByheartError(f"{folder}: only attention-only models are imported, not vectors.")
+    lens = marker["to"] == "transformer-lens"
+    file = Path(weights) if weights is not None else place / (
+        transformer_lens.STATE if lens else "weights.safetensors")  # fmt: skip
+    state = _state(file)
+    if lens:
+        spec, tensors = from_lens(config, state)
+    else:
+        spec = spec_of(config)
+        tensors = _checked(state, torch_state(spec, _empty(spec)), file)
+        tensors = weights_of(spec, tensors)
+    vocabulary = Vocabulary(tuple(_json(place, folders.VOCABULARY)))
+    how = marker if lens else config
+    order = how.get("order")
+    memory = Memory(
+        spec=spec,
+        weights=tensors,
+        vocabulary=vocabulary,
+        start_id=how.get("start_id"),
+        pad_id=how.get("pad_id"),
+        order=None if order is None else tuple(order),
+        construction={"method": "import", "from": marker["to"]},
+    )
+    return _with_facts(memory, facts, place)
+
+
+def from_lens(
+    config: Mapping[str, Any], state: Mapping[str, Tensor]
+) -> tuple[AttentionOnlySpec, dict[str, Tensor]]:
+    """Spec and weights of a TransformerLens attention-only model (HookedTransformer names).
+
+    Scores are divided by sqrt(d_head) there: `scale` says so here.
+    """
+    if config.get("normalization_type") is not None or not config.get("attn_only"):
+        raise ByheartError(
+            "a memory has no LayerNorm and no feed-forward layer: expected normalization_type null "
+            f"and attn_only true, found {config.get('normalization_type')!r} and "
+            f"{config.get('attn_only')!r}."
+        )
+    if config.get("positional_embedding_type", "standard") != "standard":
+        raise ByheartError(
+            "expected positional_embedding_type standard, found "
+            f"{config['positional_embedding_type']!r}."
+        )
+    foreign = [k for k in state if k.startswith(NORMS) or ".mlp." in k or ".ln" in k]
+    if foreign:
+        raise ByheartError(f"weights of layers that a memory has not: {', '.join(foreign[:5])}.")
+    try:
+        layers = range(int(config["n_layers"]))
+        parts = {
+            name: torch.stack([state[f"blocks.{i}.attn.{name}"] for i in layers])
+            for name in ("W_Q", "W_K", "W_V", "W_O")
+        }
+        E, pos, U = state["embed.W_E"], state["pos_embed.W_pos"], state["unembed.W_U"]
+        spec = AttentionOnlySpec(
+            N=E.shape[0],
+            S=pos.shape[0],
+            d=E.shape[1],
+            d_h=parts["W_V"].shape[-1],
+            H=parts["W_Q"].shape[1],
+            layers=len(layers),
+            qk_rank=parts["W_Q"].shape[-1],
+            scale=bool(config.get("use_attn_scale", True)),
+        )
+    except KeyError as error:
+        raise ByheartError(f"the weights have no {error} (HookedTransformer names).") from None
+    weights = {"W_E": E, "W_pos": pos, "W_U": U, **parts}
+    biases = {
+        name: torch.stack(
+            [state.get(f"blocks.{i}.attn.{name}", torch.zeros(1)).expand(*_bias(spec, name))
+             for i in layers]
+        )
+        for name in BIASES
+    }  # fmt: skip
+    biases["b_U"] = state.get("unembed.b_U", torch.zeros(spec.N))
+    if not any(bool(b.any()) for b in biases.values()):
+        return spec, {name: w.contiguous() for name, w in weights.items()}
+    return fold_biases(spec, weights, biases)
+
+
+def fold_biases(
+    spec: AttentionOnlySpec, weights: Mapping[str, Tensor], biases: Mapping[str, Tensor]
+) -> tuple[AttentionOnlySpec, dict[str, Tensor]]:
+    """The same function without biases, on d + 1 coordinates and d_h + 1 value channels.
+
+    b_Q, b_K (layers, H, r), b_V (layers, H, d_h), b_O (layers, d), b_U (N).
+    """
+    d, e = spec.d, spec.d_h
+    dtype = weights["W_U"].dtype
+    wide = AttentionOnlySpec(**{**spec.to_json(), "d": d + 1, "d_h": e + 1})
+    new = {name: torch.zeros(shape, dtype=dtype) for name, shape in wide.weight_shapes().items()}
+    new["W_E"][:, :d] = weights["W_E"]
+    new["W_pos"][:, :d] = weights["W_pos"]
+    new["W_pos"][:, d] = 1.0  # the coordinate that is always 1
+    for name in ("W_Q", "W_K"):
+        new[name][:, :, :d] = weights[name]
+        new[name][:, :, d] = biases[f"b_{name[-1]}"].to(dtype)
+    new["W_V"][:, :, :d, :e] = weights["W_V"]
+    new["W_V"][:, :, d, :e] = biases["b_V"].to(dtype)
+    new["W_V"][:, 0, d, e] = 1.0  # attention sums to 1: this channel is 1
+    new["W_O"][:, :, :e, :d] = weights["W_O"]
+    new["W_O"][:, 0, e, :d] = biases["b_O"].to(dtype)
+    new["W_U"][:d] = weights["W_U"]
+    new["W_U"][d] = biases["b_U"].to(dtype)
+    return wide, new
+
+
+def _bias(spec: AttentionOnlySpec, name: str) -> tuple[int, ...]:
+    if name == "b_O":
+        return (spec.d,)
+    return (spec.H, spec.d_h if name == "b_V" else spec.qk_rank)
+
+
+def _empty(spec: AttentionOnlySpec) -> dict[str, Tensor]:
+    return {name: torch.empty(shape) for name, shape in spec.weight_shapes().items()}
+
+
+def _checked(state: dict[str, Tensor], wanted: dict[str, Tensor], file: Path) -> dict[str, Tensor]:
+    for name, w in wanted.items():
+        found = tuple(state[name].shape) if name in state else "nothing"
+        if found != tuple(w.shape):
+            raise ByheartError(f"{file}: {name}: expected shape {tuple(w.shape)}, found {found}.")
+    unknown = sorted(state.keys() - wanted.keys())
+    if unknown:
+        raise ByheartError(f"{file}: weights that this model has not: {', '.join(unknown[:5])}.")
+    return state
+
+
+def _state(file: Path) -> dict[str, Tensor]:
+    if file.suffix in (".pt", ".pth", ".bin", ".pkl", ".ckpt"):
+        raise ByheartError(
+            f"{file}: pickled weights can run code and are not read. Where you trust them: "
+            "safetensors.torch.save_file(torch.load(FILE, weights_only=True), 'x.safetensors')."
+        )
+    try:
+        state = load_file(file)
+    except FileNotFoundError:
+        raise ByheartError(f"{file}: there are no weights (expected a safetensors file).") from None
+    except (SafetensorError, OSError) as error:
+        raise ByheartError(f"{file}: not a complete safetensors file ({error}).") from None
+    for name, w in state.items():
+        if not torch.isfinite(w).all():
+            raise ByheartError(f"{file}: {name} has numbers that are not finite.")
+    return state
+
+
+def _json(place: Path, name: str) -> Any:
+    try:
+        return json.loads((place / name).read_text(encoding="utf-8"))
+    except OSError:
+        raise ByheartError(
+            f"{place / name} cannot be read. Give a folder that `byheart export DIR --to torch` or "
+            "`--to transformer-lens` wrote."
+        ) from None
+    except ValueError as error:
+        raise ByheartError(f"{place / name} is not JSON: {error}.") from None
+
+
+def _with_facts(memory: Memory, facts: Facts | None, place: Path) -> Memory:
+    from dataclasses import replace
+
+    own = memory.key_vocabulary
+    if facts is not None:
+        ids = np.array([own.ids(facts.key(i)) for i in range(facts.T)])
+        answers = np.array(own.ids(facts.answer(i) for i in range(facts.T)))
+        if ids.shape[1] != memory.key_length:
+            raise ByheartError(
+                f"the facts have keys of {ids.shape[1]} tokens, the model of {memory.key_length}."
+            )
+        held = Facts.make(ids, answers, own, facts.prior, name=facts.name, columns=facts.columns,
+                          answer_column=facts.answer_column, pad_id=memory.pad_id)  # fmt: skip
+        return replace(memory, facts=held)
+    file = place / folders.KEYS
+    if not file.is_file():
+        return memory
+    stored = _state(file)
+    tokens = stored["tokens"].numpy()
+    tokens = tokens if memory.start_id is None else tokens[:, 1:]
+    if memory.order is not None:
+        tokens = tokens[:, np.argsort(memory.order)]
+    held = Facts.make(tokens, stored["answers"].numpy(), own, pad_id=memory.pad_id)
+    return replace(memory, facts=held)

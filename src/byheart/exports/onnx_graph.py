@@ -1,0 +1,78 @@
+"""A memory as an ONNX graph: token ids (batch, S) in, logits (batch, N) out. Needs `onnx`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from byheart.errors import ByheartError
+from byheart.exports import folders
+from byheart.exports.normal_form import NormalForm, dense_spec, normal_form
+from byheart.models.memory import Memory
+
+OPSET = 17
+
+
+def export_onnx(memory: Memory, folder: str | Path, *, force: bool = False) -> Path:
+    """Write `model.onnx` and the vocabulary; run by any ONNX runtime."""
+    memory, _ = dense_spec(memory)
+    model = graph(normal_form(memory))
+    files = {"model.onnx": model.SerializeToString(), **folders.token_files(memory)}
+    record = {"family": "attention-only", **folders.reading(memory)}
+    return folders.write_folder(folder, "onnx", files, record, force=force)
+
+
+def graph(form: NormalForm) -> Any:
+    """The normal form, operation by operation, as an ONNX model."""
+    try:
+        from onnx import TensorProto, checker, helper, numpy_helper
+    except ModuleNotFoundError:
+        raise ByheartError(
+            "ONNX is not installed: pip install 'byheart[onnx]'. --to torch needs nothing more."
+        ) from None
+    kind = TensorProto.DOUBLE if form.W_U.dtype == torch.float64 else TensorProto.FLOAT
+    dtype = np.float64 if kind == TensorProto.DOUBLE else np.float32
+    # Not -inf: some runtimes compute 0 · inf. Nothing of the future is left at this depth.
+    future = np.triu(np.full((form.S, form.S), -1e30, dtype), 1)
+    constants = {"W_E": form.W_E, "W_pos": form.W_pos, "W_U": form.W_U}
+    for i in range(form.layers):
+        for name in ("W_Q", "W_K", "W_V", "W_O"):
+            constants[f"{name}.{i}"] = getattr(form, name)[i]
+    values = [numpy_helper.from_array(w.contiguous().numpy(), k) for k, w in constants.items()]
+    values.append(numpy_helper.from_array(future, "future"))
+    values.append(numpy_helper.from_array(np.array(form.S - 1), "last"))
+    nodes = []
+
+    def node(kind: str, inputs: list[str], output: str, **options: Any) -> str:
+        nodes.append(helper.make_node(kind, inputs, [output], **options))
+        return output
+
+    x = node("Add", [node("Gather", ["W_E", "tokens"], "e"), "W_pos"], "x.0")
+    for i in range(form.layers):
+        q, k, v = (
+            node("Einsum", [x, f"W_{n}.{i}"], f"{n}.{i}", equation="bsd,hdr->bhsr") for n in "QKV"
+        )
+        scores = node("Einsum", [q, k], f"scores.{i}", equation="bhqr,bhsr->bhqs")
+        masked = node("Add", [scores, "future"], f"masked.{i}")
+        pattern = node("Softmax", [masked], f"pattern.{i}", axis=-1)
+        z = node("MatMul", [pattern, v], f"z.{i}")
+        heads = node("Einsum", [z, f"W_O.{i}"], f"heads.{i}", equation="bhsr,hrd->bsd")
+        x = node("Add", [x, heads], f"x.{i + 1}")
+    node("MatMul", [node("Gather", [x, "last"], "read", axis=1), "W_U"], "logits")
+    model = helper.make_model(
+        helper.make_graph(
+            nodes,
+            "memory",
+            [helper.make_tensor_value_info("tokens", TensorProto.INT64, ["batch", form.S])],
+            [helper.make_tensor_value_info("logits", kind, ["batch", form.N])],
+            values,
+        ),
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        producer_name="byheart",
+        ir_version=8,
+    )
+    checker.check_model(model)
+    return model

@@ -1,0 +1,113 @@
+"""A memory in TransformerLens: weights under its names, and loaders for both of its generations.
+
+What is adapted, all of it exact: biases are zero; TransformerLens divides scores by sqrt(d_head),
+so sqrt(d_head) is multiplied into W_Q; d_head is one width for queries, keys and values, padded
+with zeros to a power of 4, so that sqrt(d_head) is a power of 2 and the product is exact; positions
+are a table, added at the input. Options of byheart that it does not have are rewritten first
+(`normal_form`).
+"""
+
+from __future__ import annotations
+
+import math
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save as dump_tensors
+from torch import Tensor
+
+from byheart.errors import ByheartError
+from byheart.exports import folders
+from byheart.exports.normal_form import dense_spec, normal_form
+from byheart.exports.standalone import lens
+from byheart.models.memory import Memory
+
+STATE, CONFIG = "state_dict.safetensors", "config.json"
+
+
+def export_transformer_lens(memory: Memory, folder: str | Path, *, force: bool = False) -> Path:
+    """Write `state_dict.safetensors` (HookedTransformer names), `config.json`, the vocabulary and
+    `load.py`, which opens them in whichever TransformerLens is installed."""
+    memory, _ = dense_spec(memory)
+    config, state = lens_weights(memory)
+    files = {
+        CONFIG: config,
+        STATE: dump_tensors(state),
+        "load.py": Path(lens.__file__).read_text(encoding="utf-8"),
+        **folders.token_files(memory),
+    }
+    record = {"family": "attention-only", **folders.reading(memory)}
+    return folders.write_folder(folder, "transformer-lens", files, record, force=force)
+
+
+def lens_weights(memory: Memory) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """TransformerLens config and state dict of an attention-only memory.
+
+    >>> import byheart as bh
+    >>> config, state = lens_weights(bh.build(bh.read_facts("elements")))
+    >>> config["d_head"], tuple(state["blocks.0.attn.W_Q"].shape)
+    (16, (25, 10, 16))
+    """
+    _, spec = dense_spec(memory)
+    d_head = power_of_4(max(spec.d_h, spec.qk_rank))
+    form = normal_form(memory, d_head)
+    dtype = form.W_U.dtype
+    config = {
+        "n_layers": form.layers,
+        "d_model": form.d,
+        "n_ctx": form.S,
+        "n_heads": form.H,
+        "d_head": d_head,
+        "d_vocab": form.N,
+        "attn_only": True,
+        "normalization_type": None,
+        "positional_embedding_type": "standard",
+        "attention_dir": "causal",
+        "dtype": str(dtype).removeprefix("torch."),
+    }
+    state = {
+        "embed.W_E": form.W_E,
+        "pos_embed.W_pos": form.W_pos,
+        "unembed.W_U": form.W_U,
+        "unembed.b_U": torch.zeros(form.N, dtype=dtype),
+    }
+    for layer in range(form.layers):
+        prefix = f"blocks.{layer}.attn."
+        state[prefix + "W_Q"] = form.W_Q[layer] * math.isqrt(d_head)
+        state[prefix + "W_K"] = form.W_K[layer]
+        state[prefix + "W_V"] = form.W_V[layer]
+        state[prefix + "W_O"] = form.W_O[layer]
+        for name in ("b_Q", "b_K", "b_V"):
+            state[prefix + name] = torch.zeros(form.H, d_head, dtype=dtype)
+        state[prefix + "b_O"] = torch.zeros(form.d, dtype=dtype)
+    return config, {name: w.contiguous() for name, w in state.items()}
+
+
+def power_of_4(width: int) -> int:
+    """The smallest power of 4 that is >= width.
+
+    >>> [power_of_4(w) for w in (1, 2, 4, 11, 17)]
+    [1, 4, 4, 16, 64]
+    """
+    power = 1
+    while power < width:
+        power *= 4
+    return power
+
+
+def load_lens(folder: str | Path) -> Any:
+    """The export in `folder` as TransformerLens's native bridge (4.x), or as HookedTransformer
+    (before 4): whichever is installed."""
+    place = Path(folder)
+    if not (place / STATE).is_file():
+        raise ByheartError(
+            f"{folder}: no {STATE}. Give a folder of `byheart export DIR --to transformer-lens`."
+        )
+    if find_spec("transformer_lens") is None:
+        raise ByheartError(
+            "TransformerLens is not installed: pip install 'byheart[lens]'. The weights are read "
+            f"without it: safetensors.torch.load_file({str(place / STATE)!r})."
+        )
+    return lens.load(place)
