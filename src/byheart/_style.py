@@ -1,7 +1,7 @@
 """One visual language for every picture: figures (matplotlib) and pages (HTML) read it here.
 
 Okabe and Ito's colours, which colour-blind readers tell apart and which keep their order in grey;
-what is measured is solid, what a theorem says is dashed, what a paper claims has its name beside it.
+what is measured is solid, what a theorem says is dashed, what a paper claims has its name beside.
 """
 
 from __future__ import annotations

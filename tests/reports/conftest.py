@@ -91,7 +91,9 @@ def memories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "numbers": bh.build(bh.random_vectors(T=29, n=8, d=16)),
         "classes": bh.build(vectors),
         "own-contexts": bh.build(bh.random_vectors(T=29, n=8, d=16, context="random")),
-        "one-token": bh.build(bh.read_facts(str(Path(__file__).parents[2] / "examples/capitals.csv"))),
+        "one-token": bh.build(
+            bh.read_facts(str(Path(__file__).parents[2] / "examples/capitals.csv"))
+        ),
     }
     folders = {}
     for name, memory in made.items():

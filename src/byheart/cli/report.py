@@ -13,9 +13,7 @@ from byheart.errors import ByheartError
 
 PICTURES = (".svg", ".png", ".pdf")
 Open = Annotated[bool, typer.Option("--open", help="Show it in the browser.")]
-Force = Annotated[
-    bool, typer.Option("--force", help="Replace a file that byheart did not write.")
-]
+Force = Annotated[bool, typer.Option("--force", help="Replace a file that byheart did not write.")]
 
 
 @guarded
@@ -29,7 +27,7 @@ def report(
     ],
     output: Annotated[
         str,
-        typer.Option("--output", "-o", metavar="FILE", help="The page (.html) or picture to write."),
+        typer.Option("--output", "-o", metavar="FILE", help="Page (.html) or picture to write."),
     ] = "report.html",
     figure: Annotated[
         str | None,
@@ -61,7 +59,9 @@ def report(
             say(f"Drawn to {output}")
         return
     if Path(output).suffix.lower() in PICTURES:
-        raise ByheartError(f"{output} is a picture: say which with --figure NAME, or give -o FILE.html.")
+        raise ByheartError(
+            f"{output} is a picture: say which (--figure NAME), or give -o FILE.html."
+        )
 
     from byheart.reports import report as write
 

@@ -59,9 +59,9 @@ class Body:
         names = [a.arg for a in args]
         rest = node.args.vararg.arg if node.args.vararg else None
         self.scopes.append({*names, *assigned(node), *([rest] if rest else [])})
-        shown = [
-            identifier(n) + (f" = {defaults[n]}" if n in defaults else "") for n in names
-        ] + ([f"...{identifier(rest)}"] if rest else [])
+        shown = [identifier(n) + (f" = {defaults[n]}" if n in defaults else "") for n in names] + (
+            [f"...{identifier(rest)}"] if rest else []
+        )
         if isinstance(node, ast.Lambda):
             body = f"return {self.expression(node.body)};"
         else:

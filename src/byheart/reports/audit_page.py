@@ -32,6 +32,7 @@ def audit_page(source: str | Path) -> str:
     kinds = list(dict.fromkeys(layer["weights"] for layer in layers))
     names = list(layers[0]["checks"])
     main = settings["queries"][0]
+    cells = {kind: [_cells(x, names) for x in layers if x["weights"] == kind] for kind in kinds}
     table = [_row(layer, main) for layer in layers]
     columns = list(table[0])
     return render(
@@ -50,7 +51,7 @@ def audit_page(source: str | Path) -> str:
         main=main,
         kinds=kinds,
         checks=[(name, _label(name), _explained(name)) for name in names],
-        grids=[(kind, [_cells(x, names) for x in layers if x["weights"] == kind]) for kind in kinds],
+        grids=list(cells.items()),
         summary=_summary(layers, names),
         promises=_promises(layers, model),
         seconds=record.get("cpu_seconds"),
@@ -132,7 +133,8 @@ def _row(layer: dict[str, Any], main: str) -> dict[str, Any]:
     full = [c for c in layer["contexts"] if c["dtype"] == "float64" and not c["centred"]]
     mean = sum(h["saturated"] for h in heads) / len(heads) if heads else None
     entropy = sum(h["entropy"] for h in heads) / len(heads) if heads else None
-    promise = [p for p in layer["promises"] if p["id"] == "mahdavi2024.theorem1"]
+    first = [p for p in layer["promises"] if p["id"] == "mahdavi2024.theorem1"]
+    promised = (first[0]["capacity"] or first[0].get("bare")) if first else None
     return {
         "layer": layer["layer"],
         "weights": layer["weights"],
@@ -144,7 +146,7 @@ def _row(layer: dict[str, Any], main: str) -> dict[str, Any]:
         "r/δ": layer["separation"]["spread"],
         "saturated heads": mean,
         "entropy of attention": entropy,
-        "Theorem 1 promises": (promise[0]["capacity"] or promise[0].get("bare")) if promise else None,
+        "Theorem 1 promises": promised,
     }
 
 

@@ -75,6 +75,8 @@ def why_no_heads(memory: Any) -> str | None:
     spec = memory.spec
     if memory.facts is None:
         return "The memory was saved without its facts."
+    if spec.N == 1:
+        return "There is only one token: no answer has a competitor, and no margin is split."
     if isinstance(spec, (AttentionOnlySpec, ShardedSpec)):
         return None
     reasons = {
@@ -134,17 +136,14 @@ def head_map(memory: Memory | VectorMemory, rows: int = 600) -> HeadMap:
     >>> found.effect.shape, found.owner_from
     ((29, 4), 'construction')
     """
-    facts = memory.facts
-    assert facts is not None
-    T = facts.T
     if isinstance(memory, VectorMemory):
         return _vector_map(memory, rows)
-    spec, sharded = memory.spec, isinstance(memory.spec, ShardedSpec)
-    if sharded:
+    facts, spec = memory.facts, memory.spec
+    assert facts is not None and isinstance(spec, (AttentionOnlySpec, ShardedSpec))
+    shards = np.zeros(facts.T, dtype=int)
+    if isinstance(spec, ShardedSpec):
         shards = shard_of(dict(memory.weights), memory.with_start(facts.tokens)).numpy()
-        chosen = _evenly(np.argsort(shards, kind="stable"), rows)
-    else:
-        chosen = _evenly(np.arange(T), rows)
+    chosen = _evenly(np.argsort(shards, kind="stable"), rows)
     effect = np.zeros((len(chosen), spec.H))
     lost = np.zeros((len(chosen), spec.H), dtype=bool)
     means = _means(memory)
@@ -162,15 +161,10 @@ def head_map(memory: Memory | VectorMemory, rows: int = 600) -> HeadMap:
         effect[np.ix_(at, heads)] = (before[:, None] - margin).numpy()
         lost[np.ix_(at, heads)] = ((before[:, None] > 0) & (margin <= 0)).numpy()
     owner = effect.argmax(1)
-    source = "ablation"
-    if sharded:
-        source = "construction"
-        order = np.lexsort((-effect.max(1), owner, shards[chosen]))
-    else:
-        order = np.lexsort((-effect.max(1), owner))
-    return HeadMap(
-        chosen[order], effect[order], lost[order], owner[order], source, T, "of the margin"
-    )
+    source = "construction" if isinstance(spec, ShardedSpec) else "ablation"
+    order = np.lexsort((-effect.max(1), owner, shards[chosen]))
+    what = "of the margin"
+    return HeadMap(chosen[order], effect[order], lost[order], owner[order], source, facts.T, what)
 
 
 def _vector_map(memory: VectorMemory, rows: int) -> HeadMap:
@@ -265,8 +259,12 @@ def _sharded_parts(memory: Memory, tokens: Tensor) -> Iterator[_Raw]:
         skip, F = own_features(spec, weights, tokens[at], end - first, torch.float64)
         W_O = weights["W_O"][first:end].double()[..., : spec.d_g]
         out = torch.einsum("bhe,hed->bhd", F, W_O)
-        yield at, torch.arange(first, end), skip, out, own_attention(
-            spec, weights, tokens[at], first, end
+        yield (
+            at,
+            torch.arange(first, end),
+            skip,
+            out,
+            own_attention(spec, weights, tokens[at], first, end),
         )
 
 

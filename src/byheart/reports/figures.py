@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -233,7 +234,9 @@ def kl_figure(memory: Any, most: int = 12) -> Figure:
     known = [(d, b) for d, b in zip(ranks, proved, strict=True) if b is not None and b > 0]
     if known:
         x, y = zip(*known, strict=True)
-        axes.plot(x, y, linestyle=style.DASHES["upper bound"], color=style.INK, label="Bennett's bound")
+        axes.plot(
+            x, y, linestyle=style.DASHES["upper bound"], color=style.INK, label="Bennett's bound"
+        )
     own = max(memory_losses(memory).mean()["kl"], 1e-16)
     axes.plot([memory.spec.d], [own], "D", color=style.LOST, ms=7, label="this memory")
     axes.axvline(exact, linestyle=style.DASHES["lower bound"], color=style.BUILT, lw=1.4)
@@ -271,7 +274,7 @@ def figure(source: Any, name: str, output: str | os.PathLike[str] | None = None)
         raise ByheartError(f"there is no figure {name!r}: choose from {', '.join(FIGURES)}.")
     if output is not None:
         check_path(output)
-    memory = load(source) if isinstance(source, (str, os.PathLike)) else source
+    memory = load(Path(source)) if isinstance(source, (str, os.PathLike)) else source
     drawn = FIGURES[name][0](memory)
     if output is not None:
         save(drawn, output)

@@ -47,7 +47,7 @@ def memory_page(source: str | Path | Memory | VectorMemory | ExactMemory) -> str
     if memory.facts is not None and right is not None:
         chosen, note = _chosen(memory, right)
         data["facts"] = _facts(memory, chosen, margins, right)
-        if heads_note is None:
+        if heads_note is None and not isinstance(memory, ExactMemory):
             found = head_map(memory, MAP_ROWS)
             data["map"] = _map(found, chosen)
             data["story"] = _stories(memory, chosen)

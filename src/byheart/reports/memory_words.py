@@ -178,9 +178,7 @@ def capacity_bars(memory: Any) -> list[Bar]:
         bars.append(Bar("information limit", limit, "upper bound", "bits of all weights / log2 A"))
     top = math.log10(max(bar.value for bar in bars) or 1)
     scaled = [math.log10(max(bar.value, 1)) / top if top else 1.0 for bar in bars]
-    return [
-        Bar(b.label, b.value, b.kind, b.note, s) for b, s in zip(bars, scaled, strict=True)
-    ]
+    return [Bar(b.label, b.value, b.kind, b.note, s) for b, s in zip(bars, scaled, strict=True)]
 
 
 def _vector_limits(memory: VectorMemory) -> list[Bar]:
@@ -198,7 +196,7 @@ def _vector_limits(memory: VectorMemory) -> list[Bar]:
 def _information(memory: Any) -> float | None:
     """How many such facts the bits of the weights could tell apart at most."""
     bits = stored_bits(memory)
-    if not bits:
+    if not bits or memory.facts is None:
         return None
     if isinstance(memory, ExactMemory):
         total = memory.spec.total_bits

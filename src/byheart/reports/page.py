@@ -48,7 +48,7 @@ def _environment() -> Any:
 def render(
     template: str, scripts: tuple[str, ...], data: dict[str, Any], extra: str = "", **context: Any
 ) -> str:
-    """The page: `template` with `context`, the `scripts` joined with `extra`, and `data` as JSON."""
+    """The page: `template` with `context`, the `scripts` with `extra`, and `data` as JSON."""
     from byheart._version import __version__
 
     style = source("page.css")

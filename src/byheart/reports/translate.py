@@ -27,8 +27,8 @@ LONG = 200  # characters of a constant from which it gets a name of its own
 RUNTIME = "py"  # the name of templates/python.js in the page
 KEPT = {  # builtins and standard functions that the runtime has
     "abs", "all", "any", "bool", "dict", "enumerate", "float", "getattr", "int", "isinstance",
-    "len", "list", "max", "min", "object", "range", "round", "set", "sorted", "str", "sum", "tuple", "type",
-    "vars", "zip",
+    "len", "list", "max", "min", "object", "range", "round", "set", "sorted", "str", "sum",
+    "tuple", "type", "vars", "zip",
 }  # fmt: skip
 
 

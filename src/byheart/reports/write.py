@@ -182,5 +182,3 @@ def _write(path: Path, page: _Page) -> Written:
     except OSError as error:
         raise ByheartError(f"{path} cannot be written: {error.strerror}.") from None
     return Written(path, page.kind, shown(page.title), size)
-
-
