@@ -270,3 +270,29 @@ def test_larger_tables_are_sampled_and_the_page_says_so(monkeypatch, tmp_path, v
     assert page.inner_text("#found") == "100 facts"
     assert "100 of the 236 facts are listed" in page.inner_text("main")
     assert "236 of 236" in page.inner_text(".tiles")
+
+
+def test_long_names_long_contexts_and_many_outputs_still_fit(tmp_path, visit):
+    """Whatever the facts are, the page stays within 3 MB."""
+    import random
+
+    rng = random.Random(0)
+    letters = "абвгдежзийклмнопрст 東京北京"
+    names = ["".join(rng.choices(letters, k=300)) + f" {i}" for i in range(3000)]
+    tokens = np.stack([np.arange(6000) % 3000, np.arange(6000) // 3000], 1)
+    answers = np.random.default_rng(0).integers(3000, size=6000)
+    facts = bh.Facts.make(tokens, answers, bh.Vocabulary(tuple(names)))
+    (page,) = bh.report(bh.build(facts, "sharded"), tmp_path / "long.html")
+    assert page.bytes < LIMIT
+    assert "facts are listed" in visit(tmp_path / "long.html").page.inner_text("main")
+    wide = bh.random_vectors(T=63, n=64, d=64, outputs=30)
+    (page,) = bh.report(bh.build(wide), tmp_path / "wide.html")
+    assert page.bytes < LIMIT
+    assert ", …" in visit(tmp_path / "wide.html").page.inner_text(".row >> nth=0")
+
+
+def test_lone_surrogates_do_not_break_the_file():
+    from byheart.reports.page import json_text
+
+    text = json_text({"a": "x\ud800y"})
+    assert text.encode() and json.loads(text) == {"a": "x\ud800y"}

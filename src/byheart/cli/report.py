@@ -35,7 +35,8 @@ def report(
             "--figure",
             metavar="NAME",
             help="Draw one picture instead (-o FILE.svg, .png or .pdf). Memories: head-map, "
-            "ablation, margins, attention, capacity, condition, kl.",
+            "ablation, margins, attention, capacity, condition, kl; studies: their names; audits: "
+            "layers.",
         ),
     ] = None,
     show: Open = False,

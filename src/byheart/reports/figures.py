@@ -1,7 +1,7 @@
 """The figures of a memory, each drawn from the memory itself in the style of `byheart._style`.
 
-`figure(memory, name)` draws one; `FIGURES` lists them with what each shows. Figures of studies and
-audits are in `study_figure` and `audit_figure`.
+`figure(source, name)` draws one; `FIGURES` lists those of memories with what each shows. Studies
+and audits draw their own.
 """
 
 from __future__ import annotations
@@ -263,19 +263,34 @@ FIGURES: dict[str, tuple[Callable[[Any], Figure], str]] = {
 def figure(source: Any, name: str, output: str | os.PathLike[str] | None = None) -> Figure:
     """Draw figure `name` of a memory (or its folder), a study or an audit; save it to `output`.
 
+    Studies: `name` is the study's (dana2025/fig1a); audits: "layers".
+
     >>> import byheart as bh
     >>> len(figure(bh.build(bh.read_facts("elements")), "head-map").axes)
     2
     """
     from byheart.models import load
+    from byheart.reports.audit_page import read_audit
+    from byheart.reports.study_page import study_figure
+    from byheart.reports.write import AUDIT, STUDY, kind_of
     from byheart.theory.plots import check_path, save
 
-    if name not in FIGURES:
-        raise ByheartError(f"there is no figure {name!r}: choose from {', '.join(FIGURES)}.")
     if output is not None:
         check_path(output)
-    memory = load(Path(source)) if isinstance(source, (str, os.PathLike)) else source
-    drawn = FIGURES[name][0](memory)
+    kind = kind_of(source)
+    if kind == STUDY:
+        drawn = study_figure(Path(source), name)
+    elif kind == AUDIT:
+        from byheart.audits.tables import audit_figure
+
+        if name != "layers":
+            raise ByheartError(f"an audit has the figure layers, found {name!r}.")
+        drawn = audit_figure(read_audit(source))
+    else:
+        if name not in FIGURES:
+            raise ByheartError(f"there is no figure {name!r}: choose from {', '.join(FIGURES)}.")
+        memory = load(Path(source)) if isinstance(source, (str, os.PathLike)) else source
+        drawn = FIGURES[name][0](memory)
     if output is not None:
         save(drawn, output)
     return drawn

@@ -16,11 +16,14 @@ from byheart.reports.carriers import HeadMap, head_map, stories, why_no_heads
 from byheart.reports.page import json_text, packed, render, shown, smallest_code
 
 LISTED = 20_000  # facts in the list; more are sampled, and the page says so
-TEXT = 1_100_000  # bytes of tokens
-STORIES = 1_500_000  # bytes of stories, before base64
+ROOM = 2_500_000  # bytes of facts and stories; the rest of 3 MB is for the map, style and script
+TEXT = 1_000_000  # of them for tokens
+NAMES = 150_000  # bytes of other names, which are cut short beyond that
 MOST_HEADS = 12  # shown for one fact; the others are summed up
 MAP_ROWS, MAP_HEADS = 600, 256
 TOP = 5  # answers of a distribution
+LABELS = 4  # coordinates of a label that is a vector
+STORY = 8  # bytes of a head in a story, attention apart
 
 
 def memory_page(source: str | Path | Memory | VectorMemory | ExactMemory) -> str:
@@ -50,10 +53,11 @@ def memory_page(source: str | Path | Memory | VectorMemory | ExactMemory) -> str
         if heads_note is None and not isinstance(memory, ExactMemory):
             found = head_map(memory, MAP_ROWS)
             data["map"] = _map(found, chosen)
-            data["story"] = _stories(memory, chosen)
-        distribution = getattr(memory, "distribution", None)
-        if distribution is not None:
-            data["distribution"] = _distribution(memory, chosen, data["facts"])
+        if getattr(memory, "distribution", None) is not None:
+            data["distribution"] = _distribution(memory, chosen)
+        if found is not None:
+            used = len(json_text({k: v for k, v in data.items() if k != "map"}).encode())
+            data["story"] = _stories(memory, chosen, ROOM - used)
     title = memory.facts.name if memory.facts is not None else (folder.name if folder else "memory")
     return render(
         "memory.html",
@@ -96,10 +100,24 @@ def _right(memory: Any, margins: np.ndarray | None) -> np.ndarray:
     return memory.outputs(memory.facts.tokens) == memory.classes(memory.facts.answers)
 
 
+def _each(memory: Any) -> float:
+    """Bytes of one fact in the page, its tokens apart: numbers, one head, the distribution."""
+    spec = memory.spec
+    columns = LABELS if isinstance(memory, VectorMemory) else spec.S + 1
+    own = 0 if why_no_heads(memory) else 16 + STORY + _positions(memory)
+    table = 0 if getattr(memory, "distribution", None) is None else 12 * TOP
+    return 4 / 3 * (9 + 4 * columns + own + table)
+
+
+def _positions(memory: Any) -> int:
+    spec = memory.spec
+    return spec.n if isinstance(memory, VectorMemory) else spec.S + (spec.family == "sharded")
+
+
 def _chosen(memory: Any, right: np.ndarray) -> tuple[np.ndarray, str]:
     """Which facts are listed: all, or as many as the page has room for, lost ones first."""
     T = len(right)
-    room = LISTED
+    room = min(LISTED, int((ROOM - TEXT) / _each(memory)))
     while True:
         chosen = np.arange(T)
         if room < T:
@@ -109,7 +127,7 @@ def _chosen(memory: Any, right: np.ndarray) -> tuple[np.ndarray, str]:
             chosen = np.sort(np.concatenate([lost, held[np.unique(spread)]]))
         if isinstance(memory, VectorMemory) or room <= 100:
             break
-        if sum(len(t) for t in _tokens(memory, chosen)[0]) <= TEXT:
+        if len(json_text(_tokens(memory, chosen)[0]).encode()) <= TEXT:
             break
         room = min(room, T) // 2
     if len(chosen) == T:
@@ -149,7 +167,7 @@ def _facts(
             "columns": ["example"],
             "answer_column": "label" if facts.classes is None else "class",
             "width": int(label.shape[1]),
-            "labels": packed(label, "f4"),
+            "labels": packed(label[:, :LABELS], "f4"),
         }
     names, table = _tokens(memory, chosen)
     code = smallest_code(len(names))
@@ -209,16 +227,15 @@ def _map(found: HeadMap, chosen: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _stories(memory: Any, chosen: np.ndarray) -> dict[str, Any]:
+def _stories(memory: Any, chosen: np.ndarray, room: int) -> dict[str, Any]:
+    """The stories in `room` bytes: as many heads of each fact as fit, one at least."""
     spec = memory.spec
-    sharded = spec.family == "sharded"
-    positions = spec.n if isinstance(memory, VectorMemory) else spec.S + sharded
     most = spec.H
-    if sharded:
+    if spec.family == "sharded":
         start = memory.weights["head_start"]
         most = int((start[1:] - start[:-1]).max())
-    room = STORIES // max(1, len(chosen)) - 12
-    K = max(1, min(most, MOST_HEADS, room // (6 + positions)))
+    each = 0.75 * (room - NAMES) / max(1, len(chosen)) - 16
+    K = max(1, min(most, MOST_HEADS, int(each / (STORY + _positions(memory)))))
     told = stories(memory, chosen, K)
     names = _position_names(memory)
     found = {
@@ -238,8 +255,17 @@ def _stories(memory: Any, chosen: np.ndarray) -> dict[str, Any]:
     used, place = np.unique(runners, return_inverse=True)
     return found | {
         "runners": packed(place, smallest_code(len(used))),
-        "runner_names": [memory.vocabulary.token(int(t)) for t in used],
+        "runner_names": _names(memory, used),
     }
+
+
+def _names(memory: Any, ids: np.ndarray) -> list[str]:
+    """Tokens beside the listed facts, cut short where they would fill the page."""
+    names = [memory.vocabulary.token(int(t)) for t in ids]
+    most = max(8, NAMES // (4 * max(1, len(names))))
+    if len(json_text(names).encode()) <= NAMES:
+        return names
+    return [name if len(name) <= most else f"{name[:most]}…" for name in names]
 
 
 def _position_names(memory: Any) -> list[Any]:
@@ -251,7 +277,7 @@ def _position_names(memory: Any) -> list[Any]:
     return (["start"] if first else []) + key
 
 
-def _distribution(memory: Any, chosen: np.ndarray, facts: dict[str, Any]) -> dict[str, Any]:
+def _distribution(memory: Any, chosen: np.ndarray) -> dict[str, Any]:
     """The likeliest answers of each key, stored and recalled."""
     from byheart.construct.distribution import answer_logits
 
@@ -263,16 +289,8 @@ def _distribution(memory: Any, chosen: np.ndarray, facts: dict[str, Any]) -> dic
     order = np.argsort(-np.maximum(stored, recalled), axis=1, kind="stable")[:, :top]
     return {
         "top": top,
-        "names": [memory.vocabulary.token(int(t)) for t in table.support],
+        "names": _names(memory, table.support),
         "ids": packed(order, smallest_code(len(table.support))),
         "stored": packed(np.take_along_axis(stored, order, 1), "f4"),
         "recalled": packed(np.take_along_axis(recalled, order, 1), "f4"),
     }
-
-
-def data_bytes(page: str) -> int:
-    """Bytes of a page, as it lies on disk."""
-    return len(page.encode("utf-8"))
-
-
-__all__ = ["data_bytes", "json_text", "memory_page"]

@@ -17,6 +17,7 @@ from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, ShardedSpec, Sh
 
 PROMISES = {
     "attention": "Corollary 1 promises H·d_h + d",
+    "train": "Corollary 1 promises H·d_h + d, without training",
     "sharded": "the shards have room for",
     "associative": "width d of the matrix",
     "multihead": "Theorem 1 promises H(r-1) + 1",

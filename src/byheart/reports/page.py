@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import unicodedata
 from functools import lru_cache
 from importlib.resources import files
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+SURROGATES = re.compile("[\ud800-\udfff]")
 LIMIT = 3_000_000  # bytes of a page
 DIRECTION = {*"\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"}
 POLICY = (
@@ -73,7 +75,8 @@ def json_text(data: Any) -> str:
     >>> json_text({"a": "</script><script>alert(1)"})
     '{"a":"\\\\u003c/script\\\\u003e\\\\u003cscript\\\\u003ealert(1)"}'
     """
-    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = SURROGATES.sub(lambda found: f"\\u{ord(found[0]):04x}", text)  # UTF-8 has none
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

@@ -46,6 +46,21 @@ def study_page(source: str | Path) -> str:
     )  # fmt: skip
 
 
+def study_figure(source: Path, name: str) -> Any:
+    """The figure that the study `name` draws of its rows in the store."""
+    from byheart.studies import open_store
+
+    with open_store(source, create=False) as store:
+        every = store.rows()
+        names = sorted({row.study for row in every})
+        if name not in names:
+            raise ByheartError(f"{source} has no study {name!r}; it has {', '.join(names)}.")
+        drawn = _part(store, name, 1 + max(row.seed for row in every))["drawn"]
+    if drawn is None:
+        raise ByheartError(f"{source}: this byheart does not know how to draw {name}.")
+    return drawn
+
+
 def _part(store: Any, name: str, seeds: int) -> dict[str, Any]:
     study = _known(name)
     if study is None:  # a study of somebody else: its rows, without a verdict

@@ -64,6 +64,9 @@ def report(
     check_target(target, force)
     kinds = [kind_of(one) for one in several]
     pages = [_make(one, kind) for one, kind in zip(several, kinds, strict=True)]
+    for one, page in zip(several, pages, strict=True):
+        if len(page.html.encode("utf-8")) > LIMIT:
+            raise ByheartError(f"{one}: its page would be larger than {LIMIT:,} bytes.")
     plan = [(target, pages[0])]
     if len(pages) > 1:
         names = _names(target, pages)
@@ -176,7 +179,6 @@ def _index(target: Path, names: Sequence[Path], pages: Sequence[_Page]) -> _Page
 
 def _write(path: Path, page: _Page) -> Written:
     size = len(page.html.encode("utf-8"))
-    assert size < LIMIT, f"{path}: {size:,} bytes, the budget is {LIMIT:,}"
     try:
         write_text(path, page.html)
     except OSError as error:

@@ -7,4 +7,4 @@ for (const cell of document.querySelectorAll("td[data-words]")) {
   cell.addEventListener("blur", hush);
 }
 const numeric = DATA.columns.filter((c, i) => c !== "weights" && DATA.rows.some((r) => typeof r[i] === "number"));
-rowChart($("chart"), { columns: DATA.columns, rows: DATA.rows, numeric, parameters: [], x: "layer", y: "Q", logs: [false, false], lines: [], split: ["weights"], filter: null });
+rowChart($("chart"), { columns: DATA.columns, rows: DATA.rows, numeric, parameters: [], x: "layer", y: numeric.includes("saturated heads") ? "saturated heads" : "Q", logs: [false, false], lines: [], split: ["weights"], filter: null });

@@ -62,6 +62,6 @@ function hue(v) {
   const [mid, plus, minus] = DARK.matches && !matchMedia("print").matches
     ? [[36, 39, 43], [110, 195, 245], [240, 145, 90]]
     : [[244, 244, 242], [0, 80, 138], [179, 71, 0]];
-  const to = v < 0 ? minus : plus, t = Math.min(1, Math.abs(v)) ** 0.7;
+  const to = v < 0 ? minus : plus, t = Math.min(1, Math.abs(v));
   return mid.map((m, i) => Math.round(m + (to[i] - m) * t));
 }

@@ -12,7 +12,8 @@ if (F) {
   const answerOf = (i) => {
     if (!F.vectors) return F.tokens[answers[i]];
     if (F.classes !== null) return `class ${labels[i]}`;
-    return Array.from(labels.slice(i * F.width, i * F.width + Math.min(F.width, 4)), (v) => short(v, 4)).join(", ") + (F.width > 4 ? ", …" : "");
+    const kept = Math.min(F.width, 4);
+    return Array.from(labels.slice(i * kept, (i + 1) * kept), (v) => short(v, 4)).join(", ") + (F.width > kept ? ", …" : "");
   };
   const line = (i) => `${keyOf(i).map(shown).join(" · ")} → ${shown(answerOf(i))}`;
 
@@ -63,6 +64,7 @@ if (F) {
     }
     order = kept;
     sizer.style.height = `${order.length * ROW}px`;
+    list.style.height = `${Math.max(2, order.length) * ROW + 2}px`;  // at most what the style allows
     $("found").textContent = words.length ? `${count(order.length)} of ${count(F.count)}` : `${count(F.count)} facts`;
     list.scrollTop = 0;
     choose(0);
@@ -112,7 +114,7 @@ if (F) {
     const sum = all.reduce((a, b) => a + b.value, 0);
     const words = F.vectors && F.classes === null
       ? `The label is the sum of what the heads write${F.width > 1 ? ` (coordinate ${s.runners[i]})` : ""}:`
-      : `The right answer is ${short(total ?? sum)} ahead of ${shown(runner)}. That lead is the sum of these parts:`;
+      : `${DATA.distribution ? "The likeliest answer" : "The right answer"} is ${short(total ?? sum)} ahead of ${shown(runner)}. That lead is the sum of these parts:`;
     const own = STORY.own < STORY.H ? `${STORY.own} of ${count(STORY.H)} heads belong to this fact's shard; all others are silent on it.` : null;
     return [make("p", { class: "text" }, words), waterfall(all, sum), ...(own ? [make("p", { class: "small quiet" }, own)] : []),
       make("h3", {}, "Where these heads look"), looks(i, items)];
