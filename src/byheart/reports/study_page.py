@@ -209,8 +209,8 @@ def _axes(figure: Any, columns: list[str], rows: list[list[Any]]) -> dict[str, A
                 return name
         return ""
 
-    x = named(labels[0], FIRST_X)
-    y = named(labels[1], FIRST_Y)
+    drawn = None if axes is None else _drawn(axes, numeric, columns, rows)
+    x, y = drawn or (named(labels[0], FIRST_X), named(labels[1], FIRST_Y))
     return {
         "numeric": numeric,
         "x": x,
@@ -221,6 +221,32 @@ def _axes(figure: Any, columns: list[str], rows: list[list[Any]]) -> dict[str, A
                  axes is not None and axes.get_yscale() == "log"],
         "lines": [] if figure is None else _lines(figure),
     }  # fmt: skip
+
+
+def _drawn(
+    axes: Any, numeric: list[str], columns: list[str], rows: list[list[Any]]
+) -> tuple[str, str] | None:
+    """The two columns whose pairs are the dots of the figure, if there are such."""
+    dots = {
+        (float(f"{a:.6g}"), float(f"{b:.6g}"))
+        for line in axes.get_lines()
+        if line.get_marker() == "." and line.get_linestyle() == "None"
+        for a, b in zip(*line.get_data(), strict=True)
+    }
+    if not dots:
+        return None
+    at = {name: columns.index(name) for name in numeric}
+
+    def seen(x: str, y: str) -> int:
+        pairs = {
+            (float(f"{r[at[x]]:.6g}"), float(f"{r[at[y]]:.6g}"))
+            for r in rows
+            if r[at[x]] is not None and r[at[y]] is not None
+        }
+        return len(dots & pairs)
+
+    best = max(((x, y) for x in numeric for y in numeric if x != y), key=lambda p: seen(*p))
+    return best if seen(*best) >= 0.9 * len(dots) else None
 
 
 def _lines(figure: Any) -> list[dict[str, Any]]:
@@ -236,6 +262,6 @@ def _lines(figure: Any) -> list[dict[str, Any]]:
                     for a, b in zip(x, y, strict=True)
                     if math.isfinite(a) and math.isfinite(b)
                 ]
-                name = "" if label.startswith("_") else label
+                name = axes.get_title() if label.startswith("_") else label
                 found.setdefault(json.dumps(points), {"name": name, "points": points})
     return list(found.values())[:40]

@@ -147,8 +147,10 @@ def _make(source: Any, kind: str) -> _Page:
     }
     html = makers[kind](source)
     title = re.search(r"<title>(.*?) · byheart</title>", html, flags=re.S)
-    words = re.search(r'<h2 id="verdict">.*?</span>(.*?)</h2>', html, flags=re.S)
-    return _Page(kind, _plain(title), html, _plain(words))
+    verdict = re.search(r'<h2 id="verdict">.*?</span>(.*?)</h2>', html, flags=re.S)
+    about = re.search(r'<p class="quiet">(.*?)</p>', html, flags=re.S)
+    words = [_plain(verdict), _plain(about)] if kind != AUDIT else [_plain(verdict)]
+    return _Page(kind, _plain(title), html, ". ".join(w for w in words if w))
 
 
 def _plain(found: re.Match[str] | None) -> str:

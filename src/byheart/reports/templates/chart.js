@@ -3,7 +3,7 @@
 function rowChart(holder, table) {
   const at = Object.fromEntries(table.columns.map((c, i) => [c, i]));
   const state = { x: table.x, y: table.y, logx: table.logs[0], logy: table.logs[1], seeds: true, mean: true, filter: "", hidden: new Set() };
-  const W = 900, H = 430, left = 66, bottom = 46, top = 14, right = 16;
+  const narrow = holder.clientWidth < 600, W = narrow ? 440 : 900, H = narrow ? 330 : 430, left = 66, bottom = 46, top = 14, right = 16;
   const values = (name) => [...new Set(table.rows.map((r) => r[at[name]]))];
   const filters = table.filter && at[table.filter] !== undefined ? values(table.filter) : [];
   if (filters.length > 1) state.filter = filters[0];
@@ -56,7 +56,7 @@ function rowChart(holder, table) {
       const inside = found.filter((v) => v >= low * 0.999 && v <= high * 1.001);
       return inside.length > 9 ? inside.filter((v) => Number.isInteger(Math.log10(v) + 1e-9 - ((Math.log10(v) + 1e-9) % 1)) && /^1/.test(v.toExponential())) : inside;
     }
-    const raw = (high - low) / 6 || 1, unit = 10 ** Math.floor(Math.log10(raw)), step = [1, 2, 5, 10].map((m) => m * unit).find((s) => s >= raw);
+    const raw = (high - low) / (narrow ? 4 : 6) || 1, unit = 10 ** Math.floor(Math.log10(raw)), step = [1, 2, 5, 10].map((m) => m * unit).find((s) => s >= raw);
     const found = [];
     for (let v = Math.ceil(low / step) * step; v <= high + step * 1e-6; v += step) found.push(Number(v.toPrecision(12)));
     return found;

@@ -109,21 +109,23 @@ function show() {
 function chart(rows) {
   const holder = $("chart");
   if (!rows.length) { holder.replaceChildren(make("p", { class: "quiet" }, "No theorem counts facts for these sizes.")); return; }
-  const T = settings.T, step = 26, left = 262, W = 900, height = rows.length * step + 40;
+  // On a narrow screen the names stand above their bars.
+  const narrow = holder.clientWidth < 600, T = settings.T, step = narrow ? 42 : 26, left = narrow ? 6 : 262;
+  const W = narrow ? 420 : 900, height = rows.length * step + 40;
   const top = Math.ceil(Math.log10(Math.max(T, ...rows.map((r) => Number(r.capacity)), 10)));
   const x = (v) => left + (Math.log10(Math.max(1, Number(v))) / top) * (W - left - 90);
   const picture = svg("svg", { viewBox: `0 0 ${W} ${height}`, role: "img", "aria-label": rows.map((r) => `${r.id}: ${many(r.capacity)} facts`).join("; ") });
-  for (let p = 0; p <= top; p += Math.max(1, Math.ceil(top / 8))) {
+  for (let p = 0; p <= top; p += Math.max(1, Math.ceil(top / (narrow ? 4 : 8)))) {
     const tick = svg("text", { x: x(10 ** p), y: height - 6, "text-anchor": "middle", class: "quiet" });
     tick.textContent = p < 4 ? count(10 ** p) : `10^${p}`;
     picture.append(svg("line", { class: "gridline", x1: x(10 ** p), x2: x(10 ** p), y1: 0, y2: height - 22 }), tick);
   }
   rows.forEach((r, k) => {
-    const y = k * step + 4, lower = r.kind === "lower bound";
-    const name = svg("text", { x: left - 8, y: y + 15, "text-anchor": "end" }), value = svg("text", { x: x(r.capacity) + 6, y: y + 15 });
+    const y = k * step + (narrow ? 18 : 4), lower = r.kind === "lower bound";
+    const name = narrow ? svg("text", { x: left, y: y - 4 }) : svg("text", { x: left - 8, y: y + 15, "text-anchor": "end" }), value = svg("text", { x: x(r.capacity) + 6, y: y + 15 });
     name.textContent = r.id;
     value.textContent = `${SIGN[r.kind] ?? ""}${many(r.capacity)}`;
-    const bar = svg("rect", { class: lower ? "lower" : r.kind === "measurement" ? "size" : "upper", x: left, y: y + 2, width: Math.max(1, x(r.capacity) - left), height: step - 10 });
+    const bar = svg("rect", { class: lower ? "lower" : r.kind === "measurement" ? "size" : "upper", x: left, y: y + 2, width: Math.max(1, x(r.capacity) - left), height: 16 });
     bar.addEventListener("pointermove", (e) => tell(`${r.id} (${r.kind}): ${many(r.capacity)} facts${r.note ? `\n${r.note}` : ""}`, e.clientX, e.clientY));
     bar.addEventListener("pointerleave", hush);
     picture.append(bar, name, value);
@@ -135,3 +137,5 @@ function chart(rows) {
   holder.replaceChildren(picture);
 }
 show();
+let wide = innerWidth;
+addEventListener("resize", () => { if (innerWidth !== wide) { wide = innerWidth; show(); } });

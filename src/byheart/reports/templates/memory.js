@@ -254,6 +254,7 @@ if (F) {
     });
     canvas.addEventListener("blur", () => { cursor = false; hush(); paint(); });
     DARK.addEventListener("change", paint);
+    for (const event of ["beforeprint", "afterprint"]) addEventListener(event, paint);  // paper is light
     paint();
   }
 
