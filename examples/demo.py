@@ -41,10 +41,12 @@ def main() -> None:
 
     memory.save(FOLDER, force=FOLDER.exists())
     certificate.write(FOLDER)
+    (page,) = bh.report(FOLDER, FOLDER.with_suffix(".html"))
     command = Path(sys.executable).with_name("byheart")
     print(f"\nWritten to {FOLDER}. Ask it yourself:")
     print(f"    {_short(command)} recall {FOLDER} Brazil capital")
     print(f"    {_short(command)} certify {FOLDER} --interval")
+    print(f"Look at it: open {page.path} in a browser (one file, no network).")
     print(f"{time.perf_counter() - started:.1f} s")
     if not certificate.certified:
         sys.exit(1)

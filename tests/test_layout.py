@@ -15,7 +15,7 @@ LONGEST = 450
 
 # A module may import its own part, and every part on a lower line.
 LEVELS = [
-    ("facts", "errors", "specs", "engine", "_version", "_folders", "_machine"),
+    ("facts", "errors", "specs", "engine", "_version", "_folders", "_machine", "_style"),
     ("exact",),
     ("models",),
     ("theory",),
@@ -24,6 +24,7 @@ LEVELS = [
     ("measure", "certificates"),
     ("studies", "audits", "exports"),
     ("papers",),
+    ("reports",),
     ("cli",),
 ]
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     )
     from byheart.measure import accuracy, head_split, head_statistics, kruskal_report
     from byheart.models import Memory, VectorMemory, load
+    from byheart.reports.write import explore, report
     from byheart.specs import AssociativeSpec, AttentionOnlySpec, MultiHeadSpec
     from byheart.theory import bounds, size
     from byheart.training import Recipe, capacity, smallest, train, train_stack
@@ -71,6 +72,7 @@ _PUBLIC = {
     "certify": "byheart.certificates",
     "digit_vectors": "byheart.facts",
     "edit": "byheart.construct.sharded.edit",
+    "explore": "byheart.reports.write",
     "export_memory": "byheart.exports",
     "head_split": "byheart.measure",
     "head_statistics": "byheart.measure",
@@ -83,6 +85,7 @@ _PUBLIC = {
     "read_distributions": "byheart.facts",
     "read_facts": "byheart.facts",
     "read_vectors": "byheart.facts",
+    "report": "byheart.reports.write",
     "size": "byheart.theory",
     "smallest": "byheart.training",
     "train": "byheart.training",
@@ -113,6 +116,7 @@ __all__ = [
     "certify",
     "digit_vectors",
     "edit",
+    "explore",
     "export_memory",
     "head_split",
     "head_statistics",
@@ -125,6 +129,7 @@ __all__ = [
     "read_distributions",
     "read_facts",
     "read_vectors",
+    "report",
     "size",
     "smallest",
     "train",

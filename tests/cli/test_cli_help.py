@@ -37,6 +37,8 @@ OPTIONS = {
     "capacity": "--model --vocab --length --d-model --heads --d-head --layers --width --facts "
     "--vary --seeds --restarts --threshold --resolution --steps --lr --optimizer --schedule "
     "--batch --device --workers --seed --keys --answer",
+    "report": "DIR STUDY.db AUDIT.json --output -o --figure --open --force",
+    "explore": "--output -o --open --no-open --force",
     "reproduce": "NAME --list --status --redraw --profile --variant --only --seeds --time-budget "
     "--workers --retry-failed --store --export --output -o",
 }

@@ -23,6 +23,7 @@ from byheart.cli.kruskal import kruskal
 from byheart.cli.owner import owner
 from byheart.cli.precision import precision
 from byheart.cli.recall import recall
+from byheart.cli.report import explore, report
 from byheart.cli.reproduce import reproduce
 from byheart.cli.size import size
 from byheart.cli.train import train
@@ -63,6 +64,8 @@ app.command()(kruskal)
 app.command()(heads)
 app.command()(audit)
 app.command()(precision)
+app.command()(report)
+app.command()(explore)
 
 
 def _version(wanted: bool) -> None:

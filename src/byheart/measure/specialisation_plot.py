@@ -6,24 +6,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from byheart._style import FRESH, LOST, MEASURED, legend, new_figure
 from byheart.measure.specialisation import HeadStatistics
-from byheart.theory.plots import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-STORED, FRESH, BROKEN = COLOURS[0], COLOURS[4], COLOURS[1]
+STORED, BROKEN = MEASURED, LOST
 ROWS = 400  # examples drawn in the break matrix
 
 
 def heads_figure(stats: HeadStatistics, title: str = "") -> Figure:
     """Left: saturated share on stored and fresh queries. Middle: saturated heads per example beside
     independent heads. Right: examples (rows, by owner) that break when a head is taken away."""
-    from matplotlib.figure import Figure
-
     H = len(stats.saturated)
-    figure = Figure(figsize=(10.5, 3.4), layout="constrained")
-    left, middle, right = figure.subplots(1, 3)
+    figure, (left, middle, right) = new_figure(10.5, 3.4, panels=3)
     heads = np.arange(H)
     left.bar(heads - 0.2, stats.saturated, 0.4, color=STORED, label="stored")
     left.bar(heads + 0.2, stats.fresh_saturated, 0.4, color=FRESH, label="fresh")
@@ -47,9 +44,9 @@ def heads_figure(stats: HeadStatistics, title: str = "") -> Figure:
     right.set_title("broken without the head", loc="left", fontsize=9)
     right.set_xlabel("head")
     right.set_ylabel(f"{len(order)} examples, by owner ({stats.owner_from})")
+    right.grid(False)
     for axes in (left, middle):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=8)
+        legend(axes)
     for axes in (left, right):
         axes.set_xticks(heads if H <= 12 else np.linspace(0, H - 1, 6).astype(int))
     if title:

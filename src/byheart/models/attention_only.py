@@ -147,11 +147,37 @@ def heads(
     """W_V^h Σ_s a^h_s x_s for the last query or for all: (models, B, queries, H, d_h)."""
     if spec.positions == "attention":
         x = x + weights["W_pos"][:, None]
-    W_Q, W_K, W_V = (weights[name][:, layer] for name in ("W_Q", "W_K", "W_V"))
+    a = _attention(spec, weights, layer, x, last_only, surrogate, temperature)
+    one_query = last_only and spec.qk_rank not in GATED_RANKS
+    A = (a[:, :, :, 0] @ x)[:, :, :, None] if one_query else a @ x[:, :, None]
+    return torch.einsum("mbhqd,mhde->mbqhe", A, weights["W_V"][:, layer])
+
+
+def attention(spec: AttentionOnlySpec, weights: Weights, tokens: Tensor) -> Tensor:
+    """a^h_s of the last query in the last layer, every head: (models, B, H, S)."""
+    x = embed_input(spec, weights, tokens)
+    for layer in range(spec.layers - 1):
+        x = all_positions(spec, weights, layer, x)
+    if spec.positions == "attention":
+        x = x + weights["W_pos"][:, None]
+    return _attention(spec, weights, spec.layers - 1, x, True)[:, :, :, 0]
+
+
+def _attention(
+    spec: AttentionOnlySpec,
+    weights: Weights,
+    layer: int,
+    x: Tensor,
+    last_only: bool,
+    surrogate: str = "straight-through",
+    temperature: float = 1.0,
+) -> Tensor:
+    """Attention of the last query or of all over x: (models, B, H, queries, S)."""
+    W_Q, W_K = (weights[name][:, layer] for name in ("W_Q", "W_K"))
     query = x[:, :, -1:] if last_only else x
     q = torch.einsum("mbqd,mhdr->mbhqr", query, W_Q)
-    one_query = last_only and spec.qk_rank not in GATED_RANKS
-    if one_query:  # x_S^T W_QK first, instead of the keys of all positions
+    if last_only and spec.qk_rank not in GATED_RANKS:
+        # x_S^T W_QK first, instead of the keys of all positions
         y = torch.einsum("mbhr,mhdr->mbhd", q[:, :, :, 0], W_K)
         scores = (y @ x.transpose(-1, -2))[:, :, :, None]
     else:
@@ -162,11 +188,9 @@ def heads(
     future = None
     if not last_only:  # causal: a position reads itself and what came before
         future = torch.ones(spec.S, spec.S, dtype=torch.bool, device=x.device).triu(1)
-    a = attention_weights(
+    return attention_weights(
         scores, spec.attention, future, surrogate=surrogate, temperature=temperature
     )
-    A = (a[:, :, :, 0] @ x)[:, :, :, None] if one_query else a @ x[:, :, None]
-    return torch.einsum("mbhqd,mhde->mbqhe", A, W_V)
 
 
 def literal_forward(

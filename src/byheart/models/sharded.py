@@ -94,17 +94,33 @@ def _features(
     x: Tensor, u: Tensor, w: Tensor, V: Tensor, shut: Tensor | None, sink: bool
 ) -> Tensor:
     """F (B, heads, d_h) of the same heads for every row of x (B, S, d_g)."""
+    A = torch.einsum("bsj,bsd->jbd", _attention(x, u, w, shut), x)
+    if sink:  # the cancelling heads take x_1 away from every head, own ones too
+        A = A - x[:, 0]
+    return torch.bmm(A, V).transpose(0, 1)
+
+
+def _attention(x: Tensor, u: Tensor, w: Tensor, shut: Tensor | None) -> Tensor:
+    """a (B, S, heads) over the key's tokens; BOS has the rest."""
     scores = (x[:, -1] @ u.T)[:, None] * (x @ w.T)
     if shut is not None:
         scores[shut, -1] = -torch.inf
     # BOS is one more entry with score 0 and value 0.
     top = scores.amax(1, keepdim=True).clamp_min(0)
     e = torch.exp(scores - top)
-    a = e / (e.sum(1, keepdim=True) + torch.exp(-top))
-    A = torch.einsum("bsj,bsd->jbd", a, x)
-    if sink:  # the cancelling heads take x_1 away from every head, own ones too
-        A = A - x[:, 0]
-    return torch.bmm(A, V).transpose(0, 1)
+    return e / (e.sum(1, keepdim=True) + torch.exp(-top))
+
+
+def own_attention(
+    spec: ShardedSpec, weights: Weights, tokens: Tensor, first: int, end: int
+) -> Tensor:
+    """Attention of heads `first`..`end - 1` on keys of their own shard, BOS in front, float64:
+    (B, heads, 1 + S)."""
+    x = (weights["W_E"].double()[tokens] + weights["W_pos"].double()[1:]).double()
+    drawn = slice(first, end) if spec.untied else slice(0, end - first)
+    u, w = (weights[name][drawn].double() for name in ("u", "w"))
+    a = _attention(x, u, w, last_shut(spec, weights, tokens)).transpose(1, 2)
+    return torch.cat([1 - a.sum(2, keepdim=True), a], dim=2)
 
 
 def residual(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from byheart._style import COLOURS, new_figure
 from byheart.errors import ByheartError
 from byheart.theory.families import Crossing, Sized
 from byheart.theory.registry import find
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
-# Okabe and Ito's colours, told apart by colour-blind readers, then greys.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#777777",
-           "#8C6D31", "#000000")  # fmt: skip
 LABEL_GAP = 0.045  # of the height of the axes: one line of text
 
 
@@ -123,12 +121,7 @@ def check_path(path: str | os.PathLike[str]) -> None:
 
 
 def _axes(width: float) -> tuple[Figure, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, 5.6), layout="constrained")
-    axes = figure.subplots()
-    axes.grid(True, which="major", color="#dddddd", lw=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
+    figure, (axes,) = new_figure(width, 5.6)
     return figure, axes
 
 

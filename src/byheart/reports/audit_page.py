@@ -1,0 +1,184 @@
+"""The page of an audit: layers by checks, what changes from layer to layer, what theorems promise.
+
+Only the audit's JSON is read, so that a page can be made where the model is not.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from byheart.errors import ByheartError
+from byheart.reports.page import render, short, whole
+
+SCHEMA = 1
+EXPLAINED = {
+    "assumption1": "any n of the queries are linearly independent (Mahdavi et al., Assumption 1)",
+    "assumption2": "every context matrix has full rank (Assumption 2)",
+    "assumption3": "Assumption 1 for query plus mean of the context (Assumption 3)",
+    "groups": "what the proof of Theorem 1 really needs: H groups of independent queries",
+    "general_position": "any d of the queries are independent (Kajitsuka and Sato)",
+    "separation": "largest norm over smallest distance, r/δ",
+}
+GOOD, BAD = ("holds", "proved", "not refuted"), ("fails",)
+
+
+def audit_page(source: str | Path) -> str:
+    """The HTML of an audit written by `byheart audit -o FILE.json`."""
+    record = read_audit(source)
+    model, data, settings = record["model"], record["data"], record["settings"]
+    layers = record["layers"]
+    kinds = list(dict.fromkeys(layer["weights"] for layer in layers))
+    names = list(layers[0]["checks"])
+    main = settings["queries"][0]
+    cells = {kind: [_cells(x, names) for x in layers if x["weights"] == kind] for kind in kinds}
+    table = [_row(layer, main) for layer in layers]
+    columns = list(table[0])
+    return render(
+        "audit.html",
+        ("core.js", "chart.js", "audit.js"),
+        {
+            "kind": "audit",
+            "columns": columns,
+            "rows": [[row[name] for name in columns] for row in table],
+            "promised": _promises(layers, model),
+        },
+        title=f"Audit of {model['name']}",
+        model=model,
+        audited=data,
+        settings=settings,
+        main=main,
+        kinds=kinds,
+        checks=[(name, _label(name), _explained(name)) for name in names],
+        grids=list(cells.items()),
+        summary=_summary(layers, names),
+        promises=_promises(layers, model),
+        seconds=record.get("cpu_seconds"),
+    )
+
+
+def read_audit(source: str | Path) -> dict[str, Any]:
+    """The record of an audit, refused with a reason where it is none."""
+    try:
+        record = json.loads(Path(source).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ByheartError(f"{source} cannot be read: {error.strerror}.") from None
+    except (ValueError, RecursionError) as error:
+        raise ByheartError(
+            f"{source}: not JSON, or cut short ({error}). Give a file of `byheart audit`."
+        ) from None
+    if not isinstance(record, dict) or record.get("kind") != "byheart audit":
+        raise ByheartError(
+            f'{source}: expected an audit ("kind": "byheart audit"). `byheart audit` writes one.'
+        )
+    schema = record.get("schema")
+    if not isinstance(schema, int) or schema > SCHEMA:
+        raise ByheartError(
+            f"{source}: schema {schema}, this byheart reads up to {SCHEMA}. Update byheart."
+        )
+    try:
+        for layer in record["layers"]:
+            _cells(layer, list(record["layers"][0]["checks"]))
+            _row(layer, record["settings"]["queries"][0])
+        whole(record["model"]["parameters"])
+        short(record["data"]["n"])
+        found = bool(record["layers"])
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
+        raise ByheartError(
+            f"{source}: an audit with a part missing or changed ({type(error).__name__}: {error}). "
+            "Run the audit again."
+        ) from None
+    if not found:
+        raise ByheartError(f"{source}: an audit without layers. Run the audit again.")
+    return record
+
+
+def _cells(layer: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    cells = []
+    for name in names:
+        check = layer["checks"][name]
+        verdict = str(check["verdict"])
+        state = "good" if verdict in GOOD else "bad" if verdict in BAD else ""
+        cells.append({"verdict": verdict, "state": state, "detail": _detail(name, check)})
+    return {"layer": layer["layer"], "name": str(layer["name"]), "cells": cells}
+
+
+def _detail(name: str, check: dict[str, Any]) -> str:
+    """What a cell shows besides its verdict."""
+    if "share" in check:
+        return f"{100 * check['share']:.3g} % of {check['seen']:,} contexts"
+    if "Q" in check:
+        return f"Q = {check['Q']}"
+    if "spread" in check:
+        return f"r/δ = {short(check['spread'])}"
+    return ""
+
+
+def _label(name: str) -> str:
+    head, _, query = name.partition(".")
+    words = head.replace("assumption", "Assumption ").replace("_", " ")
+    return f"{words[0].upper()}{words[1:]}" + (f", {query}" if query else "")
+
+
+def _explained(name: str) -> str:
+    return EXPLAINED.get(name.partition(".")[0], "")
+
+
+def _row(layer: dict[str, Any], main: str) -> dict[str, Any]:
+    """Numbers of one layer, for the chart."""
+    query = layer["queries"][main]
+    exact = [s for s in query["settings"] if s["dtype"] == "float64" and not s["centred"]]
+    heads = layer.get("heads") or []
+    full = [c for c in layer["contexts"] if c["dtype"] == "float64" and not c["centred"]]
+    mean = sum(h["saturated"] for h in heads) / len(heads) if heads else None
+    entropy = sum(h["entropy"] for h in heads) / len(heads) if heads else None
+    first = [p for p in layer["promises"] if p["id"] == "mahdavi2024.theorem1"]
+    promised = (first[0]["capacity"] or first[0].get("bare")) if first else None
+    return {
+        "layer": layer["layer"],
+        "weights": layer["weights"],
+        "Q": query["Q"],
+        "Q of query + mean": layer["queries"]["e+mean"]["Q"],
+        "rank of all queries": exact[0]["rank"] if exact else None,
+        "independent share": exact[0]["independent"] if exact else None,
+        "contexts of full rank": full[0]["full"] / full[0]["contexts"] if full else None,
+        "r/δ": layer["separation"]["spread"],
+        "saturated heads": mean,
+        "entropy of attention": entropy,
+        "Theorem 1 promises": promised,
+    }
+
+
+def _summary(layers: list[dict[str, Any]], names: list[str]) -> list[str]:
+    """One sentence a check: in how many layers of the trained model it holds."""
+    trained = [x for x in layers if x["weights"] == "trained"] or layers
+    lines = []
+    for name in names:
+        verdicts = [str(x["checks"][name]["verdict"]) for x in trained]
+        if all(v == "measured" for v in verdicts):
+            continue
+        bad = sum(v in BAD for v in verdicts)
+        open_ = sum(v not in BAD and v not in GOOD for v in verdicts)
+        said = f"{_label(name)}: fails in {bad} of {len(trained)} layers"
+        lines.append(said + (f", {open_} cannot be told" if open_ else ""))
+    return lines
+
+
+def _promises(layers: list[dict[str, Any]], model: dict[str, Any]) -> list[dict[str, Any]]:
+    """What each theorem says of each layer of the trained model."""
+    rows: dict[str, dict[str, Any]] = {}
+    for layer in layers:
+        if layer["weights"] != "trained":
+            continue
+        for promise in layer["promises"]:
+            row = rows.setdefault(promise["id"], {"id": promise["id"], "numbers": [], "why": ""})
+            capacity = promise["capacity"]
+            bare = promise.get("bare")
+            shown = whole(capacity) if capacity is not None else (
+                f"({whole(bare)})" if bare is not None else "-"
+            )  # fmt: skip
+            row["numbers"].append(shown)
+            if not row["why"] and not promise["applies"]:
+                row["why"] = f"layer {layer['layer']}: {promise['reason']}"
+    return list(rows.values())

@@ -1,0 +1,131 @@
+"""One HTML file that needs nothing else: templates, style, script and data in one.
+
+The Content-Security-Policy allows exactly the style and the script that are in the file, by their
+SHA-256, and no network. User text reaches the page in two ways only: through jinja2 with
+autoescape, and as JSON in a block that no browser runs, from where it is set as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import unicodedata
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+SURROGATES = re.compile("[\ud800-\udfff]")
+LIMIT = 3_000_000  # bytes of a page
+DIRECTION = {*"\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"}
+POLICY = (
+    "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; "
+    "img-src data:; base-uri 'none'; form-action 'none'"
+)
+
+
+@lru_cache
+def source(name: str) -> str:
+    """A file of the package's templates."""
+    return files("byheart.reports").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+@lru_cache
+def _environment() -> Any:
+    from jinja2 import DictLoader, Environment, StrictUndefined
+
+    names = ("base.html", "memory.html", "explorer.html", "study.html", "audit.html", "index.html")
+    loader = DictLoader({name: source(name) for name in names})
+    made = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    made.filters |= {"whole": whole, "short": short, "shown": shown}
+    return made
+
+
+def render(
+    template: str, scripts: tuple[str, ...], data: dict[str, Any], extra: str = "", **context: Any
+) -> str:
+    """The page: `template` with `context`, the `scripts` with `extra`, and `data` as JSON."""
+    from byheart._version import __version__
+
+    style = source("page.css")
+    script = "\n".join(['"use strict";', *(source(name) for name in scripts[:1]), extra,
+                        *(source(name) for name in scripts[1:])])  # fmt: skip
+    policy = POLICY.format(script=_sha256(script), style=_sha256(style))
+    page = _environment().get_template(template)
+    return page.render(
+        policy=policy, style=style, script=script, data=json_text(data), version=__version__,
+        **context,
+    )  # fmt: skip
+
+
+def _sha256(text: str) -> str:
+    """As browsers hash what stands between the tags."""
+    return base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode()
+
+
+def json_text(data: Any) -> str:
+    """JSON that can stand inside a script element: no tag can begin or end in it.
+
+    >>> json_text({"a": "</script><script>alert(1)"})
+    '{"a":"\\\\u003c/script\\\\u003e\\\\u003cscript\\\\u003ealert(1)"}'
+    """
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = SURROGATES.sub(lambda found: f"\\u{ord(found[0]):04x}", text)  # UTF-8 has none
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+CODES = {"u1": np.uint8, "i1": np.int8, "u2": np.uint16, "i4": np.int32, "f4": np.float32}
+
+
+def packed(values: np.ndarray, code: str) -> dict[str, Any]:
+    """Numbers as base64, little-endian: `core.js` has the inverse.
+
+    >>> packed(np.array([1, 2]), "u1")
+    {'t': 'u1', 'b': 'AQI='}
+    """
+    array = np.ascontiguousarray(values, dtype=np.dtype(CODES[code]).newbyteorder("<"))
+    return {"t": code, "b": base64.b64encode(array.tobytes()).decode()}
+
+
+def smallest_code(count: int) -> str:
+    """The narrowest code for ids 0..count-1, with -1 for none."""
+    return "u2" if count < 2**16 - 1 else "i4"
+
+
+def shown(text: str) -> str:
+    """User text on one line: control characters, lone surrogates and direction overrides escaped.
+
+    >>> shown("a\\nb")
+    'a\\\\nb'
+    """
+    return "".join(repr(c)[1:-1] if _dangerous(c) else c for c in str(text))
+
+
+def _dangerous(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cs") or character in DIRECTION
+
+
+def whole(value: float | None) -> str:
+    """A count: 12,345, or 1.2 · 10^21 where nobody would count.
+
+    >>> whole(12345), whole(1.23e21), whole(None)
+    ('12,345', '1.23e+21', '-')
+    """
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) < 1e15 else f"{value:.3g}"
+
+
+def short(value: float | None) -> str:
+    """Three significant digits.
+
+    >>> short(0.49749), short(None)
+    ('0.497', '-')
+    """
+    return "-" if value is None else f"{value:.3g}"
