@@ -78,7 +78,8 @@ FIGURES: tuple[Study, ...] = (
     sweep_study(
         Sweep("n", Points(SIZES, (500,), {"H": 4}),
               Points(CONTEXTS, thousands(10, 30, 50, 70, 90), {"H": 20}), "values", "own"),
-        name="mahdavi2024/regression-context-own", title="Regression against context, own contexts", source="appendix, regression, random contexts", claim=MONOTONE,
+        name="mahdavi2024/regression-context-own", title="Regression against context, own contexts",
+        source="appendix, regression, random contexts", claim=MONOTONE,
         seeds={**SEEDS, "quick": 2},
     ),
 )  # fmt: skip
