@@ -13,6 +13,7 @@ from byheart.studies.study import Study
 MODULES: dict[str, str] = {
     "dana2025": "byheart.papers.dana2025",
     "mahdavi2024": "byheart.papers.mahdavi2024",
+    "kajitsuka2025": "byheart.papers.kajitsuka2025",
 }
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from byheart.papers.dana2025.laws import by, too_few
+from byheart.papers.search import largest_passing
 from byheart.specs import MultiHeadSpec
 from byheart.studies import figure
 from byheart.studies.cell import Cell, Params, Way
@@ -145,29 +145,8 @@ CAPACITY = Study(
     ),
 )
 
-# --- built against trained ---------------------------------------------------------------------
-
 CLASSES = 10
-PRECISE = 1.1  # the search ends when the bracket is this narrow
 METHODS = ("one-hot", "convex", "trained")
-
-
-def largest_passing(passes: Callable[[int], bool], start: int, most: int = 1 << 16) -> int:
-    """The largest T found with passes(T): doubling from `start`, then bisection to 10 %.
-
-    >>> largest_passing(lambda T: T <= 100, 16) in range(91, 101)
-    True
-    >>> largest_passing(lambda T: T <= 3, 16)
-    3
-    """
-    low, high = 0, start
-    while high <= most and passes(high):
-        low, high = high, 2 * high
-    while high - low > 1 and high > PRECISE * low:
-        middle = (low + high) // 2 if low == 0 else round((low * high) ** 0.5)
-        middle = min(max(middle, low + 1), high - 1)
-        low, high = (middle, high) if passes(middle) else (low, middle)
-    return low
 
 
 def held(params: Params, seed: int) -> dict[str, Any]:

@@ -110,8 +110,14 @@ def grid(variant: str, profile: str) -> list[Cell]:
     for H, T in sizes:
         for kind in KINDS:
             made = {
-                **{"kind": kind, "H": H, "T": T, "n": 32, "d": 64, "classes": PAPER["classes"]},
-                **{"steps": STEPS[profile], "stop_at": 1.0 if profile == "quick" else None},
+                "kind": kind,
+                "H": H,
+                "T": T,
+                "n": 32,
+                "d": 64,
+                "classes": PAPER["classes"],
+                "steps": STEPS[profile],
+                "stop_at": 1.0 if profile == "quick" else None,
             }
             cells.append(Cell(STATISTICS, made, "saturation"))
     return cells
