@@ -12,6 +12,8 @@ from byheart.studies.study import Study
 # Every module has STUDIES, a tuple of studies whose names begin with the paper's.
 MODULES: dict[str, str] = {
     "dana2025": "byheart.papers.dana2025",
+    "mahdavi2024": "byheart.papers.mahdavi2024",
+    "kajitsuka2025": "byheart.papers.kajitsuka2025",
 }
 
 

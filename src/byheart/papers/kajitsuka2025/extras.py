@@ -1,0 +1,245 @@
+"""New: hardmax against softmax, number formats and bits, the embedding dimension m."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from byheart.papers.dana2025.laws import by, exponent_verdict, too_few, worst
+from byheart.papers.kajitsuka2025.curves import SETTINGS, TEXT_NOTES
+from byheart.papers.kajitsuka2025.scaling import LADDER, loglog
+from byheart.papers.kajitsuka2025.ways import MINIMAL, TRAIN, built_cell, cell
+from byheart.studies import figure
+from byheart.studies.cell import Cell
+from byheart.studies.fits import RESAMPLES, fit
+from byheart.studies.study import Finding, Row, Study, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KINDS = ("uniform", "softmax", "hardmax", "hardmax, annealed")
+SAME = 0.05  # of accuracy: closer counts as equal
+
+
+def kind_of(row: Row) -> str:
+    annealed = row["attention"] == "hardmax" and row["surrogate"] == "annealed"
+    return "hardmax, annealed" if annealed else row["attention"]
+
+
+def attention_grid(variant: str, profile: str) -> list[Cell]:
+    quick = profile == "quick"
+    N, sizes = (80, (1, 2, 3, 4)) if quick else (600, (2, 4, 8, 12, 16))
+    made = []
+    for kind in KINDS:
+        how: dict[str, Any] = {"attention": kind.partition(",")[0]}
+        if kind.endswith("annealed"):
+            how["surrogate"] = "annealed"
+        made += [cell(TRAIN, "attention", N=N, blocks=b, **how) for b in sizes]
+    return made
+
+
+def analyse_attention(rows: list[Row]) -> Finding:
+    found: dict[str, dict[int, list[float]]] = {}
+    for row in rows:
+        found.setdefault(kind_of(row), {}).setdefault(row["blocks"], []).append(row["accuracy"])
+    if "uniform" not in found or len(found) < 2:
+        return too_few("uniform attention and another one are needed")
+    table, gains = [], []
+    for kind in [k for k in KINDS if k in found and k != "uniform"]:
+        both = sorted(found[kind].keys() & found["uniform"].keys())
+        differences = np.array(
+            [a - b for size in both
+             for a, b in zip(found[kind][size], found["uniform"][size], strict=False)]
+        )  # fmt: skip
+        if len(differences) < 2:
+            continue
+        error = float(differences.std(ddof=1) / np.sqrt(len(differences)))
+        mean = float(differences.mean())
+        gains.append({"estimate": mean, "low": mean - 2 * error, "high": mean + 2 * error})
+        table.append({"attention": kind, "gain_over_uniform": mean, "standard_error": error,
+                      "accuracy": float(np.mean([v for s in both for v in found[kind][s]]))})  # fmt: skip
+    if not gains:
+        return too_few("two sizes are needed")
+    verdict: Verdict = "undecided"
+    if all(gain["high"] <= SAME for gain in gains):
+        verdict = "confirmed"
+    elif any(gain["low"] > SAME for gain in gains):
+        verdict = "not confirmed"
+    words = ", ".join(f"{row['attention']} {row['gain_over_uniform']:+.3f}" for row in table)
+    sentence = f"Accuracy against uniform attention at equal blocks: {words}."
+    numbers = {f"gain of {row['attention']}": gain for row, gain in zip(table, gains, strict=True)}
+    return Finding(verdict, sentence, numbers, {"attention": table})
+
+
+def draw_attention(rows: list[Row], finding: Finding) -> Figure:
+    made, one = figure.axes("Hardmax, softmax and uniform attention", "blocks", "accuracy")
+    for i, kind in enumerate(KINDS):
+        same = [row for row in rows if kind_of(row) == kind]
+        if same:
+            x, y = figure.series(same, "blocks", "accuracy")
+            figure.points(one, x, y, kind, i)
+    if rows:
+        one.legend(fontsize=8)
+    return made
+
+
+HARDMAX = Study(
+    name="kajitsuka2025/hardmax-vs-softmax",
+    title="Hardmax, softmax and uniform attention",
+    source="new (open question 1)",
+    claim="Uniform attention suffices: attention only averages, the memory is in the feed-forward "
+    "blocks; softmax or hardmax weights buy nothing.",
+    measurement="accuracy at equal blocks, best of the trials",
+    rule=f"Gain over uniform attention, mean over sizes and seeds ± 2 standard errors: confirmed "
+    f"if at most {SAME} for every kind, not confirmed if surely more for one.",
+    grid=attention_grid,
+    analyse=analyse_attention,
+    draw=draw_attention,
+    variants=("offline-text",),
+    seeds={"quick": 2, "full": 5, "paper": 5},
+    settings=SETTINGS + "Quick: N = 80, 1..4 blocks; full: N = 600, 2..16 blocks. Hardmax is "
+    "trained straight through or annealed, and always evaluated exactly; one head of size 1.",
+    disagreements=TEXT_NOTES[:2],
+)
+
+FORMATS = ("float16", "float32", "float64", "longdouble")
+LIMITS = (24, 40, 53)
+
+
+def precision_grid(variant: str, profile: str) -> list[Cell]:
+    quick = profile == "quick"
+    formats = [built_cell("format", N=N, formats=list(FORMATS)) for N in (8, 16, 32, 64, 128, 256)]
+    sizes = (100, 300, 1000, 3000) if quick else (100, 300, 1000, 3000, 10_000, 30_000)
+    limits = (*LIMITS, None)
+    return formats + [
+        built_cell("bits", N=N, V=50, max_bits=bits) for bits in limits for N in sizes
+    ]
+
+
+def analyse_precision(rows: list[Row]) -> Finding:
+    numbers: dict[str, Any] = {}
+    table, verdicts = [], []
+    limited = [row for row in rows if row.experiment == "bits"]
+    for bits in (*LIMITS, None):
+        p = loglog([row for row in limited if row["max_bits"] == bits], "parameters")
+        if p is None:
+            continue
+        name = "no limit" if bits is None else f"{bits} bits"
+        numbers[f"exponent of N, {name}"] = p
+        verdicts.append(exponent_verdict(p, 0.5 if bits is None else 1.0))
+        table.append({"limit": name, "p": p["estimate"], "low": p["low"], "high": p["high"]})
+    right: dict[str, int] = {}
+    for name in FORMATS:
+        mine = [row for row in rows if row.experiment == "format" and name in row.measurements]
+        whole = {row["N"] for row in mine} - {row["N"] for row in mine if row[name] < 1}
+        right[name] = max(whole, default=0)
+        numbers[f"largest N all right in {name}"] = right[name]
+    if not table:
+        return too_few("three N at one limit are needed")
+    exponents = ", ".join(f"{row['limit']}: {row['p']:.2f}" for row in table)
+    sentence = (
+        f"Exponent of the parameters in N by length of weights: {exponents}. All labels are right "
+        f"in float32 up to N = {right['float32']}, in float64 up to {right['float64']}."
+    )
+    formats = [{"format": k, "largest_N": v} for k, v in right.items()]
+    return Finding(worst(verdicts), sentence, numbers, {"bits": table, "formats": formats})
+
+
+def draw_precision(rows: list[Row], finding: Finding) -> Figure:
+    made, axes = figure.axes("Precision", "sequences N", "parameters", columns=2, width=4.8)
+    for i, bits in enumerate((*LIMITS, None)):
+        same = [r for r in rows if r.experiment == "bits" and r["max_bits"] == bits]
+        if same:
+            x, y = figure.series(same, "N", "parameters")
+            figure.points(axes[0], x, y, "no limit" if bits is None else f"{bits} bits", i)
+    for i, name in enumerate(FORMATS):
+        x, y = figure.series([r for r in rows if r.experiment == "format"], "N", name)
+        if len(x):
+            figure.points(axes[1], x, y, name, i)
+    axes[1].set_ylabel("share of labels right")
+    for one in axes:
+        if rows:
+            one.set_xscale("log")
+            one.legend(fontsize=8)
+    if rows:
+        axes[0].set_yscale("log")
+    return made
+
+
+PRECISION = Study(
+    name="kajitsuka2025/precision",
+    title="Bits of a weight against parameters",
+    source="appendix F (Theorem F.1)",
+    claim="sqrt N parameters need weights of about sqrt N bits; with weights of a fixed length the "
+    "parameters grow like N.",
+    measurement="nonzero parameters of the exact network under a limit of bits; labels right when "
+    "it is computed in a number format",
+    rule="Exponent of the parameters in N (log-log, 95 % bootstrap over seeds): confirmed if it "
+    "meets 1 ± 0.15 under every limit and 0.5 ± 0.15 without.",
+    grid=precision_grid,
+    analyse=analyse_precision,
+    draw=draw_precision,
+    variants=("corrected",),
+    seeds={"quick": 2, "full": 3, "paper": 3},
+    settings="Random multisets of 8 words, 3 labels; hash in place of FF_1. Formats: 1,000 words, "
+    "N = 8..256. Bits: 50 words, N = 100..3,000 (full: 30,000).",
+)
+
+
+def dimension_grid(variant: str, profile: str) -> list[Cell]:
+    quick = profile == "quick"
+    N, dims = (60, (2, 3, 4, 6, 8)) if quick else (600, (2, 3, 4, 6, 8, 12))
+    return [cell(MINIMAL, "dimension", N=N, m=m, sizes=LADDER[:12] if quick else LADDER)
+            for m in dims]  # fmt: skip
+
+
+def analyse_dimension(rows: list[Row]) -> Finding:
+    x, y = figure.series(rows, "m", "parameters")
+    failed = sum(row["parameters"] is None for row in rows)
+    if len(np.unique(x)) < 3:
+        return too_few(f"three m with a size that suffices are needed; {failed} had none")
+    p = fit("linear", np.log(x), np.log(y), resamples=RESAMPLES).interval("b")
+    verdict: Verdict = "confirmed" if p["low"] <= 0.25 and p["high"] >= -0.25 else "not confirmed"
+    table = [
+        {"m": m, "blocks": float(np.mean([r["blocks"] for r in same if r["blocks"]] or [0])),
+         "parameters": float(np.mean([r["parameters"] for r in same if r["parameters"]] or [0]))}
+        for m, same in by(rows, "m").items()
+    ]  # fmt: skip
+    least = min((row for row in table if row["parameters"]), key=lambda row: row["parameters"])
+    sentence = (
+        f"The parameters that training needs go as m^{p['estimate']:.2f}; fewest at m = "
+        f"{least['m']} ({least['parameters']:.0f}); {failed} searches found no size."
+    )
+    return Finding(verdict, sentence, {"exponent of m": p}, {"dimensions": table})
+
+
+def draw_dimension(rows: list[Row], finding: Finding) -> Figure:
+    made, axes = figure.axes("Smallest size against the embedding dimension", "dimension m",
+                             "parameters needed", columns=2, width=4.6)  # fmt: skip
+    for one, name in zip(axes, ("parameters", "blocks"), strict=True):
+        x, y = figure.series(rows, "m", name)
+        if len(x):
+            figure.points(one, x, y, "trained", 0)
+        one.set_ylim(bottom=0)
+    axes[1].set_ylabel("blocks needed")
+    return made
+
+
+DIMENSION = Study(
+    name="kajitsuka2025/embedding-dimension",
+    title="Smallest size against the embedding dimension",
+    source="new",
+    claim="A constant width suffices and the size is in the depth: the parameters needed do not "
+    "depend on m.",
+    measurement="parameters of the smallest #blocks with training error below 0.01",
+    rule="Exponent of the parameters in m (log-log, 95 % bootstrap over seeds): confirmed if it "
+    "meets 0 ± 0.25.",
+    grid=dimension_grid,
+    analyse=analyse_dimension,
+    draw=draw_dimension,
+    variants=("offline-text",),
+    seeds={"quick": 2, "full": 5, "paper": 5},
+    settings=SETTINGS + "q = 4 m. Quick: N = 60, m = 2, 3, 4, 6, 8; full: N = 600, m up to 12.",
+    disagreements=TEXT_NOTES[:2],
+)

@@ -1,0 +1,193 @@
+"""Real sentences from the machine: licence texts, Python documentation; or any local path.
+
+The paper takes MultiNLI and IMDb. Whoever has them sets BYHEART_MULTINLI or BYHEART_IMDB to a file
+or folder; nothing is downloaded. Sentences are cut to their first n words, and those that a model
+without positions cannot tell apart (same words, same first word) are kept once.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import hashlib
+import json
+import os
+import re
+import sysconfig
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from byheart.errors import FactsError
+
+SYSTEM = "system"
+LICENCES = Path("/usr/share/common-licenses")
+# Modules of the standard library with long documentation strings.
+MODULES = (
+    "argparse", "bdb", "calendar", "cmd", "codecs", "collections/__init__", "configparser",
+    "contextlib", "csv", "dataclasses", "difflib", "doctest", "email/message", "enum", "functools",
+    "fractions", "ftplib", "getopt", "heapq", "http/client", "imaplib", "inspect", "ipaddress",
+    "locale", "logging/__init__", "logging/handlers", "mailbox", "mimetypes", "optparse", "os",
+    "pathlib", "pdb", "pickle", "pickletools", "platform", "poplib", "pprint", "queue", "random",
+    "sched", "selectors", "shelve", "shlex", "shutil", "smtplib", "socket", "socketserver", "ssl",
+    "statistics", "string", "subprocess", "symtable", "tarfile", "tempfile", "textwrap",
+    "threading", "timeit", "tokenize", "trace", "turtle", "types", "typing", "unittest/case",
+    "unittest/mock", "urllib/parse", "urllib/request", "uuid", "warnings", "weakref", "zipfile",
+    "tkinter/__init__", "xml/dom/minidom", "wsgiref/handlers", "_pydecimal", "_pydatetime", "_pyio",
+)  # fmt: skip
+LOCAL = {"multinli": "BYHEART_MULTINLI", "imdb": "BYHEART_IMDB"}
+SENTENCE = re.compile(r"(?<=[.!?;:])\s+|\n\s*\n")
+WORD = re.compile(r"[A-Za-z][A-Za-z'’-]*|[0-9]+|[^\sA-Za-z0-9]")
+Sentence = tuple[tuple[str, ...], str | None]
+"""Words, and the label where the source has one."""
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Lower-case words, numbers and signs.
+
+    >>> words("Don't panic: 42!")
+    ("don't", 'panic', ':', '42', '!')
+    """
+    return tuple(WORD.findall(text.lower()))
+
+
+def sentences_of(text: str) -> Iterator[Sentence]:
+    """Sentences of plain text, without labels."""
+    for part in SENTENCE.split(text):
+        found = words(part)
+        if found:
+            yield found, None
+
+
+def read_path(path: str | os.PathLike[str]) -> Iterator[Sentence]:
+    """Sentences of a file or a folder.
+
+    Tables (.csv, .tsv, .jsonl) give one sentence a row, from `sentence1` and `sentence2`, or
+    `text`, or `sentence`, with `gold_label` or `label`; .py files their documentation strings;
+    files in folders named `pos` and `neg` are one sentence each, labelled so; other text is split.
+    """
+    place = Path(path)
+    if place.is_dir():
+        for file in sorted(place.rglob("*")):
+            if file.is_file() and not file.is_symlink():
+                if file.parent.name in ("pos", "neg"):
+                    yield words(_text(file)), file.parent.name
+                else:
+                    yield from read_path(file)
+    elif not place.is_file():
+        raise FactsError(f"there is no file or folder {place}.")
+    elif place.suffix in (".csv", ".tsv", ".jsonl"):
+        yield from _table(place)
+    elif place.suffix == ".py":
+        yield from _documentation(place)
+    else:
+        yield from sentences_of(_text(place))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise FactsError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def _documentation(path: Path) -> Iterator[Sentence]:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    try:
+        tree = ast.parse(_text(path))
+    except (SyntaxError, ValueError) as error:
+        raise FactsError(f"{path} is no Python source: {error}.") from None
+    for node in ast.walk(tree):
+        if isinstance(node, kinds):
+            yield from sentences_of(ast.get_docstring(node) or "")
+
+
+def _table(path: Path) -> Iterator[Sentence]:
+    lines = _text(path).splitlines()
+    if path.suffix == ".jsonl":
+        records = [json.loads(line) for line in lines if line.strip()]
+    else:
+        # MultiNLI's tab-separated files have quotes inside that mean nothing.
+        tabs = path.suffix == ".tsv"
+        quoting = csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL
+        records = list(csv.DictReader(lines, delimiter="\t" if tabs else ",", quoting=quoting))
+    for i, record in enumerate(records):
+        parts = [record[k] for k in ("sentence1", "sentence2") if record.get(k)]
+        text = " ".join(parts) or record.get("text") or record.get("sentence")
+        if not text:
+            raise FactsError(
+                f"{path}, record {i + 1}: expected sentence1 and sentence2, text, or sentence; "
+                f"found {', '.join(map(str, record))}."
+            )
+        label = record.get("gold_label", record.get("label"))
+        yield words(str(text)), None if label in (None, "", "-") else str(label)
+
+
+def places(name: str) -> list[Path]:
+    """The files and folders of a corpus: "system", or a local path.
+
+    The licence texts of the operating system come first (where there are any), then the
+    documentation of the standard library.
+    """
+    if name != SYSTEM:
+        return [Path(name)]
+    library = Path(sysconfig.get_paths()["stdlib"])
+    modules = [library / f"{module}.py" for module in MODULES]
+    return [place for place in (LICENCES, *modules) if place.exists()]
+
+
+@lru_cache(maxsize=4)
+def digest(name: str) -> str:
+    """sha256 of the corpus's files, 16 digits: other machines may have other texts."""
+    made = hashlib.sha256()
+    for place in places(name):
+        files = sorted(place.rglob("*")) if place.is_dir() else [place]
+        for file in files:
+            if file.is_file() and not file.is_symlink():
+                made.update(file.name.encode() + b"\n" + file.read_bytes())
+    return made.hexdigest()[:16]
+
+
+@lru_cache(maxsize=4)
+def corpus(name: str) -> tuple[Sentence, ...]:
+    """All sentences of a corpus."""
+    return tuple(sentence for place in places(name) for sentence in read_path(place))
+
+
+def local(name: str) -> str | None:
+    """The path that the user gave for "multinli" or "imdb"; None if there is none."""
+    return os.environ.get(LOCAL[name]) or None
+
+
+def examples(name: str, N: int, n: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """N sentences of n word numbers, (N, n), and labels (N,): the source's, or else random.
+
+    Sentences with the same words (in any order) and the same first word are taken once: no model
+    without positions, read at its first token, can give them different labels.
+    """
+    rng = np.random.default_rng(seed)
+    kept: dict[tuple[str, tuple[str, ...]], tuple[tuple[str, ...], str | None]] = {}
+    for sentence, label in corpus(name):
+        if len(sentence) >= n:
+            cut = sentence[:n]
+            kept.setdefault((cut[0], tuple(sorted(cut))), (cut, label))
+    if len(kept) < N:
+        raise FactsError(
+            f"{name}: {len(kept):,} different sentences of {n} words, {N:,} are asked for. Give a "
+            "longer text, or ask for fewer."
+        )
+    chosen = rng.permutation(len(kept))[:N]
+    rows = list(kept.values())
+    vocabulary: dict[str, int] = {}
+    tokens = np.array(
+        [[vocabulary.setdefault(word, len(vocabulary)) for word in rows[i][0]] for i in chosen]
+    )
+    given = [rows[i][1] for i in chosen]
+    names = sorted({label for label in given if label is not None})
+    if names and None not in given:
+        if len(names) > classes:
+            raise FactsError(f"{name}: {len(names)} labels ({', '.join(names)}), not {classes}.")
+        return tokens, np.array([names.index(str(label)) for label in given])
+    return tokens, rng.integers(classes, size=N)

@@ -1,0 +1,223 @@
+"""The ways of Kajitsuka and Sato (2025): their model trained on sentences, and the construction.
+
+E_out o FF_2 o attention o FF_1 o E_in with m = 2, q = 4 m and #blocks feed-forward blocks on either
+side (eq. 165), AdamW on the full batch. The authors tuned the learning rate by a few trials; here a
+trial is one start with one of a few learning rates, and the best trial counts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from byheart.errors import ByheartError
+from byheart.papers.kajitsuka2025 import text
+from byheart.specs import FeedForwardTransformerSpec
+from byheart.studies.cell import Cell, Params, Way
+
+if TYPE_CHECKING:
+    from byheart.training import Data, Outcome
+
+ERROR = 0.01  # the paper's ε: a size suffices if the training error is below it
+
+# What a cell is unless it says otherwise.
+DEFAULTS: dict[str, Any] = {
+    "data": "text",  # sentences, or "random" vectors with labels ±1
+    "n": 8,
+    "d": 16,
+    "m": 2,
+    "classes": 3,
+    "attention": "uniform",  # or softmax, hardmax
+    "surrogate": "straight-through",
+    "epochs": 1000,
+    "rates": [0.03, 0.01],
+    "starts": 4,
+    "corpus": text.SYSTEM,
+}
+
+
+def spec_of(p: Params, blocks: int) -> FeedForwardTransformerSpec:
+    """`blocks` blocks before and `blocks` after the attention; the first token is read.
+
+    >>> spec_of({**DEFAULTS}, 4).parameters
+    378
+    """
+    uniform = p["attention"] == "uniform"
+    return FeedForwardTransformerSpec(
+        d=p["d"],
+        n=p["n"],
+        m=p["m"],
+        q=4 * p["m"],
+        blocks=2 * blocks,
+        attention="softmax" if uniform else p["attention"],
+        d_out=1 if p["data"] == "random" else p["classes"],
+        uniform=uniform,
+        read=0,
+    )
+
+
+def data_of(p: Params, seed: int) -> Data:
+    """Sentences as vectors: every word has its Gaussian vector in R^d, drawn from the seed; or
+    tokens uniform in [0, 1)^d with labels ±1, as in the paper's experiment on length."""
+    import torch
+
+    from byheart.training import Data
+    from byheart.training.sampling import generator
+
+    source = generator(seed, "data of kajitsuka2025")
+    N, n, d = p["N"], p["n"], p["d"]
+    if p["data"] == "random":
+        inputs = torch.rand(N, n, d, generator=source)
+        signs = torch.randint(2, (N, 1), generator=source)
+        return Data(inputs, (2 * signs - 1).float(), "value")
+    if text.digest(p["corpus"]) != p["text"]:
+        raise ByheartError(
+            f"the text of {p['corpus']} is not the one that this cell was made for: the files "
+            "have changed, or this worker has others."
+        )
+    tokens, labels = text.examples(p["corpus"], N, n, p["classes"], seed)
+    table = torch.randn(int(tokens.max()) + 1, d, generator=source)
+    return Data(table[torch.tensor(tokens)], torch.tensor(labels))
+
+
+def trials(p: Params, blocks: int, data: Data, seed: int, enough: bool) -> list[Outcome]:
+    """All trials of one size; with `enough`, no further learning rate after a success."""
+    from byheart.training import kajitsuka2025, train_stack
+
+    values = data.kind == "value"
+    found: list[Outcome] = []
+    for rate in p["rates"]:
+        recipe = kajitsuka2025(
+            steps=p["epochs"],
+            lr=rate,
+            loss="mse" if values else "cross-entropy",
+            tolerance=0.999,  # of a label ±1: the sign is right
+            stop_at=1 - ERROR + 1e-6 if enough else 1.0,
+            evaluate_every=50,
+            keep_best=True,
+            surrogate=p["surrogate"],
+        )
+        seeds = [seed + k for k in range(p["starts"])]
+        found += train_stack(spec_of(p, blocks), data, recipe, seeds).outcomes
+        if enough and max(o.accuracy for o in found) > 1 - ERROR:
+            break
+    return found
+
+
+def train(params: Params, seed: int) -> dict[str, Any]:
+    """The best of all trials of one size, as the paper reports it, and the mean of them."""
+    p = params
+    outcomes = trials(p, p["blocks"], data_of(p, seed), seed, enough=False)
+    best = max(outcomes, key=lambda o: (o.accuracy, -o.loss))
+    return {
+        "accuracy": best.accuracy,
+        "loss": best.loss,
+        "mean_accuracy": sum(o.accuracy for o in outcomes) / len(outcomes),
+        "trials": len(outcomes),
+        "parameters": spec_of(p, p["blocks"]).parameters,
+    }
+
+
+def minimal(params: Params, seed: int) -> dict[str, Any]:
+    """The smallest #blocks with training error below 0.01, sizes tried in rising order.
+
+    `blocks` is None if none of `sizes` suffices.
+    """
+    p = params
+    data = data_of(p, seed)
+    best = 0.0
+    for blocks in p["sizes"]:
+        outcomes = trials(p, blocks, data, seed, enough=True)
+        best = max(o.accuracy for o in outcomes)
+        if best > 1 - ERROR:
+            return {
+                "blocks": blocks,
+                "parameters": spec_of(p, blocks).parameters,
+                "accuracy": best,
+            }
+    return {"blocks": None, "parameters": None, "accuracy": best}
+
+
+def built(params: Params, seed: int) -> dict[str, Any]:
+    """The exact network for N random multisets of n words out of V: what it counts.
+
+    `max_bits` limits the longest weight (Theorem F.1's trade-off); `formats`: the share of the
+    labels that is right when the network is computed in a number format.
+    """
+    import numpy as np
+
+    from byheart.exact.build import memorize
+    from byheart.exact.precision import evaluate_in
+
+    p = params
+    rng = np.random.default_rng(seed)
+    tokens = np.empty((0, p["n"]), dtype=np.int64)
+    while len(tokens) < p["N"]:
+        more = np.sort(rng.integers(p["V"], size=(2 * p["N"], p["n"])), axis=1)
+        tokens = np.unique(np.concatenate([tokens, more]), axis=0)
+    tokens = rng.permutation(tokens)[: p["N"]]
+    labels = 1 + rng.integers(p["classes"], size=p["N"])  # 0 would cost nothing
+    made = memorize(tokens, labels, ff1=p["ff1"], max_bits=p["max_bits"], seed=seed)
+    counts = made.network.counts()
+    wrong = int((made.structured.evaluate(tokens) != labels).sum())
+    told = {
+        "parameters": counts.parameters,
+        "dense": counts.dense,
+        "depth": counts.depth,
+        "bits": counts.max_bits,
+        "total_bits": counts.total_bits,
+        "wrong": wrong,
+        "accuracy": 1 - wrong / p["N"],
+    }
+    for name in p["formats"]:
+        out = evaluate_in(made.network, tokens, name)
+        told[name] = float((out == labels).mean())
+    return told
+
+
+def trial_seconds(p: Params, blocks: int) -> float:
+    """CPU seconds of all trials of one size: tokens and blocks, from one timed cell of a shape."""
+    rows = p["N"] * p["n"]
+    block = 45e-6 + rows * p["m"] * 9e-8
+    read = 45e-6 + p["N"] * p["m"] * 9e-8
+    return len(p["rates"]) * p["starts"] * p["epochs"] * (4e-4 + blocks * (block + read))
+
+
+def minimal_seconds(p: Params) -> float:
+    """As if a third of N parameters were needed, and all sizes below that were tried."""
+    needed = max(1, round(p["N"] / 25 / (p["m"] / 2) ** 2))
+    return sum(trial_seconds(p, size) for size in p["sizes"] if size <= needed)
+
+
+HERE = "byheart.papers.kajitsuka2025.ways"
+TRAIN = Way(f"{HERE}:train", seconds=lambda p: trial_seconds(p, p["blocks"]))
+MINIMAL = Way(f"{HERE}:minimal", seconds=minimal_seconds)
+BUILT = Way(
+    f"{HERE}:built",
+    seconds=lambda p: 0.05 + 2.5e-4 * p["N"] + 2e-3 * p["N"] * len(p["formats"]),
+)
+
+
+def cell(way: Way, experiment: str, **settings: Any) -> Cell:
+    """A cell of `train` or `minimal`: `DEFAULTS` with some of them changed.
+
+    The digest of the text is part of it: other sentences are another cell.
+    """
+    own = {"N", "blocks"} if way is TRAIN else {"N", "sizes"}
+    unknown = settings.keys() - {*DEFAULTS, *own}
+    if unknown:
+        raise TypeError(f"no such setting: {', '.join(unknown)}")
+    made = {**DEFAULTS, **settings}
+    if made["data"] == "random":
+        made = {k: v for k, v in made.items() if k not in ("corpus", "classes")}
+        made["classes"] = 2
+    else:
+        made["text"] = text.digest(made["corpus"])
+    if made["attention"] != "hardmax":
+        made["surrogate"] = "straight-through"  # of no consequence: equal cells are equal
+    return Cell(way, made, experiment)
+
+
+def built_cell(experiment: str, **settings: Any) -> Cell:
+    """A cell of `built`."""
+    made = {"n": 8, "V": 1000, "classes": 3, "ff1": "hash", "max_bits": None, "formats": []}
+    return Cell(BUILT, {**made, **settings}, experiment)

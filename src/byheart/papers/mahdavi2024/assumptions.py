@@ -1,0 +1,205 @@
+"""Tables of Assumptions 1, 2 and 3 and General Position, where there is something to check."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from byheart.papers.dana2025.laws import too_few
+from byheart.studies import figure
+from byheart.studies.cell import Cell, Params, Way
+from byheart.studies.study import Finding, Row, Study, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LAYERS = ("embeddings", "after one attention", "e + mean(E)")
+MODELS = ("minilm", "smollm2")
+TEXT = Path("/usr/share/common-licenses/GPL-3")
+CHECKS = ("A2", "A1", "GP")
+
+
+def digits(params: Params, seed: int) -> dict[str, Any]:
+    """Handwritten digits as patch tokens with one [CLS] query for all, as in a vision Transformer.
+
+    A2: share of contexts of rank n. A1, GP: share of `draws` random subsets of n, d queries that
+    are independent (the paper's statistic; float32 as there).
+    """
+    from byheart.facts import digit_vectors
+
+    p = params
+    rng = np.random.default_rng(seed)
+    facts = digit_vectors(T=p["T"], patch=p["patch"], seed=seed)
+    E = facts.context / 16.0 + 0.1 * rng.standard_normal((1, facts.n, facts.d))  # positions
+    T, _, d = E.shape
+    e = np.broadcast_to(rng.standard_normal(d), (T, d))
+    if p["layer"] == "after one attention":
+        everything = np.concatenate([e[:, None], E], 1)
+        after = everything + _attention(everything, rng)
+        e, E = after[:, 0], after[:, 1:]
+    elif p["layer"] == "e + mean(E)":
+        e = e + E.mean(1)
+    return {"available": True, **_checks(np.asarray(e), E, p["draws"], seed), "d": d}
+
+
+def _attention(X: np.ndarray, rng: np.random.Generator, heads: int = 4) -> np.ndarray:
+    """One random multi-head attention over all tokens, X (T, n, d)."""
+    d = X.shape[-1]
+    d_h = d // heads
+    total = np.zeros_like(X)
+    for _ in range(heads):
+        Q, K, V = (rng.standard_normal((d, d_h)) / np.sqrt(d) for _ in range(3))
+        logits = X @ Q @ (X @ K).transpose(0, 2, 1) / np.sqrt(d_h)
+        a = np.exp(logits - logits.max(-1, keepdims=True))
+        O = rng.standard_normal((d_h, d)) / np.sqrt(d)  # noqa: E741
+        total += a / a.sum(-1, keepdims=True) @ X @ V @ O
+    return total
+
+
+def _checks(e: np.ndarray, E: np.ndarray, draws: int, seed: int) -> dict[str, Any]:
+    from byheart.measure import numerical_rank
+
+    n, d = E.shape[1:]
+    rng = np.random.default_rng(seed)
+    full = [numerical_rank(context, dtype="float32").rank == n for context in E]
+
+    def independent(size: int) -> float | None:
+        if size > len(e):
+            return None
+        subsets = (rng.permutation(len(e))[:size] for _ in range(draws))
+        return float(np.mean([numerical_rank(e[s], dtype="float32").rank == size for s in subsets]))
+
+    return {"n": n, "A2": float(np.mean(full)), "A1": independent(n), "GP": independent(d)}
+
+
+def pretrained(params: Params, seed: int) -> dict[str, Any]:
+    """A pretrained model by `byheart.audits`, or the reason why there is none.
+
+    A1 and GP: 1 not refuted, 0 refuted (the audit's verdict in float64), main query.
+    """
+    p = params
+    if not p["available"]:
+        return {"available": False, "reason": p["reason"], "A2": None, "A1": None, "GP": None}
+    record = import_module("byheart.audits").audit(
+        p["model"], text=[str(TEXT)], length=p["n"], contexts=p["T"], draws=p["draws"],
+        random=False, seed=seed,
+    ).to_json()  # fmt: skip
+    layer = record["layers"][LAYERS.index(p["layer"])]
+    checks = layer["checks"]
+    main = record["settings"]["queries"][0]
+    first, general = (checks[f"{name}.{main}"] for name in ("assumption1", "general_position"))
+    return {
+        "available": True,
+        "A2": checks["assumption2"]["share"],
+        "A1": float(first["verdict"] != "fails"),
+        "GP": float(general["verdict"] != "fails"),
+    }
+
+
+DIGITS = Way(
+    "byheart.papers.mahdavi2024.assumptions:digits",
+    seconds=lambda p: 0.5 + 3e-4 * p["draws"] + 6e-4 * p["T"],
+)
+PRETRAINED = Way("byheart.papers.mahdavi2024.assumptions:pretrained", seconds=lambda p: 60.0)
+
+
+def missing(model: str) -> str | None:
+    """Why a pretrained model cannot be checked here; None if it can."""
+    if find_spec("byheart.audits") is None:
+        return "byheart.audits is not there"
+    if not TEXT.exists():
+        return f"there is no {TEXT} to read"
+    try:
+        import_module("byheart.audits").find_model(model)
+    except Exception as error:  # whatever keeps a model from being opened is the reason
+        return str(error).splitlines()[0]
+    return None
+
+
+def grid(variant: str, profile: str) -> list[Cell]:
+    quick = profile == "quick"
+    draws, T = (200, 500) if quick else (5000, 1797)
+    cells = [
+        Cell(DIGITS, {"model": "digits", "layer": layer, "T": T, "patch": 2, "draws": draws},
+             "assumptions")
+        for layer in LAYERS
+    ]  # fmt: skip
+    for model in MODELS:
+        # What is there is part of the cell: installing a model makes a new one.
+        reason = missing(model)
+        for layer in LAYERS[:2] if reason is None else LAYERS[:1]:
+            params = {"model": model, "layer": layer, "T": 500 if quick else 2000,
+                      "n": 32 if quick else 128, "draws": draws,
+                      "available": reason is None, "reason": reason}  # fmt: skip
+            cells.append(Cell(PRETRAINED, params, "assumptions"))
+    return cells
+
+
+def analyse(rows: list[Row]) -> Finding:
+    table = [
+        {"model": row["model"], "layer": row["layer"], "T": row["T"],
+         **{name: row[name] for name in CHECKS},
+         "note": "" if row["available"] else f"not available: {row['reason']}"}
+        for row in rows if row.seed == 0
+    ]  # fmt: skip
+    known = [row for row in table if not row["note"]]
+    before = [row for row in known if row["layer"] == "embeddings"]
+    after = [row for row in known if row["layer"] != "embeddings"]
+    if not before or not after:
+        return too_few("a model before and after its first attention")
+    agree = (
+        all(row["A1"] == 0 for row in before)
+        and all((row["A1"] or 0) >= 0.99 for row in after)
+        and all(row["A2"] >= 0.9 for row in known)
+    )
+    general = [row for row in known if row["GP"] is not None and row["GP"] > 0]
+    verdict: Verdict = "confirmed" if agree else "not confirmed"
+    absent = len(table) - len(known)
+    sentence = (
+        "Assumption 1 fails before any attention (one query for all) and "
+        + ("holds" if agree else "does not hold everywhere")
+        + f" after one; Assumption 2 holds; General Position in {len(general)} of {len(known)} "
+        f"tables; {absent} models are not available here."
+    )
+    return Finding(verdict, sentence, {}, {"assumptions": table})
+
+
+def draw(rows: list[Row], finding: Finding) -> Figure:
+    made, axes = figure.axes("Assumptions before and after one attention", "", "share that holds")
+    shown = [row for row in rows if row["available"] and row.seed == 0]
+    for i, name in enumerate(CHECKS):
+        at = np.arange(len(shown)) + 0.25 * (i - 1)
+        axes.bar(at, [row[name] or 0.0 for row in shown], 0.23, color=figure.colour(i), label=name)
+    axes.set_xticks(range(len(shown)), [f"{r['model']}\n{r['layer']}" for r in shown], fontsize=7)
+    axes.legend(fontsize=8)
+    return made
+
+
+ASSUMPTIONS = Study(
+    name="mahdavi2024/assumptions",
+    title="The assumptions on real representations",
+    source="tables of assumption checks (ViT, GPT-2, BERT)",
+    claim="Before any attention Assumption 1 fails (all queries are one token) and Assumption 2 "
+    "holds; after one attention layer both hold (ViT, GPT-2; not BERT); General Position never "
+    "does.",
+    measurement="share of contexts of rank n (A2); share of random subsets of n (A1) and d (GP) "
+    "queries that are independent in float32, the authors' statistic",
+    rule="Confirmed if A1 is 0 before and at least 0.99 after one attention (and for e + mean(E)), "
+    "and A2 at least 0.9, in every table that is available.",
+    grid=grid,
+    analyse=analyse,
+    draw=draw,
+    seeds={"quick": 1, "full": 1, "paper": 1},
+    settings="Digits: 8 x 8 pixels as sixteen 2 x 2 patch tokens with random positions, one random "
+    "query for all, random four-head attention with skip. Pretrained models by byheart.audits where"
+    " they are installed (minilm, smollm2), on the licence texts of the system.",
+    disagreements=(
+        "A sampled share of 1 says that dependent subsets are rare, never that there are none: it "
+        "is no Kruskal rank (docs/multi-head.md).",
+        "The authors' models (ViT-B/16, GPT2-large, BERT-large) and data are not at hand offline.",
+    ),
+)

@@ -1,0 +1,225 @@
+"""Figure 2 and its relatives: what is memorized against heads, context size and head width."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from byheart.papers.dana2025.laws import below_ceiling, by, exponent_verdict, too_few, worst
+from byheart.papers.mahdavi2024.ways import PAPER, SCALED, train_cell
+from byheart.studies import figure
+from byheart.studies.cell import Cell
+from byheart.studies.fits import RESAMPLES, fit
+from byheart.studies.study import Finding, Row, Study, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+GAIN = 0.03  # a share smaller than this counts as no gain, and as no fall
+WORDS = {"H": "heads H", "n": "context size n", "d_h": "head width d_h"}
+
+
+@dataclass(frozen=True)
+class Points:
+    """One profile of a sweep: values of x, numbers of examples T, everything else fixed."""
+
+    values: tuple[int, ...]
+    T: tuple[int, ...]
+    fixed: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A grid in one size x and in T; `base` of a profile is the scaled model or the paper's."""
+
+    x: str
+    quick: Points
+    full: Points
+    task: str
+    context: str
+
+    def grid(self, variant: str, profile: str) -> list[Cell]:
+        points, base = (self.quick, SCALED) if profile == "quick" else (self.full, PAPER)
+        fixed = {"task": self.task, "context": self.context, **points.fixed}
+        return [
+            train_cell(self.x, base, **{**fixed, self.x: value, "T": T})
+            for T in points.T
+            for value in points.values
+        ]
+
+
+def linear_in_heads(x: np.ndarray, y: np.ndarray) -> tuple[Verdict, dict[str, Any]] | None:
+    """share = a + b H: the exponent of a + b H^p below the ceiling is 1."""
+    keep = below_ceiling(x, y)
+    x, y = x[keep], y[keep]
+    if len(np.unique(x)) < 4:
+        return None
+    line = fit("linear", x, y, resamples=RESAMPLES)
+    p = fit("power", x, y, resamples=RESAMPLES).interval("p")
+    told = {"slope": line.values["b"], "low": line.intervals["b"][0],
+            "high": line.intervals["b"][1], "R2": line.r2,
+            "p": p["estimate"], "p_low": p["low"], "p_high": p["high"]}  # fmt: skip
+    return exponent_verdict(p, 1.0), told
+
+
+def grows(x: np.ndarray, y: np.ndarray) -> tuple[Verdict, dict[str, Any]] | None:
+    """The slope against x is positive, and no step of the means falls by more than GAIN."""
+    at, mean, _ = figure.means(x, y)
+    if len(at) < 3:
+        return None
+    line = fit("linear", x, y, resamples=RESAMPLES)
+    low, high = line.intervals["b"]
+    fall = float(max(0.0, (-np.diff(mean)).max()))
+    verdict: Verdict = "not confirmed" if high <= 0 else "undecided"
+    if low > 0 and fall <= GAIN:
+        verdict = "confirmed"
+    told = {"slope": line.values["b"], "low": low, "high": high, "R2": line.r2,
+            "largest_fall": fall, "first": mean[0], "last": mean[-1]}  # fmt: skip
+    return verdict, told
+
+
+def flat_beyond(x: np.ndarray, y: np.ndarray, n: int) -> tuple[Verdict, dict[str, Any]] | None:
+    """Growth up to d_h = n, none beyond: the line through d_h >= n gains less than GAIN."""
+    below, beyond = x <= n, x >= n
+    if len(np.unique(x[below])) < 2 or len(np.unique(x[beyond])) < 2:
+        return None
+    width = float(x.max() - x[beyond].min())
+    early = fit("linear", x[below], y[below], resamples=RESAMPLES)
+    late = fit("linear", x[beyond], y[beyond], resamples=RESAMPLES)
+    gain = [width * v for v in (late.values["b"], *late.intervals["b"])]
+    _, mean, _ = figure.means(x, y)
+    told = {"slope_up_to_n": early.values["b"], "low": early.intervals["b"][0],
+            "high": early.intervals["b"][1], "gain_beyond_n": gain[0], "gain_low": gain[1],
+            "gain_high": gain[2], "first": mean[0], "at_n": float(np.mean(y[x == n])),
+            "last": mean[-1]}  # fmt: skip
+    verdict: Verdict = "undecided"
+    if early.intervals["b"][0] > 0 and gain[0] <= GAIN and gain[1] <= 0.5 * GAIN:
+        verdict = "confirmed"
+    elif gain[1] > GAIN or early.intervals["b"][1] <= 0:
+        verdict = "not confirmed"
+    return verdict, told
+
+
+RULES = {
+    "H": "Exponent p of a + b H^p, points up to the first share above 0.95, 95 % bootstrap interval"
+    " over seeds: confirmed if it meets 1 ± 0.15 (undecided if also wider than 0.5), for every T.",
+    "n": f"Confirmed if the slope against n is above 0 (95 %) and no step of the means falls by "
+    f"more than {GAIN}, for every T; not confirmed if the slope is not above 0.",
+    "d_h": f"Confirmed if the share grows up to d_h = n (95 %) and the line through d_h >= n gains "
+    f"at most {GAIN} over its whole length, for every T; not confirmed if it surely gains more.",
+}
+SENTENCES = {
+    "H": "grows linearly in H",
+    "n": "grows with n",
+    "d_h": "grows with d_h up to n and gains nothing beyond",
+}
+
+
+def _analyse(sweep: Sweep, rows: list[Row]) -> Finding:
+    table, verdicts, numbers = [], [], {}
+    for T, same in by(rows, "T").items():
+        x, y = figure.series(same, sweep.x, "share")
+        if sweep.x == "H":
+            found = linear_in_heads(x, y)
+        elif sweep.x == "n":
+            found = grows(x, y)
+        else:
+            found = flat_beyond(x, y, same[0]["n"])
+        if found is None:
+            continue
+        verdict, told = found
+        verdicts.append(verdict)
+        table.append({"T": T, **told, "verdict": verdict})
+        if sweep.x == "H":
+            one = {"estimate": told["p"], "low": told["p_low"], "high": told["p_high"]}
+            numbers[f"exponent of H, T = {T}"] = one
+            numbers[f"examples a head, T = {T}"] = {
+                "estimate": T * told["slope"], "low": T * told["low"], "high": T * told["high"]
+            }  # fmt: skip
+        elif sweep.x == "n":
+            one = {"estimate": told["slope"], "low": told["low"], "high": told["high"]}
+            numbers[f"share for each token, T = {T}"] = one
+        else:
+            low, high = told["gain_low"], told["gain_high"]
+            one = {"estimate": told["gain_beyond_n"], "low": low, "high": high}
+            numbers[f"gain beyond n, T = {T}"] = one
+    if not table:
+        return too_few(f"at least four values of {sweep.x} for one T are needed")
+    agree = sum(v == "confirmed" for v in verdicts)
+    sentence = f"What is memorized {SENTENCES[sweep.x]} for {agree} of {len(verdicts)} sizes T."
+    return Finding(worst(verdicts), sentence, numbers, {f"against {sweep.x}": table})
+
+
+def _draw(sweep: Sweep, title: str, rows: list[Row]) -> Figure:
+    what = "accuracy" if sweep.task == "classes" else "share of the variance explained"
+    made, axes = figure.axes(title, WORDS[sweep.x], what)
+    for i, (T, same) in enumerate(by(rows, "T").items()):
+        x, y = figure.series(same, sweep.x, "share")
+        figure.points(axes, x, y, f"T = {T:,}", i)
+        if sweep.x == "H" and len(np.unique(x)) >= 4:
+            keep = below_ceiling(x, y)
+            if len(np.unique(x[keep])) >= 2:
+                line = fit("linear", x[keep], y[keep])
+                figure.curve(axes, np.unique(x[keep]), line(np.unique(x[keep])), None, i, "--")
+        if sweep.x == "d_h" and i == 0 and same:
+            axes.axvline(same[0]["n"], color="#888888", lw=1, ls=":", label="d_h = n")
+    if rows:
+        axes.legend(fontsize=8)
+    axes.set_ylim(-0.02, 1.03)
+    return made
+
+
+def sweep_study(sweep: Sweep, *, name: str, title: str, source: str, claim: str,
+                seeds: Mapping[str, int], seconds: Mapping[str, float] | None = None,
+                disagreements: Sequence[str] = ()) -> Study:  # fmt: skip
+    """The study of a sweep."""
+    q, f = sweep.quick, sweep.full
+    values = sweep.task == "values"
+    measured = "mean squared error as a share of the labels' variance, explained: 1 - MSE / var"
+    return Study(
+        name=name,
+        title=title,
+        source=source,
+        claim=claim,
+        measurement=measured if values else "accuracy over all T examples; memorized = accuracy T",
+        rule=RULES[sweep.x],
+        grid=sweep.grid,
+        analyse=lambda rows: _analyse(sweep, rows),
+        draw=lambda rows, finding: _draw(sweep, title, rows),
+        variants=("as-coded",),
+        seeds=seeds,
+        settings=(
+            f"Quick, scaled: d = {SCALED['d']}, "
+            + ("scalar labels, " if values else f"{SCALED['classes']} classes, ")
+            + f"{sweep.x} = {_list(q.values)}, T = {_list(q.T)}, {_fixed(q.fixed)}; "
+            f"{q.fixed.get('least_steps', SCALED['least_steps']):,} steps of Adam "
+            f"{SCALED['lr']:g}, batch {SCALED['batch']}. Full, the paper's: d = 64, "
+            + ("scalar labels, " if values else "100 classes, ")
+            + f"{sweep.x} = {_list(f.values)}, T = {_list(f.T)}, {_fixed(f.fixed)}; Adam 1e-3, "
+            "batch 256, max(500 T / 256, "
+            f"{f.fixed.get('least_steps', PAPER['least_steps']):,}) steps, warm-up 5 %, cosine."
+        ),
+        disagreements=(*COMMON, *disagreements),
+        seconds=dict(seconds or {}),
+    )
+
+
+COMMON = (
+    "The trained T are 10 to 200 times H(n-1)+1: the experiments test the scaling, not the bound. "
+    "For classes the accuracy is at least 1/classes whatever the model.",
+    "The authors compute all n+1 positions; only the query's is read, so only that is computed "
+    "here (the same function).",
+    "Their seed redraws everything; here the shared context stays and queries, labels, start and "
+    "batches are redrawn. No values of their curves are published.",
+)
+
+
+def _list(values: Sequence[int]) -> str:
+    return ", ".join(f"{v:,}" for v in values)
+
+
+def _fixed(fixed: Mapping[str, Any]) -> str:
+    return ", ".join(f"{k} = {v}" for k, v in fixed.items() if k in ("H", "n", "d_h"))

@@ -1,0 +1,179 @@
+"""The ways of the experiments of Mahdavi et al. (2024): the reference model trained on random data.
+
+A seed draws its own queries and labels (and contexts, where examples have their own), its own
+start and its own batches; a context that all examples share is the same for all seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from byheart.specs import MultiHeadSpec
+from byheart.studies.cell import Cell, Params, Way
+from byheart.theory.mahdavi2024 import effective_parameters, theorem1_capacity
+
+if TYPE_CHECKING:
+    from byheart.training import Data, Recipe
+
+CONTEXT_SEED = 42  # the authors' seed; our generator
+LOOKS = 500  # steps between two evaluations, as in the authors' code
+
+# What a cell is unless it says otherwise. The quick profiles are the paper's model at a quarter of
+# its width, ten classes in place of a hundred, and a higher learning rate for a shorter training.
+SCALED: dict[str, Any] = {
+    "task": "classes",  # classes (cross-entropy) or values (scalar labels, squared error)
+    "context": "shared",  # one for all examples, or each its "own"
+    "d": 16,
+    "classes": 10,
+    "lr": 1e-2,
+    "batch": 256,
+    "least_steps": 3000,
+    "epochs": 0,
+}
+PAPER: dict[str, Any] = SCALED | {
+    "d": 64,
+    "classes": 100,
+    "lr": 1e-3,
+    "least_steps": 50_000,
+    "epochs": 500,
+}
+
+
+def steps_of(p: Params) -> int:
+    """max(epochs T / batch, least_steps), the authors' rule with epochs = 500.
+
+    >>> steps_of({"T": 130_000, "batch": 256, "epochs": 500, "least_steps": 50_000})
+    253906
+    """
+    return max(p["epochs"] * p["T"] // p["batch"], p["least_steps"])
+
+
+def spec_of(p: Params) -> MultiHeadSpec:
+    """The authors' model: embedding, scale and decoder, d_v = 1."""
+    outputs = p["classes"] if p["task"] == "classes" else 1
+    shared = p["context"] == "shared"
+    return MultiHeadSpec(
+        p["d"], p["n"], p["d_h"], p["H"], 1, outputs, shared,
+        embed=True, scale=True, decoder=True,
+    )  # fmt: skip
+
+
+def recipe_of(p: Params) -> Recipe:
+    """The authors' training; regression never stops early."""
+    from byheart.training import mahdavi2024
+
+    values = p["task"] == "values"
+    return mahdavi2024(
+        p["T"],
+        steps=steps_of(p),
+        lr=p["lr"],
+        batch=p["batch"],
+        loss="mse" if values else "cross-entropy",
+        stop_at=None if values else 1.0,
+        evaluate_every=LOOKS,
+    )
+
+
+def data_of(p: Params, seeds: Sequence[int]) -> Data:
+    """Entries of queries and contexts uniform in [0, 1], labels uniform, one draw a seed."""
+    import torch
+
+    from byheart.training import Data
+    from byheart.training.sampling import generator
+
+    T, n, d = p["T"], p["n"], p["d"]
+    own = p["context"] == "own"
+    queries, contexts, labels = [], [], []
+    for seed in seeds:
+        source = generator(seed, "data of mahdavi2024")
+        if own:
+            contexts.append(torch.rand(T, n, d, generator=source))
+        queries.append(torch.rand(T, d, generator=source))
+        if p["task"] == "classes":
+            labels.append(torch.randint(p["classes"], (T,), generator=source))
+        else:
+            labels.append(torch.rand(T, 1, generator=source))
+    if own:
+        context = torch.stack(contexts)
+    else:
+        context = torch.rand(n, d, generator=generator(CONTEXT_SEED, "context of mahdavi2024"))
+    return Data(
+        torch.stack(queries),
+        torch.stack(labels),
+        "class" if p["task"] == "classes" else "value",
+        context,
+        own=True,
+        contexts_differ=own,
+    )
+
+
+def train(params: Params, seed: int) -> dict[str, Any]:
+    """One model; see `train_many`."""
+    return train_many([(params, seed)])[0]
+
+
+def train_many(jobs: Sequence[tuple[Params, int]]) -> list[dict[str, Any]]:
+    """Models of one shape, each trained on its own data.
+
+    `share`: accuracy (classes), or the share of the labels' variance that is explained (values):
+    frozen random attention of rank D explains D / T. `memorized`: share x T.
+    """
+    from byheart.training import train_stack
+
+    p = jobs[0][0]
+    seeds = [seed for _, seed in jobs]
+    spec, data = spec_of(p), data_of(p, seeds)
+    trained = train_stack(spec, data, recipe_of(p), seeds)
+    shared = p["context"] == "shared"
+    sizes = {
+        "parameters": spec.parameters,
+        "theorem": theorem1_capacity(p["H"], p["n"], p["d_h"]),
+        "P": effective_parameters(p["H"], p["n"], p["d"], p["d_h"], shared=shared),
+    }
+    found = []
+    for m, o in enumerate(trained.outcomes):
+        share = o.accuracy
+        if p["task"] == "values":
+            share = 1 - o.loss / float(data.targets[m].var(correction=0))
+        found.append(
+            {
+                "accuracy": o.accuracy,
+                "train_accuracy": o.train_accuracy,
+                "loss": o.loss,
+                "share": share,
+                "memorized": share * p["T"],
+                "steps": o.steps,
+                "diverged": o.diverged,
+                **sizes,
+            }
+        )
+    return found
+
+
+def train_seconds(p: Params) -> float:
+    """CPU seconds of one model, from one timed cell of each shape (benchmarks/paper_studies.py):
+    overhead of a step, and entries of the attention (own contexts: of the tokens too)."""
+    B, H, n, d = min(p["batch"], p["T"]), p["H"], p["n"], p["d"]
+    entries = B * H * (n + d) + (B * n * d if p["context"] == "own" else 0)
+    return steps_of(p) * (700 + 0.008 * entries + 4e-6 * B * H * n * d) * 1e-6
+
+
+FUNCTION = "byheart.papers.mahdavi2024.ways:train"
+TRAIN = Way(FUNCTION, f"{FUNCTION}_many", largest=3, seconds=train_seconds)
+# Contexts of their own are up to a gigabyte a model in the paper's sizes: one at a time.
+TRAIN_OWN = Way(FUNCTION, seconds=train_seconds)
+
+
+def train_cell(experiment: str, base: dict[str, Any], **settings: Any) -> Cell:
+    """A cell of `train`: `base` with some settings changed; d_h is d unless given.
+
+    >>> a = train_cell("x", SCALED, H=2, n=8, T=500)
+    >>> a.hash == train_cell("y", SCALED, T=500, n=8, H=2, d_h=16).hash
+    True
+    """
+    unknown = settings.keys() - {*base, "H", "n", "T", "d_h"}
+    if unknown:
+        raise TypeError(f"no such setting: {', '.join(unknown)}")
+    made = {**base, "d_h": base["d"], **settings}
+    return Cell(TRAIN_OWN if made["context"] == "own" else TRAIN, made, experiment)
