@@ -6,12 +6,11 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from study_tools import content, start
 from tiny_study import tiny
 
 from byheart.errors import ByheartError
@@ -23,16 +22,6 @@ from byheart.studies.run import Progress, Stopped
 from byheart.studies.store import coordinating
 
 PACKAGE = Path(work_module.__file__).parent
-
-
-def content(store: Path) -> list[tuple]:
-    """Everything in the store but the time it took and where it was made."""
-    with open_store(store, create=False) as opened:
-        return [
-            (r.study, r.experiment, r.variant, r.cell, r.seed, dict(r.params),
-             dict(r.measurements), r.error, r.stack)
-            for r in opened.rows()
-        ]  # fmt: skip
 
 
 def test_every_cell_and_seed_is_one_row(store: Path):
@@ -225,35 +214,6 @@ def test_clock_changes_do_not_matter(store: Path, monkeypatch: pytest.MonkeyPatc
     assert report.complete and all(p.seconds >= 0 for p in seen)
     with open_store(store) as opened:
         assert all(0 <= row.seconds < 60 for row in opened.rows())
-
-
-# The process that is killed: a tiny study that takes about a second.
-PROGRAM = """
-import sys
-import torch  # before the clock starts: kills should meet the coordinator, not an import
-from tiny_study import tiny
-from byheart.studies import run
-
-def tell(progress):
-    print("row", flush=True)
-
-if __name__ == "__main__":
-    print("started", flush=True)
-    study = tiny(10, pause=float(sys.argv[3]))
-    run(study, sys.argv[1], profile="full", workers=sys.argv[2], progress=tell)
-"""
-
-
-def start(store: Path, workers: int | str = 1, pause: float = 0.02) -> subprocess.Popen[str]:
-    script = store.with_name("program.py")  # spawned workers import it again
-    script.write_text(PROGRAM)
-    command = [sys.executable, str(script), str(store), str(workers), str(pause)]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "started\n"
-    return process
 
 
 def kill_in_a_loop(store: Path, kills: int) -> int:
