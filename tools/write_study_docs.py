@@ -63,7 +63,8 @@ def page(study: Study, rows: list[Row], finding: Finding, profile: str, image: s
     parts += [
         "## Settings",
         f"{study.settings} Measured: {study.measurement}. Variants: {', '.join(study.variants)}. "
-        f"Profile `{profile}`: {len({r.cell for r in rows})} cells, {seeds} seeds, {len(rows)} rows.",
+        f"Profile `{profile}`: {len({r.cell for r in rows})} cells, {seeds} seeds, {len(rows)} "
+        "rows.",
         "## Rule of the verdict",
         study.rule,
     ]
@@ -74,7 +75,7 @@ def page(study: Study, rows: list[Row], finding: Finding, profile: str, image: s
         ]
     parts += [
         "## Time",
-        f"{duration(seconds)} of one core for its rows (rows that studies share are counted in each).",
+        f"{duration(seconds)} of one core for its rows; those that studies share count in each.",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -110,8 +111,8 @@ def write(stores: list[Path], profile: str, docs: Path) -> list[dict[str, Any]]:
             }
         )
     text = (
-        "# Verdicts\n\nWritten by `tools/write_study_docs.py` from the stores of a run with profile "
-        f"`{profile}`. Times are of one core.\n\n{markdown_table(records)}\n"
+        "# Verdicts\n\nWritten by `tools/write_study_docs.py` from the stores of a run with "
+        f"profile `{profile}`. Times are of one core.\n\n{markdown_table(records)}\n"
     )
     write_text(docs / "README.md", text)
     return records

@@ -117,8 +117,8 @@ def step_work(p: Params) -> list[float]:
 
 # Microseconds of a model-step in a stack of five for each term of `step_work`: one layer with
 # hand-written gradients, and autograd (deeper models, other losses); `benchmarks/studies.py times`.
-ONE_LAYER = (90.0, 0.3, 0.0006, 0.002, 0.0003, 0.006, 0.0001)
-AUTOGRAD = (600.0, 0.3, 0.001, 0.006, 0.0006, 0.01, 0.0001)
+ONE_LAYER = (16.1, 0.376, 0.000145, 0.00247, 0.000278, 0.00453, 0.00018)
+AUTOGRAD = (35.6, 2.61, 0.000449, 0.00545, 0.000479, 0.00886, 0)
 
 
 def train_seconds(p: Params) -> float:
