@@ -1,6 +1,7 @@
 """Write docs/studies/*.md and their figures from a store: one page a study, one table of verdicts.
 
 python tools/write_study_docs.py STORE [STORE ...] [--profile full] [--docs docs/studies]
+python tools/write_study_docs.py STORE [STORE ...] --profile full --times    for --list
 
 A study without rows in any of the stores keeps its page, or gets one that says so.
 """
@@ -8,6 +9,7 @@ A study without rows in any of the stores keeps its page, or gets one that says 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,11 @@ from typing import Any
 from byheart._folders import write_text
 from byheart.cli._study_progress import duration
 from byheart.papers import all_studies
-from byheart.studies import Finding, Row, Study, figure, open_store, rows_of
+from byheart.studies import Finding, Row, Study, figure, open_store, rows_of, status
 
-DOCS = Path(__file__).parents[1] / "docs" / "studies"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs" / "studies"
+TIMES = ROOT / "src" / "byheart" / "papers" / "times.json"
 
 
 def number(value: Any) -> str:
@@ -118,12 +122,35 @@ def write(stores: list[Path], profile: str, docs: Path) -> list[dict[str, Any]]:
     return records
 
 
+def write_times(stores: list[Path], profile: str, file: Path = TIMES) -> int:
+    """CPU seconds of every study whose rows are all there, for `byheart reproduce --list`."""
+    known = json.loads(file.read_text()) if file.exists() else {}
+    number = 0
+    for study in all_studies():
+        seconds: dict[tuple[str, int], float] = {}
+        for place in stores:
+            with open_store(place, create=False) as opened:
+                if status(study, opened, profile)["missing"] == 0:
+                    rows = rows_of(study, opened, profile)[0]
+                    seconds |= {(r.cell, r.seed): r.seconds for r in rows}
+        if seconds:
+            known.setdefault(study.name, {})[profile] = round(sum(seconds.values()), 1)
+            number += 1
+    write_text(file, json.dumps(known, indent=1, sort_keys=True) + "\n")
+    return number
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("stores", nargs="+", type=Path)
     parser.add_argument("--profile", default="full")
     parser.add_argument("--docs", type=Path, default=DOCS)
+    parser.add_argument("--times", action="store_true", help="only the times of --list")
     chosen = parser.parse_args()
+    if chosen.times:
+        number = write_times(chosen.stores, chosen.profile)
+        sys.stdout.write(f"times of {number} studies in {TIMES}\n")
+        return
     records = write(chosen.stores, chosen.profile, chosen.docs)
     ran = [r for r in records if r["rows"]]
     sys.stdout.write(f"{len(ran)} pages in {chosen.docs}\n")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
-import os
 import re
 import signal
 import subprocess
@@ -62,7 +61,7 @@ def test_a_study_from_start_to_end(run: Run, tmp_path: Path):
         "tiny-line-quick.csv",
         "tiny-line-quick.json",
     } <= names
-    rows = list(csv.DictReader((folder / "tiny-line-quick.csv").open()))
+    rows = list(csv.DictReader((folder / "tiny-line-quick.csv").read_text().splitlines()))
     assert len(rows) == 12 and list(rows[0])[: len(COLUMNS)] == list(COLUMNS)
     assert rows[0]["study"] == "tiny/line" and rows[0]["experiment"] == "exp1"
     again = run("tiny/line")
@@ -197,4 +196,6 @@ def test_the_docs_are_written_from_a_store(run: Run, tmp_path: Path):
     assert (tmp_path / "docs" / "images" / "tiny-line.png").exists()
     assert "[tiny/line](tiny-line.md)" in (tmp_path / "docs" / "README.md").read_text()
     assert sum(r["rows"] for r in records) == 36
-    assert os.path.exists(tmp_path / "docs" / "README.md")
+    times = tmp_path / "times.json"
+    assert module.write_times([tmp_path / "byheart-studies" / "tiny.db"], "full", times) == 1
+    assert json.loads(times.read_text())["tiny/line"]["full"] >= 0
