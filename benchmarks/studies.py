@@ -11,8 +11,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
-import random
-import signal
 import subprocess
 import sys
 import tempfile
@@ -136,30 +134,18 @@ def engines() -> None:
     cluster.close()
 
 
-def faults(kills: int = 20) -> None:
+def faults(kills: int = 20, points: int = 120) -> None:
     """Coordinators killed at random times; then the rows are counted and compared."""
     from byheart.studies import run
 
-    start, content, tiny = tools().start, tools().content, tools("tiny_study").tiny
-    rng, hit = random.Random(1), 0
     with tempfile.TemporaryDirectory() as folder:
-        store = Path(folder) / "killed.db"
-        there = []
-        while hit < kills:
-            process = start(store, pause=0.02)
-            time.sleep(rng.uniform(0, 0.3))
-            hit += process.poll() is None
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
-            there.append(len(content(store)) if store.exists() else 0)
-        process = start(store, pause=0.02)
-        process.communicate()
-        whole = Path(folder) / "whole.db"
-        run(tiny(10, pause=0.02), whole, profile="full")
-        a, b = content(store), content(whole)
-        print(f"rows after each kill: {there}")
+        store, whole = Path(folder) / "killed.db", Path(folder) / "whole.db"
+        left = tools().kill_in_a_loop(store, kills, points)
+        run(tools("tiny_study").tiny(points, pause=0.01), whole, profile="full")
+        a, b = tools().content(store), tools().content(whole)
+        print(f"rows after each kill: {left}")
         print(
-            f"coordinators killed: {hit}; rows {len(a)} of {len(b)}, lost {len(b) - len(a)}, "
+            f"coordinators killed: {len(left)}; rows {len(a)} of {len(b)}, lost {len(b) - len(a)}, "
             f"different {sum(x != y for x, y in zip(a, b, strict=False))}"
         )
 

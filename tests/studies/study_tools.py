@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import subprocess
 import sys
@@ -75,18 +76,40 @@ def tell(progress):
 
 if __name__ == "__main__":
     print("started", flush=True)
-    study = tiny(10, pause=float(sys.argv[3]))
+    study = tiny(int(sys.argv[4]), pause=float(sys.argv[3]))
     run(study, sys.argv[1], profile="full", workers=sys.argv[2], progress=tell)
 """
 
 
-def start(store: Path, workers: int | str = 1, pause: float = 0.02) -> subprocess.Popen[str]:
+def start(
+    store: Path, workers: int | str = 1, pause: float = 0.02, points: int = 10
+) -> subprocess.Popen[str]:
     script = store.with_name("program.py")  # spawned workers import it again
     script.write_text(PROGRAM)
-    command = [sys.executable, str(script), str(store), str(workers), str(pause)]
+    command = [sys.executable, str(script), str(store), str(workers), str(pause), str(points)]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "started\n"
     return process
+
+
+def kill_in_a_loop(store: Path, kills: int, points: int, seed: int = 7) -> list[int]:
+    """SIGKILL coordinators a random number of rows and a random time into their work, then let
+    one finish; the number of rows that each kill left."""
+    rng, left = random.Random(seed), []
+    while len(left) < kills:
+        process = start(store, pause=0.01, points=points)
+        assert process.stdout is not None
+        for _ in range(rng.randrange(4)):
+            process.stdout.readline()
+        time.sleep(rng.uniform(0.0, 0.06))
+        assert process.poll() is None, "it finished before it was killed: give it more points"
+        process.kill()
+        process.communicate()
+        left.append(len(content(store)) if store.exists() else 0)
+    process = start(store, pause=0.01, points=points)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    return left

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from study_tools import content, start
+from study_tools import content, kill_in_a_loop, start
 from tiny_study import tiny
 
 from byheart.errors import ByheartError
@@ -216,43 +216,24 @@ def test_clock_changes_do_not_matter(store: Path, monkeypatch: pytest.MonkeyPatc
         assert all(0 <= row.seconds < 60 for row in opened.rows())
 
 
-def kill_in_a_loop(store: Path, kills: int) -> int:
-    """SIGKILL at random times, then one run to the end; the kills that hit a running process."""
-    import random
-
-    rng = random.Random(7)
-    hit = 0
-    while hit < kills:
-        process = start(store)
-        time.sleep(rng.uniform(0.0, 0.25))
-        if process.poll() is None:
-            hit += 1
-        process.kill()
-        process.communicate()
-        if process.returncode == 0:
-            break
-    process = start(store, pause=0.02)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
-    return hit
-
-
-def same_as_uninterrupted(store: Path) -> None:
+def same_as_uninterrupted(store: Path, points: int) -> None:
     whole = store.with_name("whole.db")
-    run(tiny(10, pause=0.02), whole, profile="full")
+    run(tiny(points, pause=0.01), whole, profile="full")
     assert content(store) == content(whole)
-    assert len(content(store)) == 60
+    assert len(content(store)) == 6 * points
 
 
 def test_killed_coordinators_lose_nothing(store: Path):
-    assert kill_in_a_loop(store, 4) >= 3
-    same_as_uninterrupted(store)
+    left = kill_in_a_loop(store, 4, points=20)
+    assert left == sorted(left) and left[-1] > 0
+    same_as_uninterrupted(store, 20)
 
 
 @pytest.mark.slow
 def test_twenty_killed_coordinators_lose_nothing(store: Path):
-    assert kill_in_a_loop(store, 20) >= 18
-    same_as_uninterrupted(store)
+    left = kill_in_a_loop(store, 20, points=120)
+    assert len(left) == 20 and left == sorted(left) and left[-1] > 0
+    same_as_uninterrupted(store, 120)
 
 
 def test_interrupt_is_a_clean_stop(store: Path):

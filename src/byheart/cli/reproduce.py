@@ -307,8 +307,8 @@ def _list(found: list[Study], as_json: bool) -> None:
         return
     lines = [("study", "quick, 2 cores", "full, 2 cores", "source")]
     for r in records:
-        times = (f"{duration(r[f'{p}_seconds'])} {r[p]}" for p in ("quick", "full"))
-        lines.append((r["study"], *times, r["source"]))
+        quick, full = (f"{duration(r[f'{p}_seconds'])} {r[p]}" for p in ("quick", "full"))
+        lines.append((r["study"], quick, full, r["source"]))
     widths = [max(len(row[i]) for row in lines) for i in range(3)]
     for row in lines:  # names stay whole, so that they can be copied
         say("  ".join([*(cell.ljust(w) for cell, w in zip(row[:3], widths, strict=True)), row[3]]))
