@@ -305,18 +305,13 @@ def _list(found: list[Study], as_json: bool) -> None:
     if as_json:
         emit({"studies": records})
         return
-    table(
-        [
-            (
-                r["study"],
-                r["source"],
-                f"{duration(r['quick_seconds'])} {r['quick']}",
-                f"{duration(r['full_seconds'])} {r['full']}",
-            )
-            for r in records
-        ],
-        ("study", "source", "quick, 2 cores", "full, 2 cores"),
-    )
+    lines = [("study", "quick, 2 cores", "full, 2 cores", "source")]
+    for r in records:
+        quick, full = (f"{duration(r[f'{p}_seconds'])} {r[p]}" for p in ("quick", "full"))
+        lines.append((r["study"], quick, full, r["source"]))
+    widths = [max(len(row[i]) for row in lines) for i in range(3)]
+    for row in lines:  # names stay whole, so that they can be copied
+        say("  ".join([*(cell.ljust(w) for cell, w in zip(row[:3], widths, strict=True)), row[3]]))
     say("\nTimes are CPU time halved; rows that studies share are computed once.")
 
 
