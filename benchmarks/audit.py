@@ -1,4 +1,4 @@
-"""Audits of real models, and round trips of exports: every table of docs/audit.md and docs/export.md.
+"""Audits of real models, round trips of exports: the tables of docs/audit.md and docs/export.md.
 
 python benchmarks/audit.py                      everything (about half an hour on two cores)
 python benchmarks/audit.py minilm               some of it: minilm, smollm2, digits, exports, probe
@@ -14,6 +14,8 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import os
+import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -23,13 +25,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 
 import byheart as bh
 from byheart.audits import audit_figure, table_rows
 from byheart.audits.inputs import digits as digit_images
 from byheart.audits.tables import HEADER
-from byheart.exports import TARGETS, import_memory, normal_form
-from byheart.exports.normal_form import literal_logits
+from byheart.exports import TARGETS, import_memory
 from byheart.models.threads import one_thread
 from byheart.theory.plots import save
 
@@ -124,9 +126,10 @@ def train_vit(folder: Path, epochs: int = 40) -> tuple[float, float]:
     train, test = order[:-360], order[-360:]
     config = ViTConfig(
         image_size=8, patch_size=2, num_channels=1, hidden_size=64, num_hidden_layers=4,
-        num_attention_heads=4, intermediate_size=128, num_labels=10,
+        num_attention_heads=4, intermediate_size=128,
     )  # fmt: skip
-    model = ViTForImageClassification(config)
+    config.num_labels = 10
+    model: Any = ViTForImageClassification(config)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     steps = epochs * -(-len(train) // 64)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
@@ -163,8 +166,8 @@ def exports(out: Path, contexts: int | None) -> None:
             own, exact = dense.logits(tokens), dense.logits(tokens, torch.float64)
             for to in TARGETS:
                 folder = bh.export_memory(memory, Path(place) / f"{name} {to}", to=to)
-                logits, double = elsewhere(to, folder, tokens, dense)
-                answered = "" if logits is None else int((logits.argmax(1) == right).sum())
+                logits, double = elsewhere(to, folder, tokens)
+                answered = "?" if logits is None else int((logits.argmax(1) == right).sum())
                 back = import_memory(folder) if to in ("torch", "transformer-lens") else None
                 rows.append(
                     (
@@ -178,7 +181,7 @@ def exports(out: Path, contexts: int | None) -> None:
     markdown(("memory", "to", "right", "largest difference", "in float64", "imported back"), rows)
 
 
-def elsewhere(to: str, folder: Path, tokens: torch.Tensor, memory: Any) -> tuple[Any, Any]:
+def elsewhere(to: str, folder: Path, tokens: torch.Tensor) -> tuple[Any, Any]:
     """Logits in the memory's format and in float64, as the other tool computes them."""
     with torch.no_grad():
         if to == "torch":
@@ -197,14 +200,33 @@ def elsewhere(to: str, folder: Path, tokens: torch.Tensor, memory: Any) -> tuple
             session = onnxruntime.InferenceSession(folder / "model.onnx")
             found = torch.tensor(np.asarray(session.run(None, {"tokens": tokens.numpy()})[0]))
             return found, found if found.dtype == torch.float64 else None
-        try:
-            from byheart.exports import load_lens
+    return in_transformer_lens(folder, tokens)
 
-            lens = load_lens(folder)
-            return lens(tokens)[:, -1], lens.double()(tokens)[:, -1]
-        except bh.ByheartError:  # the layout's own forward pass
-            form = normal_form(memory)
-            return literal_logits(form, tokens), None
+
+LENS = """
+import torch
+from safetensors.torch import load_file, save_file
+from load import load
+tokens = load_file("asked.safetensors")["tokens"]
+with torch.no_grad():
+    model = load()
+    own = model(tokens)[:, -1].contiguous()
+    double = model.double()(tokens)[:, -1].contiguous()
+save_file({"own": own, "double": double}, "said.safetensors")
+"""
+
+
+def in_transformer_lens(folder: Path, tokens: torch.Tensor) -> tuple[Any, Any]:
+    """In a process of its own, by the interpreter that BYHEART_LENS_PYTHON names if it is set."""
+    python = os.environ.get("BYHEART_LENS_PYTHON", sys.executable)
+    save_file({"tokens": tokens.contiguous()}, folder / "asked.safetensors")
+    done = subprocess.run([python, "-c", LENS], cwd=folder, capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": ""})  # fmt: skip
+    if done.returncode:
+        print(f"TransformerLens: {done.stderr.splitlines()[-1]}", file=sys.stderr)
+        return None, None
+    said = load_file(folder / "said.safetensors")
+    return said["own"], said["double"]
 
 
 def probe(out: Path, contexts: int | None) -> None:

@@ -29,7 +29,7 @@ def tokenizer() -> Any:
 def configs() -> dict[str, Any]:
     from transformers import BertConfig, GPT2Config, LlamaConfig, ViTConfig
 
-    common = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    common: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     return {
         "bert": BertConfig(
             vocab_size=54, intermediate_size=64, max_position_embeddings=64, **common

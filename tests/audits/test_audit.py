@@ -6,6 +6,7 @@ import json
 import math
 import socket
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from byheart.audits.states import KEPT_BYTES, collect, kept_contexts
 from byheart.audits.tables import HEADER
 from byheart.theory.mahdavi2024 import theorem1_capacity
 
-SMALL = {"length": 8, "contexts": 40, "draws": 30, "ranked": 10, "batch": 16}
+SMALL: dict[str, Any] = {"length": 8, "contexts": 40, "draws": 30, "ranked": 10, "batch": 16}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def bert(models_folder: Path, text: Path) -> Audit:
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "vit"])
 def test_every_kind_of_model(models_folder: Path, text: Path, pictures: Path, kind: str):
-    shown = {"images": pictures} if kind == "vit" else {"text": text}
+    shown: dict[str, Any] = {"images": pictures} if kind == "vit" else {"text": text}
     sizes = {k: v for k, v in SMALL.items() if kind != "vit" or k != "length"}
     found = bh.audit(models_folder / kind, **shown, **sizes)
     record = found.record

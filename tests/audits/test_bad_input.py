@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from safetensors.torch import load_file, save_file
 import byheart as bh
 from byheart.audits.models import find_model, guarded_memory
 
-SMALL = {"length": 8, "contexts": 20, "draws": 5, "ranked": 5, "random": False}
+SMALL: dict[str, Any] = {"length": 8, "contexts": 20, "draws": 5, "ranked": 5, "random": False}
 
 
 def test_missing_weights(copied, text: Path):

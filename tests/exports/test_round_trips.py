@@ -42,7 +42,8 @@ def gpt2_logits(memory: bh.Memory, tokens: torch.Tensor) -> torch.Tensor:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config, state = gpt2_weights(memory)
-    model = GPT2LMHeadModel(GPT2Config(**config)).to(memory.dtype).eval()
+    model: Any = GPT2LMHeadModel(GPT2Config(**config))
+    model.to(memory.dtype).eval()
     model.load_state_dict(state)
     with torch.no_grad():
         return model(tokens).logits[:, -1]
@@ -130,10 +131,11 @@ class TestHuggingFace:
     def opened(self, folder: Path) -> tuple[Any, Any]:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        where = {"local_files_only": True, "trust_remote_code": False}
-        model, said = AutoModelForCausalLM.from_pretrained(
+        where: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder, output_loading_info=True, **where
         )
+        model, said = loaded
         assert not said["missing_keys"] and not said["unexpected_keys"]
         return model.eval(), AutoTokenizer.from_pretrained(folder, **where)
 
