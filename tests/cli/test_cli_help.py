@@ -26,6 +26,10 @@ OPTIONS = {
     "owner": "DIR TOKEN",
     "precision": "DIR FACTS --method --most --keys --answer --weights --melt --empty --pad",
     "kruskal": "FILE --size --array --draws --search --exact --seed",
+    "audit": "MODEL --text --tokens --images --length --contexts --queries --formats --random "
+    "--ranked --draws --search --batch --device --seed --output -o --plot",
+    "export": "DIR --output -o --to --force",
+    "import": "DIR --output -o --weights --facts --force",
     "heads": "DIR --fresh --threshold --facts --plot --seed",
     "encoder": "FACTS --rank --seed --on-conflict --normalise --smooth --ngram --contexts --keys",
     "bound": "--d-model --heads --d-head --context --vocab --layers --hf --facts --kruskal --bits "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import time
@@ -109,30 +110,45 @@ def audit(
             )  # fmt: skip
             layers.append(one)
     return Audit(
-        {
-            "kind": "byheart audit",
-            "schema": SCHEMA,
-            "byheart": __version__,
-            "model": found.to_json(),
-            "data": shown.to_json(),
-            "settings": {
-                "queries": list(kinds),
-                "formats": list(formats),
-                "ranked": int(min(ranked, shown.T)),
-                "draws": draws,
-                "search": search,
-                "batch": batch,
-                "device": device,
-                "seed": seed,
-            },
-            "layers": layers,
-            "seconds": time.perf_counter() - started,
-            "cpu_seconds": time.process_time() - cpu,
-            "forward_cpu_seconds": forward,
-            "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-            "versions": _versions(),
-        }
+        plain(
+            {
+                "kind": "byheart audit",
+                "schema": SCHEMA,
+                "byheart": __version__,
+                "model": found.to_json(),
+                "data": shown.to_json(),
+                "settings": {
+                    "queries": list(kinds),
+                    "formats": list(formats),
+                    "ranked": int(min(ranked, shown.T)),
+                    "draws": draws,
+                    "search": search,
+                    "batch": batch,
+                    "device": device,
+                    "seed": seed,
+                },
+                "layers": layers,
+                "seconds": time.perf_counter() - started,
+                "cpu_seconds": time.process_time() - cpu,
+                "forward_cpu_seconds": forward,
+                "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+                "versions": _versions(),
+            }
+        )
     )
+
+
+def plain(value: Any) -> Any:
+    """JSON's own types only: text as keys, lists, no infinities (null).
+
+    >>> plain({2: (float("inf"), 1)})
+    {'2': [None, 1]}
+    """
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def _kinds(queries: Sequence[str] | None, found: FoundModel) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ def context_check(contexts: np.ndarray, dtype: str, centred: bool) -> dict[str, 
     E = contexts.astype(dtype)
     K, n, d = E.shape
     if centred:
-        E = (E - E.reshape(-1, d).mean(0, dtype=np.float64)).astype(dtype)
+        E = _centred(E.reshape(-1, d)).reshape(E.shape).astype(dtype)
     values = np.linalg.svd(E, compute_uv=False).astype(np.float64)
     found = [rank_of_values(v, (n, d), dtype, centred=centred) for v in values]
     ranks = np.array([one.rank for one in found])
@@ -66,7 +66,7 @@ def query_check(
     noise = 0.0
     if centred:  # what the subtraction leaves of equal rows is rounding, not a direction
         noise = eps * float(np.linalg.norm(rows.astype(np.float64), 2))
-        rows = (rows - rows.mean(0, dtype=np.float64)).astype(dtype)
+        rows = _centred(rows).astype(dtype)
     values = np.linalg.svd(rows, compute_uv=False).astype(np.float64)
     found = rank_of_values(values, rows.shape, dtype, centred=centred)
     if found.tolerance < noise:
@@ -175,6 +175,14 @@ def separation_check(X: np.ndarray) -> dict[str, Any]:
         "delta": _finite(delta),
         "spread": _finite(r / delta) if delta > 0 else None,
     }
+
+
+def _centred(rows: np.ndarray) -> np.ndarray:
+    """Rows minus their mean, in float64; the mean is corrected once, so that it is right to the
+    last bit and equal rows leave no more than that."""
+    M = rows.astype(np.float64)
+    mean = M.mean(0)
+    return M - (mean + (M - mean).mean(0))
 
 
 def _ratio(values: np.ndarray, n: int) -> np.ndarray:

@@ -6,6 +6,8 @@ with a model is never run, and every call says `local_files_only`.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 from collections.abc import Callable
@@ -28,6 +30,7 @@ PACKAGED = {
     ),
 }
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".h5", ".msgpack")
+TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model")
 UNUSED = ("pooler.", "classifier.", "lm_head.")  # weights that no hidden state depends on
 
 
@@ -171,7 +174,7 @@ def _gguf_config(file: Path) -> dict[str, Any]:
         config = AutoConfig.from_pretrained(
             file.parent, gguf_file=file.name, local_files_only=True, trust_remote_code=False
         )
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # whatever a reader of foreign bytes raises
         raise ByheartError(f"{file}: not a GGUF file that transformers reads: {error}.") from None
     return config.to_dict()
 
@@ -215,7 +218,8 @@ def open_model(found: FoundModel, *, random: bool, dtype: str, device: str, seed
 def _gguf_weights(file: Path, model: Any) -> dict[str, Any]:
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-    return load_gguf_checkpoint(str(file), return_tensors=True, model_to_load=model)["tensors"]
+    with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no option turns off
+        return load_gguf_checkpoint(str(file), return_tensors=True, model_to_load=model)["tensors"]
 
 
 def _load(model: Any, weights: dict[str, Any], found: FoundModel) -> None:
@@ -240,6 +244,8 @@ def tokenizer_of(found: FoundModel) -> Any:
 
     where: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     try:
+        if not found.gguf and not any((found.place / name).exists() for name in TOKENIZERS):
+            raise ValueError(f"none of {', '.join(TOKENIZERS)}")
         if found.gguf:
             return AutoTokenizer.from_pretrained(
                 found.place.parent, gguf_file=found.place.name, **where

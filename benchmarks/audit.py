@@ -1,0 +1,273 @@
+"""Audits of real models, round trips of exports: the tables of docs/audit.md and docs/export.md.
+
+python benchmarks/audit.py                      everything (about half an hour on two cores)
+python benchmarks/audit.py minilm               some of it: minilm, smollm2, digits, exports, probe
+python benchmarks/audit.py --contexts 200       fewer contexts than the default of each part
+python benchmarks/audit.py --out DIR            where JSON records and figures go (audit-results)
+
+Needs `make models` for minilm and smollm2. Seconds are CPU seconds of this process unless said
+otherwise. The text is what the machine has: licences of the operating system, docstrings of Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+import byheart as bh
+from byheart.audits import audit_figure, table_rows
+from byheart.audits.inputs import digits as digit_images
+from byheart.audits.tables import HEADER
+from byheart.exports import TARGETS, import_memory
+from byheart.models.threads import one_thread
+from byheart.theory.plots import save
+
+LICENCES = Path("/usr/share/common-licenses")
+PARTS = ("minilm", "smollm2", "digits", "exports", "probe")
+
+
+def text_files(place: Path, characters: int = 3_000_000) -> list[Path]:
+    """The licence texts of the operating system, then docstrings of the standard library."""
+    files = sorted(p for p in LICENCES.glob("*") if p.is_file() and not p.is_symlink())
+    found, size = [], 0
+    for source in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
+        tree = ast.parse(source.read_text(encoding="utf-8", errors="replace"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                text = ast.get_docstring(node) or ""
+                found.append(text)
+                size += len(text)
+        if size > characters:
+            break
+    docs = place / "docstrings.txt"
+    docs.write_text("\n".join(found), encoding="utf-8")
+    return [*files, docs]
+
+
+def audited(name: str, out: Path, model: Any, **options: Any) -> dict[str, Any]:
+    found = bh.audit(model, report=_log(), **options)
+    found.save(out / f"{name}.json")
+    save(audit_figure(found.record), out / f"{name}.png")
+    record = found.record
+    m, data = record["model"], record["data"]
+    print(f"\n## {name}: {m['type']}, {m['weights']}, {m['parameters']:,} parameters, d={m['d']}, "
+          f"H={m['H']}, kv_heads={m['kv_heads']}, d_h={m['d_h']}, {data['contexts']:,} contexts of "
+          f"n={data['n']} from {data['source']}, {data['repeated']} repeated\n")  # fmt: skip
+    markdown(HEADER, table_rows(record))
+    ladder(record)
+    print(
+        f"\n{record['seconds']:.0f} s wall, {record['cpu_seconds']:.0f} s CPU, of which "
+        f"{record['forward_cpu_seconds']:.0f} s in the model; peak memory "
+        f"{record['peak_bytes'] / 1e9:.2f} GB"
+    )
+    return record
+
+
+def ladder(record: dict[str, Any]) -> None:
+    """What changes with the tolerance: first layers, middle, last; trained; float64 states."""
+    layers = [x for x in record["layers"] if x["weights"] == "trained"]
+    main = record["settings"]["queries"][0]
+    chosen = sorted({0, 1, len(layers) // 2, len(layers) - 1})
+    steps = list(layers[0]["queries"][main]["settings"][-1]["ladder"])
+    print("\nRelative tolerance: share of independent n-subsets (rank of all queries), float64\n")
+    rows = []
+    for i in chosen:
+        for s in layers[i]["queries"][main]["settings"]:
+            if s["dtype"] == "float64":
+                name = f"{i}, {'centred' if s['centred'] else 'raw'}"
+                cells = [f"{s['ladder'][t]:.2g} ({s['rank_ladder'][t]})" for t in steps]
+                rows.append((name, *cells))
+    markdown(("layer", *steps), rows)
+
+
+def minilm(out: Path, contexts: int | None) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        audited("minilm", out, "minilm", text=text_files(Path(place)), length=64,
+                contexts=contexts or 2000)  # fmt: skip
+
+
+def smollm2(out: Path, contexts: int | None) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        audited("smollm2", out, "smollm2", text=text_files(Path(place)), length=32,
+                contexts=contexts or 640, draws=100, ranked=60, batch=16)  # fmt: skip
+
+
+def digits(out: Path, contexts: int | None) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        accuracy, seconds = train_vit(Path(place) / "vit")
+        record = audited("digits-vit", out, Path(place) / "vit", images="digits",
+                         contexts=contexts or 1797)  # fmt: skip
+    print(f"\nViT trained here: test accuracy {accuracy:.3f} on 360 digits, {seconds:.0f} s CPU")
+    (out / "digits-vit.json").write_text(json.dumps(record | {"test_accuracy": accuracy}))
+
+
+def train_vit(folder: Path, epochs: int = 40) -> tuple[float, float]:
+    """A small ViT on 1,437 of scikit-learn's digits; accuracy on the other 360."""
+    from transformers import ViTConfig, ViTForImageClassification
+
+    start = time.process_time()
+    torch.manual_seed(0)
+    images, labels = digit_images()
+    X, y = torch.tensor(images, dtype=torch.float32)[:, None], torch.tensor(labels)
+    order = torch.randperm(len(X), generator=torch.Generator().manual_seed(0))
+    train, test = order[:-360], order[-360:]
+    config = ViTConfig(
+        image_size=8, patch_size=2, num_channels=1, hidden_size=64, num_hidden_layers=4,
+        num_attention_heads=4, intermediate_size=128,
+    )  # fmt: skip
+    config.num_labels = 10
+    model: Any = ViTForImageClassification(config)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    steps = epochs * -(-len(train) // 64)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    with one_thread():
+        for epoch in range(epochs):
+            shuffled = train[torch.randperm(len(train))]
+            for batch in shuffled.split(64):
+                optimizer.zero_grad()
+                model(X[batch], labels=y[batch]).loss.backward()
+                optimizer.step()
+                schedule.step()
+            if epoch % 10 == 9:
+                print(f"epoch {epoch + 1}", file=sys.stderr, flush=True)
+    model.eval()
+    with torch.no_grad():
+        accuracy = float((model(X[test]).logits.argmax(1) == y[test]).float().mean())
+    model.vit.save_pretrained(folder)
+    return accuracy, time.process_time() - start
+
+
+def exports(out: Path, contexts: int | None) -> None:
+    """Build, export, load elsewhere: all facts, largest difference of a logit."""
+    tables = {
+        "countries": bh.build(bh.read_facts("countries")),
+        "countries, float64": bh.build(bh.read_facts("countries"), dtype="float64"),
+        "countries, sharded": bh.build(bh.read_facts("countries"), "sharded"),
+        "elements": bh.build(bh.read_facts("elements")),
+    }
+    rows = []
+    with tempfile.TemporaryDirectory() as place:
+        for name, memory in tables.items():
+            dense: Any = memory.to_dense()
+            tokens, right = dense.with_start(dense.facts.tokens), torch.tensor(dense.facts.answers)
+            own, exact = dense.logits(tokens), dense.logits(tokens, torch.float64)
+            for to in TARGETS:
+                folder = bh.export_memory(memory, Path(place) / f"{name} {to}", to=to)
+                logits, double = elsewhere(to, folder, tokens)
+                answered = "?" if logits is None else int((logits.argmax(1) == right).sum())
+                back = import_memory(folder) if to in ("torch", "transformer-lens") else None
+                rows.append(
+                    (
+                        name, to, f"{answered} of {len(right)}",
+                        _number(logits, own), _number(double, exact),
+                        "" if back is None else f"{bh.accuracy(back):.0%}, certified "
+                        f"{bh.certify(back).certified}",
+                    )
+                )  # fmt: skip
+    print("\n## exports: logits elsewhere against the memory's\n")
+    markdown(("memory", "to", "right", "largest difference", "in float64", "imported back"), rows)
+
+
+def elsewhere(to: str, folder: Path, tokens: torch.Tensor) -> tuple[Any, Any]:
+    """Logits in the memory's format and in float64, as the other tool computes them."""
+    with torch.no_grad():
+        if to == "torch":
+            from byheart.exports.standalone.attention_only import load
+
+            model = load(folder)
+            return model(tokens), model.double()(tokens)
+        if to == "hugging-face":
+            from transformers import AutoModelForCausalLM
+
+            gpt2: Any = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True).eval()
+            return gpt2(tokens).logits[:, -1], gpt2.double()(tokens).logits[:, -1]
+        if to == "onnx":
+            import onnxruntime
+
+            session = onnxruntime.InferenceSession(folder / "model.onnx")
+            found = torch.tensor(np.asarray(session.run(None, {"tokens": tokens.numpy()})[0]))
+            return found, found if found.dtype == torch.float64 else None
+    return in_transformer_lens(folder, tokens)
+
+
+LENS = """
+import torch
+from safetensors.torch import load_file, save_file
+from load import load
+tokens = load_file("asked.safetensors")["tokens"]
+with torch.no_grad():
+    model = load()
+    own = model(tokens)[:, -1].contiguous()
+    double = model.double()(tokens)[:, -1].contiguous()
+save_file({"own": own, "double": double}, "said.safetensors")
+"""
+
+
+def in_transformer_lens(folder: Path, tokens: torch.Tensor) -> tuple[Any, Any]:
+    """In a process of its own, by the interpreter that BYHEART_LENS_PYTHON names if it is set."""
+    python = os.environ.get("BYHEART_LENS_PYTHON", sys.executable)
+    save_file({"tokens": tokens.contiguous()}, folder / "asked.safetensors")
+    done = subprocess.run([python, "-c", LENS], cwd=folder, capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": ""})  # fmt: skip
+    if done.returncode:
+        print(f"TransformerLens: {done.stderr.splitlines()[-1]}", file=sys.stderr)
+        return None, None
+    said = load_file(folder / "said.safetensors")
+    return said["own"], said["double"]
+
+
+def probe(out: Path, contexts: int | None) -> None:
+    import runpy
+
+    print("\n## probe\n")
+    example = Path(__file__).parents[1] / "examples" / "build_and_probe.py"
+    runpy.run_path(str(example), run_name="__main__")
+
+
+def markdown(header: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+    print("| " + " | ".join(header) + " |\n|" + "---|" * len(header))
+    for row in rows:
+        print("| " + " | ".join(str(cell).replace("|", "&#124;") for cell in row) + " |")
+
+
+def _number(found: Any, wanted: torch.Tensor) -> str:
+    return "" if found is None else f"{float((found - wanted).abs().max()):.1e}"
+
+
+def _log() -> Any:
+    last = [time.monotonic()]
+
+    def report(text: str) -> None:
+        if time.monotonic() - last[0] > 15:
+            last[0] = time.monotonic()
+            print(text, file=sys.stderr, flush=True)
+
+    return report
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="which parts (all)")
+    parser.add_argument("--contexts", type=int)
+    parser.add_argument("--out", type=Path, default=Path("audit-results"))
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    for name in asked.parts or PARTS:
+        globals()[name](asked.out, asked.contexts)
+
+
+if __name__ == "__main__":
+    main()
