@@ -1,4 +1,4 @@
-"""Make every picture of docs/gallery.md: `python tools/take_screenshots.py [--studies DIR]`.
+"""Make every picture of docs/gallery.md: `python tools/take_screenshots.py [--study FILE] [--audit FILE]`.
 
 Builds the memories, writes the pages, opens them in chromium and keeps small pictures in
 docs/images. The study and the audit are real runs: give their files (--study, --audit), else those
