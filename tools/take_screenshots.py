@@ -1,4 +1,5 @@
-"""Make every picture of docs/gallery.md: `python tools/take_screenshots.py [--study FILE] [--audit FILE]`.
+"""Make every picture of docs/gallery.md: `python tools/take_screenshots.py`, and with real runs also the
+study and the audit: `--study FILE.db --audit FILE.json`.
 
 Builds the memories, writes the pages, opens them in chromium and keeps small pictures in
 docs/images. The study and the audit are real runs: give their files (--study, --audit), else those
