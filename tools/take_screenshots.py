@@ -1,8 +1,8 @@
-"""Make every picture of docs/gallery.md: `python tools/take_screenshots.py [--studies DIR]`.
+"""Make every picture of docs/gallery.md: `python tools/take_screenshots.py`.
 
 Builds the memories, writes the pages, opens them in chromium and keeps small pictures in
-docs/images. The study and the audit are real runs: give their files (--study, --audit), else those
-two pictures stay as they are.
+docs/images. The study and the audit are real runs: give their files (`--study FILE.db --audit
+FILE.json`), else those pictures stay as they are.
 """
 
 from __future__ import annotations

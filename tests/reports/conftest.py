@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +41,17 @@ class Watched:
     path: Path
     messages: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
+
+    def until(self, script: str, seconds: float = 10) -> Any:
+        """Ask until the answer is true. Playwright's own waiting needs `eval`, which the page's
+        policy forbids."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            answer = self.page.evaluate(script)
+            if answer:
+                return answer
+            self.page.wait_for_timeout(20)
+        pytest.fail(f"{script}: not true after {seconds} s")
 
     def is_clean(self) -> bool:
         return not self.messages and not self.requests

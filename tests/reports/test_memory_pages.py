@@ -9,6 +9,7 @@ import pytest
 
 import byheart as bh
 from byheart.reports.page import LIMIT
+from byheart.training import training_spec
 
 KINDS = ["attention", "sharded", "associative", "sqrt", "distribution", "numbers", "classes",
          "own-contexts", "one-token"]  # fmt: skip
@@ -131,9 +132,7 @@ def test_first_paint_with_1000_facts(tmp_path, visit):
     script = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
     times = []
     for _ in range(3):  # the best of three: other work on the machine is not the page's
-        page = visit(path).page
-        page.wait_for_function(f"{script} !== undefined")
-        times.append(page.evaluate(script))
+        times.append(visit(path).until(script))
     assert min(times) < 1000, times
 
 
@@ -219,7 +218,7 @@ def test_the_policy_is_strict(page_of, visit):
             fetch("https://example.org/").catch(() => { });
             window.tried = true; }, 0); }"""
     )
-    seen.page.wait_for_function("window.tried")
+    seen.until("window.tried")
     assert seen.page.evaluate("window.hit") is None
     assert len(seen.messages) >= 3 and all("Content Security Policy" in m for m in seen.messages)
     assert not seen.requests
@@ -299,3 +298,29 @@ def test_lone_surrogates_do_not_break_the_file():
 
     text = json_text({"a": "x\ud800y"})
     assert text.encode() and json.loads(text) == {"a": "x\ud800y"}
+
+
+def test_small_and_bare_memories(tmp_path, visit):
+    """One fact, padded keys, trained weights, and a memory without its facts."""
+    facts = bh.Facts.make([[0]], [1], bh.Vocabulary(("x", "y")))
+    bh.report(bh.build(facts), tmp_path / "one.html")
+    page = visit(tmp_path / "one.html").page
+    assert page.inner_text("#found") == "1 fact"
+    assert "Smallest 1, largest 1." in page.inner_text("#histogram-words")
+    table = tmp_path / "pad.jsonl"
+    table.write_text('{"input": ["a", "b"], "output": "x"}\n{"input": ["a"], "output": "y"}\n')
+    bh.report(bh.build(bh.read_facts(str(table), pad=True)), tmp_path / "pad.html")
+    assert "a → y" in visit(tmp_path / "pad.html").page.inner_text("#list")
+    some = bh.random_associations(6, 2, 12)
+    for model, layers in (("attention", 1), ("attention", 2), ("mlp", 1), ("as-coded", 1)):
+        spec = training_spec(some, model, d=4, H=2, layers=layers)
+        trained = bh.train(some, spec, recipe=bh.Recipe(steps=20), models=1)
+        bh.report(trained, tmp_path / "trained.html")
+        page = visit(tmp_path / "trained.html").page
+        assert "trained" in page.inner_text("header")
+        assert page.locator("#map").count() == (model == "attention")
+    bare = bh.build(bh.read_facts("elements")).save(tmp_path / "bare.memory", with_facts=False)
+    bh.report(bare, tmp_path / "bare.html")
+    page = visit(tmp_path / "bare.html").page
+    assert "saved without its facts" in page.inner_text("main")
+    assert page.locator("#list").count() == 0

@@ -176,7 +176,7 @@ def test_an_audit_page(tmp_path, visit):
     assert page.kind == "audit"
     seen = visit(tmp_path / "audit.html", scheme="dark").page
     assert seen.inner_text("h1") == f"Audit of {HOSTILE}"
-    assert "fails in 1 of 2 layers" in seen.inner_text("main")
+    assert "Fail in layer 0: Assumption 1 (first)." in seen.inner_text("main")
     assert seen.locator("td.bad").count() == 2 and seen.locator("td.good").count() == 6
     seen.locator("td.bad").first.hover()
     assert "layer 0, Assumption 1, first: fails (Q = 1)" in seen.inner_text("#tip")

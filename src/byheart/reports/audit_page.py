@@ -107,7 +107,7 @@ def _cells(layer: dict[str, Any], names: list[str]) -> dict[str, Any]:
 def _detail(name: str, check: dict[str, Any]) -> str:
     """What a cell shows besides its verdict."""
     if "share" in check:
-        return f"{100 * check['share']:.3g} % of {check['seen']:,} contexts"
+        return f"{100 * check['share']:.3g} % of {check['seen']:,}"
     if "Q" in check:
         return f"Q = {check['Q']}"
     if "spread" in check:
@@ -151,18 +151,57 @@ def _row(layer: dict[str, Any], main: str) -> dict[str, Any]:
 
 
 def _summary(layers: list[dict[str, Any]], names: list[str]) -> list[str]:
-    """One sentence a check: in how many layers of the trained model it holds."""
+    """Which checks of the trained model fail where, those with the same layers in one sentence."""
     trained = [x for x in layers if x["weights"] == "trained"] or layers
-    lines = []
+    failing: dict[tuple[int, ...], list[str]] = {}
+    unknown: dict[tuple[int, ...], list[str]] = {}
     for name in names:
-        verdicts = [str(x["checks"][name]["verdict"]) for x in trained]
-        if all(v == "measured" for v in verdicts):
+        verdicts = {int(x["layer"]): str(x["checks"][name]["verdict"]) for x in trained}
+        if all(v == "measured" for v in verdicts.values()):
             continue
-        bad = sum(v in BAD for v in verdicts)
-        open_ = sum(v not in BAD and v not in GOOD for v in verdicts)
-        said = f"{_label(name)}: fails in {bad} of {len(trained)} layers"
-        lines.append(said + (f", {open_} cannot be told" if open_ else ""))
-    return lines
+        failing.setdefault(tuple(i for i, v in verdicts.items() if v in BAD), []).append(name)
+        rest = tuple(i for i, v in verdicts.items() if v not in BAD and v not in GOOD)
+        if rest:
+            unknown.setdefault(rest, []).append(name)
+    lines = [
+        f"Fail {_layers(at, len(trained))}: {_together(found)}."
+        for at, found in sorted(failing.items(), reverse=True)
+    ]
+    return lines + [
+        f"Cannot be told {_layers(at, len(trained))} (too few contexts): {_together(found)}."
+        for at, found in unknown.items()
+    ]
+
+
+def _layers(at: tuple[int, ...], count: int) -> str:
+    """
+    >>> _layers((), 7), _layers((0,), 7), _layers((1, 2, 3, 5), 7), _layers((0, 1), 2)
+    ('in no layer', 'in layer 0', 'in layers 1-3, 5', 'in every layer')
+    """
+    if not at:
+        return "in no layer"
+    if len(at) == count:
+        return "in every layer"
+    runs: list[list[int]] = []
+    for i in at:
+        if runs and i == runs[-1][-1] + 1:
+            runs[-1].append(i)
+        else:
+            runs.append([i])
+    words = ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
+    return f"in layer{'s'[: len(at) > 1]} {words}"
+
+
+def _together(names: list[str]) -> str:
+    """
+    >>> _together(["assumption1.first", "assumption1.last", "assumption2"])
+    'Assumption 1 (first, last), Assumption 2'
+    """
+    heads: dict[str, list[str]] = {}
+    for name in names:
+        head, _, query = name.partition(".")
+        heads.setdefault(_label(head), []).extend([query] if query else [])
+    return ", ".join(f"{h} ({', '.join(q)})" if q else h for h, q in heads.items())
 
 
 def _promises(layers: list[dict[str, Any]], model: dict[str, Any]) -> list[dict[str, Any]]:

@@ -191,7 +191,8 @@ def _histogram(margins: np.ndarray) -> dict[str, Any] | None:
     if high - low < 1e-9 * max(1.0, abs(high)):
         high = low + max(abs(low), 1e-9) * 0.01
     counts, edges = np.histogram(real, bins=40, range=(low, high))
-    return {"counts": counts.tolist(), "low": float(edges[0]), "high": float(edges[-1])}
+    seen = {"least": float(real.min()), "most": float(real.max())}
+    return {"counts": counts.tolist(), "low": float(edges[0]), "high": float(edges[-1])} | seen
 
 
 def _map(found: HeadMap, chosen: np.ndarray) -> dict[str, Any]:

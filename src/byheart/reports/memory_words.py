@@ -12,7 +12,7 @@ from byheart.certificates.statement import FILE
 from byheart.models import VectorMemory
 from byheart.models.exact import ExactMemory
 from byheart.models.memory_files import weights_sha256
-from byheart.reports.page import short, whole
+from byheart.reports.page import number_of, short, whole
 from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, ShardedSpec, SharedBottleneckSpec
 
 PROMISES = {
@@ -229,7 +229,7 @@ def boxes(memory: Any) -> list[Box]:
         found = [Box("query and context", (f"e: {spec.d} numbers", f"E: {spec.n} × {spec.d}"))]
         if spec.embed:
             found.append(Box("embedding", (f"{spec.d} × {spec.d}",), size["W_E"] + size["b_E"]))
-        found.append(Box(f"{spec.H} heads", _heads(shapes), heads, spec.H))
+        found.append(Box(number_of(spec.H, "head"), _heads(shapes), heads, spec.H))
         if spec.decoder:
             found.append(Box("decoder", (f"{spec.d} × {spec.d_out}",), size["W_U"] + size["b_U"]))
         kind = f"logits of {memory.classes} classes" if memory.classes else "the label"
@@ -251,7 +251,8 @@ def _dense_boxes(memory: Any, spec: Any, gated: str) -> list[Box]:
     shapes = spec.weight_shapes()
     size = {name: math.prod(shape) for name, shape in shapes.items()}
     tokens = getattr(spec, "S", 0)
-    found = [Box("key", (f"{tokens} tokens", f"of {spec.N:,}"))]
+    start = ("behind a start token",) if tokens > memory.key_length else ()
+    found = [Box("key", (number_of(memory.key_length, "token"), f"of {spec.N:,}", *start))]
     if not isinstance(spec, (AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec)):
         parts = [Box(n, (" × ".join(map(str, s)),), size[n]) for n, s in shapes.items()]
         return [*found, *parts, Box("answer", ("largest logit",))]
@@ -260,7 +261,7 @@ def _dense_boxes(memory: Any, spec: Any, gated: str) -> list[Box]:
     found.append(Box("embedding", lines, embeddings))
     between = spec.parameters - embeddings - size["W_U"]
     layers = getattr(spec, "layers", 1)
-    label = f"{spec.H:,} heads" + (f" × {layers} layers" if layers > 1 else "")
+    label = number_of(spec.H, "head") + (f" × {layers} layers" if layers > 1 else "")
     more = (gated,) if gated else ()
     if isinstance(spec, MLPTransformerSpec):
         more = (*more, f"feed-forward width {spec.w}")
@@ -275,7 +276,9 @@ def _dense_boxes(memory: Any, spec: Any, gated: str) -> list[Box]:
 def _exact_boxes(memory: ExactMemory) -> list[Box]:
     spec = memory.spec
     found = [
-        Box("key", (f"{spec.S} tokens", "(id, position)" if spec.ordered else "a multiset")),
+        Box(
+            "key", (number_of(spec.S, "token"), "(id, position)" if spec.ordered else "a multiset")
+        ),
         Box("FF1", (f"{spec.ff1}: tokens to ids", "ReLU blocks")),
         Box("attention", ("uniform: adds the ids up",), None, 1),
         Box("FF2", ("the sum to a class", "by folds and tables")),

@@ -111,6 +111,15 @@ def _dangerous(character: str) -> bool:
     return unicodedata.category(character) in ("Cc", "Cs") or character in DIRECTION
 
 
+def number_of(count: int, what: str) -> str:
+    """A count with its noun.
+
+    >>> number_of(1, "head"), number_of(1200, "head")
+    ('1 head', '1,200 heads')
+    """
+    return f"{count:,} {what}{'s'[: count != 1]}"
+
+
 def whole(value: float | None) -> str:
     """A count: 12,345, or 1.2 · 10^21 where nobody would count.
 

@@ -14,7 +14,8 @@ from byheart.errors import ByheartError
 from byheart.reports.page import render, short
 
 TABLE = 1_200_000  # bytes of rows in the page
-FIGURE = 500_000  # bytes of one static picture
+FIGURES = 900_000  # bytes of all static pictures
+SHARPNESS = (110, 80, 60)  # dots an inch, as many as there is room for
 PROFILES = ("paper", "full", "quick")
 SKIPPED = {"study", "cell", "device", "threads", "stack", "versions", "error"}
 # What a reader looks for on the x axis first, and on the y axis.
@@ -37,6 +38,9 @@ def study_page(source: str | Path) -> str:
             f"{source}: a store without rows. `byheart reproduce NAME --store {source}` fills it."
         )
     room = TABLE // len(parts)
+    for part in parts:
+        if part["drawn"] is not None:
+            part["figure"] = _picture(part["drawn"], FIGURES // len(parts))
     data = {"kind": "study", "studies": [_data(part, room) for part in parts]}
     titles = [part["title"] for part in parts]
     title = titles[0] if len(titles) == 1 else f"{Path(source).name}: {len(parts)} studies"
@@ -82,7 +86,7 @@ def _part(store: Any, name: str, seeds: int) -> dict[str, Any]:
         "tables": [(key, *_table(rows)) for key, rows in finding.tables.items() if rows],
         "rows": good,
         "failed": bad,
-        "figure": None if drawn is None else _picture(drawn),
+        "figure": None,
         "drawn": drawn,
     }
 
@@ -139,13 +143,15 @@ def _cell(value: Any) -> str:
     return _number(value)
 
 
-def _picture(figure: Any) -> str | None:
+def _picture(figure: Any, room: int) -> str | None:
     """The study's own figure as a data address; None where it would be too large."""
-    out = io.BytesIO()
-    figure.savefig(out, format="png", dpi=110, metadata={"Software": None})
-    if len(out.getvalue()) > FIGURE:
-        return None
-    return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()
+    for dpi in SHARPNESS:
+        out = io.BytesIO()
+        figure.savefig(out, format="png", dpi=dpi, metadata={"Software": None})
+        text = base64.b64encode(out.getvalue()).decode()
+        if len(text) <= room:
+            return f"data:image/png;base64,{text}"
+    return None
 
 
 def _data(part: dict[str, Any], room: int) -> dict[str, Any]:

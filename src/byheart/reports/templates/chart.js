@@ -37,14 +37,23 @@ function rowChart(holder, table) {
   // Rows with the same parameters but x and seed belong to one series.
   function series() {
     const kept = table.rows.filter((r) => state.filter === "" || r[at[table.filter]] === state.filter);
-    const apart = table.split.filter((c) => c !== state.x && new Set(kept.map((r) => r[at[c]])).size > 1);
-    const found = new Map();
-    for (const row of kept) {
-      const x = row[at[state.x]], y = row[at[state.y]];
-      if (typeof x !== "number" || typeof y !== "number" || (state.logx && x <= 0) || (state.logy && y <= 0)) continue;
-      const name = apart.map((c) => (typeof row[at[c]] === "number" ? `${c} = ${row[at[c]]}` : shown(row[at[c]]))).join(", ") || "all rows";
-      if (!found.has(name)) found.set(name, []);
-      found.get(name).push({ x, y, row });
+    const different = (c) => new Set(kept.map((r) => r[at[c]])).size;
+    let apart = table.split.filter((c) => c !== state.x && different(c) > 1), found;
+    for (;;) {
+      found = new Map();
+      for (const row of kept) {
+        const x = row[at[state.x]], y = row[at[state.y]];
+        if (typeof x !== "number" || typeof y !== "number" || (state.logx && x <= 0) || (state.logy && y <= 0)) continue;
+        const name = apart.map((c) => (typeof row[at[c]] === "number" ? `${c} = ${row[at[c]]}` : shown(row[at[c]]))).join(", ") || "all rows";
+        if (!found.has(name)) found.set(name, []);
+        found.get(name).push({ x, y, row });
+      }
+      // A size that decides x (heads, where x counts parameters) would leave points, not lines.
+      const single = [...found.values()].filter((points) => new Set(points.map((p) => p.x)).size === 1).length;
+      const sizes = apart.filter((c) => kept.every((r) => typeof r[at[c]] === "number" || r[at[c]] === null));
+      if (2 * single <= found.size || !sizes.length) break;
+      const most = sizes.reduce((a, b) => (different(b) > different(a) ? b : a));
+      apart = apart.filter((c) => c !== most);
     }
     return [...found].map(([name, points], i) => ({ name, points, colour: `s${i % 9}` }));
   }

@@ -65,7 +65,7 @@ if (F) {
     order = kept;
     sizer.style.height = `${order.length * ROW}px`;
     list.style.height = `${Math.max(2, order.length) * ROW + 2}px`;  // at most what the style allows
-    $("found").textContent = words.length ? `${count(order.length)} of ${count(F.count)}` : `${count(F.count)} facts`;
+    $("found").textContent = words.length ? `${count(order.length)} of ${count(F.count)}` : `${count(F.count)} fact${F.count === 1 ? "" : "s"}`;
     list.scrollTop = 0;
     choose(0);
   }
@@ -109,7 +109,7 @@ if (F) {
     }
     const others = STORY.own - items.length;
     const all = [...items];
-    if (others > 0) all.push({ name: `${others} more heads`, value: s.rest[i] });
+    if (others > 0) all.push({ name: `${others} more head${others === 1 ? "" : "s"}`, value: s.rest[i] });
     if (Math.abs(s.skip[i]) > 1e-9 || !F.vectors) all.push({ name: F.vectors ? "bias" : "skip", value: s.skip[i] });
     const sum = all.reduce((a, b) => a + b.value, 0);
     const words = F.vectors && F.classes === null
@@ -181,9 +181,9 @@ if (F) {
   if (F.bins && $("histogram")) histogram(F.bins);
   function histogram(bins) {
     const W = 760, H = 190, left = 46, bottom = 34, top = 12, n = bins.counts.length, most = Math.max(...bins.counts);
-    const range = `Smallest ${short(bins.low)}, largest ${short(bins.high)}.`;
-    if (bins.high - bins.low <= 0.02 * Math.abs(bins.high) && bins.low > 0) {  // one spike says nothing
-      $("histogram-words").textContent = `${range} All lie within ${short(100 * (bins.high - bins.low) / bins.high, 2)} % of each other.`;
+    const range = `Smallest ${short(bins.least, 4)}, largest ${short(bins.most, 4)}.`;
+    if (bins.most - bins.least <= 0.02 * Math.abs(bins.most) && bins.least > 0) {  // one spike says nothing
+      $("histogram-words").textContent = `${range} All lie within ${short(100 * (bins.most - bins.least) / bins.most, 2)} % of each other.`;
       return;
     }
     const far = bins.low > 0.5 * bins.high;
@@ -216,6 +216,7 @@ if (F) {
     const canvas = $("map"), cells = unpack(MAP.cells), lost = unpack(MAP.lost), facts = unpack(MAP.rows);
     const W = MAP.width, H = MAP.height, g = canvas.getContext("2d");
     canvas.width = W; canvas.height = H;
+    if (H < 16) canvas.style.height = `${30 * H}px`;  // few facts need no tall picture
     const index = unpack(MAP.index);  // places in the list, -1 where it holds a sample without the fact
     let at = [0, 0], cursor = false;
     function paint() {
