@@ -57,8 +57,9 @@ def analyse_attention(rows: list[Row]) -> Finding:
         error = float(differences.std(ddof=1) / np.sqrt(len(differences)))
         mean = float(differences.mean())
         gains.append({"estimate": mean, "low": mean - 2 * error, "high": mean + 2 * error})
+        level = float(np.mean([v for s in both for v in found[kind][s]]))
         table.append({"attention": kind, "gain_over_uniform": mean, "standard_error": error,
-                      "accuracy": float(np.mean([v for s in both for v in found[kind][s]]))})  # fmt: skip
+                      "accuracy": level})  # fmt: skip
     if not gains:
         return too_few("two sizes are needed")
     verdict: Verdict = "undecided"
