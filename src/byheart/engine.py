@@ -65,7 +65,7 @@ def engine(workers: int | str = 1) -> Iterator[Executor]:
     if text.isdigit():
         with (
             LocalCluster(
-                n_workers=int(text), threads_per_worker=1, processes=True, dashboard_address=""
+                n_workers=int(text), threads_per_worker=1, processes=True, dashboard_address=":0"
             ) as cluster,
             Client(cluster) as client,
         ):

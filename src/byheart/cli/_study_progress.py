@@ -52,6 +52,7 @@ def result(row: Row | None) -> str:
 def line(name: str, p: Progress) -> str:
     rate = p.done and p.seconds and f"{60 * p.done / p.seconds:.0f}"
     failed = f", {p.failed} failed" if p.failed else ""
+    name = name if p.last is None else p.last.study
     return (
         f"{name}: {p.done} of {p.total} rows{failed}, {rate or '-'} a minute, "
         f"{duration(p.left)} left; {result(p.last)}"
@@ -59,7 +60,7 @@ def line(name: str, p: Progress) -> str:
 
 
 @contextmanager
-def shown(name: str, total: int) -> Iterator[Callable[[Progress], None]]:
+def shown(name: str) -> Iterator[Callable[[Progress], None]]:
     """A callback for `run`: live on a terminal, a line now and then elsewhere."""
     if sys.stderr.isatty():
         from rich.console import Console
@@ -73,7 +74,7 @@ def shown(name: str, total: int) -> Iterator[Callable[[Progress], None]]:
 
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Words(""))
         with Bar(*columns, console=Console(stderr=True)) as bar:
-            task = bar.add_task(name, total=total, words="starting")
+            task = bar.add_task(name, total=None, words="starting")
 
             def update(p: Progress) -> None:
                 rate = f"{60 * p.done / max(p.seconds, 1e-9):.0f}/min"

@@ -129,20 +129,24 @@ def reproduce(
         check_export(export)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as batch systems stop a job
     deadline = None if time_budget is None else time.monotonic() + time_budget
-    records, rows, failed = [], [], 0
+    places: dict[Path, list[Study]] = {}
     for study in found:
-        place = store or output / f"{study.paper}.db"
-        report = None
+        places.setdefault(store or output / f"{study.paper}.db", []).append(study)
+    records, rows, reports = [], [], []
+    for place, studies in places.items():
         if not redraw:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            report = _run(study, place, profile, variant, only, seeds, left, workers, retry_failed)
-            failed += report.failed
-        finding, good, bad = _finish(study, place, profile, variant, only, seeds, output)
-        rows += good + bad
-        files = _files(study, profile, output)
-        records.append(_record(study, profile, report, finding, len(good), files, place))
-        if not as_json:
-            _show(study, profile, report, finding, bad, files)
+            reports.append(
+                _run(studies, place, profile, variant, only, seeds, left, workers, retry_failed)
+            )
+        for study in studies:
+            finding, good, bad = _finish(study, place, profile, variant, only, seeds, output)
+            rows += good + bad
+            files = _files(study, profile, output)
+            records.append(_record(study, profile, finding, good, bad, files, place))
+            if not as_json:
+                _show(study, finding, good, bad, files)
+    total = _total(reports)
     if export is not None:
         from byheart.studies.table import export as write
 
@@ -150,26 +154,23 @@ def reproduce(
         if not as_json:
             say(f"\n{number:,} rows in {export}")
     if as_json:
-        emit({"studies": records})
-    elif len(found) > 1:
-        say()
-        table(
-            [(r["study"], r["verdict"], str(r["rows"])) for r in records],
-            ("study", "verdict", "rows"),
-        )
-    if failed:
+        emit({**total, "studies": records})
+    else:
+        _verdicts(records, total, redraw)
+    if any(record["failed"] for record in records):
         raise typer.Exit(1)
 
 
 def _run(
-    study: Study, place: Path, profile: str, variant: str | None, only: str | None,
+    studies: list[Study], place: Path, profile: str, variant: str | None, only: str | None,
     seeds: int | None, left: float | None, workers: str, retry_failed: bool,
 ) -> Report:  # fmt: skip
     from byheart.studies import run
 
-    with shown(study.name, 0) as tell:
+    name = studies[0].name if len(studies) == 1 else studies[0].paper
+    with shown(name) as tell:
         return run(
-            study,
+            studies,
             place,
             variant=variant,
             profile=profile,
@@ -222,44 +223,60 @@ def _files(study: Study, profile: str, output: Path) -> dict[str, Path]:
 
 
 def _record(
-    study: Study, profile: str, report: Report | None, finding: Finding, rows: int,
+    study: Study, profile: str, finding: Finding, good: list[Any], bad: list[Any],
     files: dict[str, Path], place: Path,
 ) -> dict[str, Any]:  # fmt: skip
     return {
         "study": study.name,
         "profile": profile,
-        "rows": rows,
-        "computed": report.computed if report else 0,
-        "failed": report.failed if report else 0,
-        "missing": report.missing if report else 0,
-        "seconds": report.seconds if report else 0.0,
+        "rows": len(good),
+        "failed": len(bad),
+        "seconds": sum(row.seconds for row in good),
         **finding.to_json(),
         **{what: os.fspath(path) for what, path in files.items()},
         "store": os.fspath(place),
     }
 
 
+def _total(reports: list[Report]) -> dict[str, Any]:
+    return {
+        "computed": sum(r.computed for r in reports),
+        "before": sum(r.there for r in reports),
+        "missing": sum(r.missing for r in reports),
+        "seconds": sum(r.seconds for r in reports),
+    }
+
+
 def _show(
-    study: Study, profile: str, report: Report | None, finding: Finding, bad: list[Any],
-    files: dict[str, Path],
-) -> None:  # fmt: skip
+    study: Study, finding: Finding, good: list[Any], bad: list[Any], files: dict[str, Path]
+) -> None:
     say(f"{study.name}: {study.title} ({study.source})")
     say(f"  claim    {study.claim}")
     say(f"  verdict  {finding.verdict}: {finding.sentence}")
     for name, value in finding.numbers.items():
         say(f"  {name}: {_number(value)}")
-    if report is not None:
-        words = (
-            f"{report.computed} rows computed in {duration(report.seconds)}, {report.there} before"
-        )
-        if report.missing:
-            words += f"; {report.missing} missing: run the same command again to go on"
-        if report.failed:
-            words += f"; {report.failed} failed (--retry-failed computes them again)"
-        say(f"  {words}")
     for row in bad[:3]:
         say(f"  failed: {dict(row.params)}, seed {row.seed}: {row.error}")
-    say(f"  figure {files['figure']}, rows {files['rows']}")
+    say(f"  {len(good)} rows; figure {files['figure']}, rows {files['rows']}")
+
+
+def _verdicts(records: list[dict[str, Any]], total: dict[str, Any], redraw: bool) -> None:
+    if len(records) > 1:
+        say()
+        table(
+            [(r["study"], r["verdict"], str(r["rows"]), duration(r["seconds"])) for r in records],
+            ("study", "verdict", "rows", "time of its rows"),
+        )
+    if redraw:
+        return
+    words = f"{total['computed']} rows computed in {duration(total['seconds'])}"
+    words += f", {total['before']} were there" if total["before"] else ""
+    if total["missing"]:
+        words += f"; {total['missing']} missing: run the same command again to go on"
+    failed = sum(r["failed"] for r in records)
+    if failed:
+        words += f"; {failed} failed: --retry-failed computes them again"
+    say(f"\n{words}")
 
 
 def _number(value: Any) -> str:

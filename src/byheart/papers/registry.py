@@ -45,7 +45,7 @@ def find(name: str) -> list[Study]:
         of_paper = studies_of(paper)
         if rest in ("", "all"):
             return list(of_paper)
-        found = [study for study in of_paper if study.name == name]
+        found = [study for study in of_paper if name in (study.name, *study.aliases)]
         if found:
             return found
     names = [study.name for study in all_studies()]

@@ -19,44 +19,38 @@ Array = np.ndarray
 RESAMPLES = 400
 LEVEL = 0.95
 FINER = (81, 121, 121)  # values of θ looked at in each round of refinement
-TELLS = 2.0  # difference of AICc from which the better law is said to be told apart
+TELLS = 4.0  # difference of AICc from which the better law is said to be told apart
 
 
 @dataclass(frozen=True)
 class Law:
-    """y = coefficients · basis(x, θ); `starts` are the values of θ tried first (none: no θ)."""
+    """y = a + b f(x, θ); `starts` are the values of θ tried first (none: no θ)."""
 
     name: str
     formula: str
-    terms: tuple[str, ...]
-    basis: Callable[[Array, float], list[Array]]
+    curve: Callable[[Array, Any], Array] | None
     shape: str | None = None
     starts: tuple[float, ...] = ()
 
     @property
     def parameters(self) -> int:
-        return len(self.terms) + (self.shape is not None)
+        return 1 + (self.curve is not None) + (self.shape is not None)
 
 
-def _grid(low: float, high: float, n: int = 41) -> tuple[float, ...]:
+def _grid(low: float, high: float, n: int = 61) -> tuple[float, ...]:
     return tuple(float(v) for v in np.geomspace(low, high, n))
 
 
 LAWS: dict[str, Law] = {
     law.name: law
     for law in (
-        Law("constant", "a", ("a",), lambda x, _: [np.ones_like(x)]),
-        Law("linear", "a + b x", ("a", "b"), lambda x, _: [np.ones_like(x), x]),
-        Law("quadratic", "a + b x²", ("a", "b"), lambda x, _: [np.ones_like(x), x**2]),
-        Law("cubic", "a + b x³", ("a", "b"), lambda x, _: [np.ones_like(x), x**3]),
+        Law("constant", "a", None),
+        Law("linear", "a + b x", lambda x, _: x),
+        Law("quadratic", "a + b x²", lambda x, _: x**2),
+        Law("cubic", "a + b x³", lambda x, _: x**3),
+        Law("power", "a + b x^p", lambda x, p: np.maximum(x, 0) ** p, "p", _grid(0.05, 6.0)),
         Law(
-            "power", "a + b x^p", ("a", "b"),
-            lambda x, p: [np.ones_like(x), np.power(np.maximum(x, 0), p)],
-            "p", _grid(0.05, 6.0),
-        ),
-        Law(
-            "saturating", "a + b (1 - exp(-x/τ))", ("a", "b"),
-            lambda x, tau: [np.ones_like(x), -np.expm1(-x / tau)],
+            "saturating", "a + b (1 - exp(-x/τ))", lambda x, tau: -np.expm1(-x / tau),
             "τ", _grid(1e-3, 1e3),
         ),
     )
@@ -85,8 +79,10 @@ class Fit:
     def __call__(self, x: Any) -> Array:
         law = LAWS[self.law]
         x = np.asarray(x, float)
-        columns = law.basis(x, self.values[law.shape] if law.shape else 0.0)
-        return sum((self.values[t] * c for t, c in zip(law.terms, columns, strict=True)), 0 * x)
+        if law.curve is None:
+            return np.full_like(x, self.values["a"])
+        theta = self.values[law.shape] if law.shape else 0.0
+        return self.values["a"] + self.values["b"] * law.curve(x, theta)
 
     def interval(self, name: str) -> dict[str, float]:
         """{"estimate", "low", "high"} of one parameter."""
@@ -175,7 +171,7 @@ def choose(
 ) -> Choice:
     """Compare laws by AICc and by the error at left-out x.
 
-    A law is chosen if its AICc is smaller by 2 or more than that of every other, and no other
+    A law is chosen if its AICc is smaller by 4 or more than that of every other, and no other
     predicts left-out points better by a tenth; otherwise the data cannot tell.
 
     >>> x = np.repeat(np.arange(1.0, 9), 3)
@@ -205,40 +201,54 @@ def choose(
     return Choice(tuple(fits), best.law, f"AICc smaller by {gap:.1f} than {others[0].law}")
 
 
+def interval_of_mean(
+    values: Sequence[float] | Array, *, resamples: int = RESAMPLES, rng: int = 0
+) -> tuple[float, float]:
+    """Bootstrap percentiles of a mean over seeds.
+
+    >>> low, high = interval_of_mean([1.0, 1.2, 0.8, 1.1, 0.9])
+    >>> 0.8 <= low < 1.0 < high <= 1.2
+    True
+    """
+    y = np.asarray(values, float)
+    drawn = y[np.random.default_rng(rng).integers(len(y), size=(resamples, len(y)))].mean(1)
+    tail = (1 - LEVEL) / 2
+    return float(np.quantile(drawn, tail)), float(np.quantile(drawn, 1 - tail))
+
+
 def _solve(law: Law, x: Array, ys: Array) -> tuple[dict[str, Array], Array]:
     """Least squares for every column of `ys` (points, columns): parameters and residual sums."""
-    scale = float(np.abs(x).max()) or 1.0
-    unit = scale if law.shape == "τ" else 1.0
+    # Points of equal x enter through their mean; what they scatter about it no law explains.
+    at, group, counts = np.unique(x, return_inverse=True, return_counts=True)
+    means = np.stack([ys[group == g].mean(0) for g in range(len(at))])
+    scatter = ((ys - means[group]) ** 2).sum(0)
+    share = counts / counts.sum()
+    centre = share @ means
+    if law.curve is None:
+        return {"a": centre}, scatter + counts @ (means - centre) ** 2
+    unit = (float(np.abs(x).max()) or 1.0) if law.shape == "τ" else 1.0
 
-    def linear(theta: float) -> tuple[Array, Array]:
-        columns = np.stack(law.basis(x, theta * unit), 1)
-        size = np.linalg.norm(columns, axis=0)
-        size[size == 0] = 1
-        found = np.linalg.lstsq(columns / size, ys, rcond=None)[0] / size[:, None]
-        return found, ((ys - columns @ found) ** 2).sum(0)
+    def scan(grid: Array) -> tuple[Array, Array, Array]:
+        """f (θ, x), the best slope (θ, columns), and the best θ of each column."""
+        assert law.curve is not None
+        f = law.curve(at, grid[:, None] * unit) + np.zeros((len(grid), 1))
+        off = f - (f @ share)[:, None]
+        spread = (off**2 @ share)[:, None]
+        slope = (off * share) @ (means - centre)
+        slope = np.divide(slope, spread, out=0 * slope, where=spread > 0)
+        return f, slope, (slope**2 * spread).argmax(0)
 
-    if law.shape is None:
-        found, rss = linear(0.0)
-        return dict(zip(law.terms, found, strict=True)), rss
-    grid = np.array(law.starts)
-    columns = np.arange(ys.shape[1])
-    tried, best = _scan(linear, grid)
-    for number in FINER:  # look between the neighbours of the columns' best values
+    grid = np.array(law.starts or (0.0,))
+    f, slope, best = scan(grid)
+    for number in FINER if law.shape else ():  # between the neighbours of the best values
         low, high = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, len(grid) - 1)]
         grid = np.geomspace(low.min(), high.max(), number)
-        tried, best = _scan(linear, grid)
-    sums = np.stack([rss for _, rss in tried])
-    found = np.stack([f for f, _ in tried])[best, :, columns].T
-    values = dict(zip(law.terms, found, strict=True))
-    return {**values, law.shape: np.asarray(grid[best] * unit)}, sums[best, columns]
-
-
-def _scan(
-    linear: Callable[[float], tuple[Array, Array]], grid: Array
-) -> tuple[list[tuple[Array, Array]], Array]:
-    """Every value of θ tried, and the index of the best for each column."""
-    tried = [linear(float(theta)) for theta in grid]
-    return tried, np.stack([rss for _, rss in tried]).argmin(0)
+        f, slope, best = scan(grid)
+    b = slope[best, np.arange(ys.shape[1])]
+    a = centre - b * (f @ share)[best]
+    rss = scatter + counts @ (means - a - b * f[best].T) ** 2
+    found = {"a": a, "b": b}
+    return {**found, law.shape: grid[best] * unit} if law.shape else found, rss
 
 
 def _resampled(x: Array, y: Array, resamples: int, seed: int) -> Array:

@@ -72,7 +72,7 @@ def plan(
 
 
 def run(
-    study: Study,
+    studies: Study | Sequence[Study],
     store: str | os.PathLike[str],
     *,
     variant: str | None = None,
@@ -84,18 +84,24 @@ def run(
     retry_failed: bool = False,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> Report:
-    """Compute what is missing of a study and keep it in the store.
+    """Compute what is missing of one study, or of several at once, and keep it in the store.
 
     Rows are the same whatever the engine, the order, and how often the run was cut off. After
     `time_budget` wall seconds no new stack is begun. Ctrl-C raises `Stopped`; every row is there
     completely or not at all.
     """
-    plans = [(v, *plan(study, v, profile, seeds, only)) for v in study.chosen_variants(variant)]
+    chosen = [studies] if isinstance(studies, Study) else list(studies)
+    plans = [
+        (study.name, v, *plan(study, v, profile, seeds, only))
+        for study in chosen
+        for v in study.chosen_variants(variant)
+    ]
+    names = ", ".join(study.name for study in chosen)
     with coordinating(store) as opened:
-        for v, cells, _ in plans:
-            opened.add_members(study.name, v, profile, cells)
-        planned = [(v, stack) for v, _, found in plans for stack in found]
-        coordinator = _Coordinator(opened, study.name, planned, retry_failed, progress)
+        for name, v, cells, _ in plans:
+            opened.add_members(name, v, profile, cells)
+        planned = [((name, v), stack) for name, v, _, found in plans for stack in found]
+        coordinator = _Coordinator(opened, planned, retry_failed, progress)
         began = time.perf_counter()
         try:
             if coordinator.waiting:
@@ -104,17 +110,14 @@ def run(
         except KeyboardInterrupt:
             c = coordinator
             raise Stopped(
-                f"stopped: {c.there + c.done} of {c.total} rows of {study.name} are in {store}, "
+                f"stopped: {c.there + c.done} of {c.total} rows of {names} are in {store}, "
                 "none of them half. Run the same command again to go on from there."
             ) from None
         finally:
             seconds = time.perf_counter() - began
             if coordinator.done:
-                names = "+".join(v for v, _, _ in plans)
-                opened.add_run(
-                    study.name, names, profile, str(workers), coordinator.done,
-                    coordinator.failed, seconds,
-                )  # fmt: skip
+                c = coordinator
+                opened.add_run(names, profile, str(workers), c.done, c.failed, seconds)
         return coordinator.report(seconds)
 
 
@@ -122,26 +125,26 @@ class _Coordinator:
     def __init__(
         self,
         store: Store,
-        study: str,
-        planned: Sequence[tuple[str, list[Job]]],
+        planned: Sequence[tuple[tuple[str, str], list[Job]]],
         retry_failed: bool,
         progress: Callable[[Progress], None],
     ) -> None:
-        self.store, self.study, self.tell = store, study, progress
+        self.store, self.tell = store, progress
         there = store.keys(failed=False if retry_failed else None)
         seen: set[tuple[str, int]] = set()
         self.waiting: list[list[Job]] = []
-        self.variant: dict[tuple[str, int], str] = {}
-        for variant, stack in planned:
+        self.owner: dict[tuple[str, int], tuple[str, str]] = {}  # study and variant of a job
+        for owner, stack in planned:
             new = [job for job in stack if job.key not in seen]
             seen.update(job.key for job in new)
-            self.variant |= {job.key: variant for job in new}
+            self.owner |= {job.key: owner for job in new}
             missing = [job for job in new if job.key not in there]
             if missing:
                 self.waiting.append(missing)
         self.total = len(seen)
         self.there = len(seen & there)
         self.done = self.failed = 0
+        self.lost: set[tuple[str, int]] = set()  # first jobs of stacks whose worker died
         self.cost_done = 0.0
         self.cost = sum(job.cell.seconds for stack in self.waiting for job in stack)
         self.began = time.perf_counter()
@@ -179,7 +182,11 @@ class _Coordinator:
                 f"the engine was lost ({type(error).__name__}: {error}). Rows written so far are "
                 "kept; run the same command again to go on."
             ) from None
-        except Exception as error:  # the worker died with this stack, several times
+        except Exception as error:  # the worker died with this stack, as often as Dask allows
+            if stack[0].key not in self.lost:
+                self.lost.add(stack[0].key)
+                self.waiting.insert(0, stack)
+                return
             lost = Result({}, f"worker lost: {describe(error)}", 0.0, {}, "cpu", 1, len(stack))
             results = [lost] * len(stack)
         pieces = smaller(stack)
@@ -199,13 +206,13 @@ class _Coordinator:
         gone = self._seconds()
         left = gone * (self.cost - self.cost_done) / self.cost_done if self.cost_done else None
         row = Row(
-            self.study, job.cell.experiment, self.variant[job.key], job.cell.hash, job.seed,
-            job.cell.params, r.measurements, r.error, r.seconds,
+            self.owner[job.key][0], job.cell.experiment, self.owner[job.key][1], job.cell.hash,
+            job.seed, job.cell.params, r.measurements, r.error, r.seconds,
         )  # fmt: skip
         return Progress(self.there + self.done, self.total, self.failed, gone, left, row)
 
     def report(self, seconds: float) -> Report:
-        planned_failures = {k for k in self.store.keys(failed=True) if k in self.variant}
+        planned_failures = {k for k in self.store.keys(failed=True) if k in self.owner}
         missing = sum(len(stack) for stack in self.waiting)
         return Report(self.total, self.there, self.done, len(planned_failures), missing, seconds)
 

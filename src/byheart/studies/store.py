@@ -36,7 +36,7 @@ CREATE TABLE members (
   cell TEXT NOT NULL, PRIMARY KEY (study, variant, experiment, profile, cell)
 ) WITHOUT ROWID;
 CREATE TABLE runs (
-  study TEXT NOT NULL, variant TEXT NOT NULL, profile TEXT NOT NULL, workers TEXT NOT NULL,
+  studies TEXT NOT NULL, profile TEXT NOT NULL, workers TEXT NOT NULL,
   computed INTEGER NOT NULL, failed INTEGER NOT NULL, seconds REAL NOT NULL
 );
 """
@@ -117,26 +117,16 @@ class Store:
         )
 
     def add_run(
-        self,
-        study: str,
-        variant: str,
-        profile: str,
-        workers: str,
-        computed: int,
-        failed: int,
-        seconds: float,
+        self, studies: str, profile: str, workers: str, computed: int, failed: int, seconds: float
     ) -> None:
-        """One run of a study: how much it computed, and its wall seconds."""
-        row = (study, variant, profile, workers, computed, failed, seconds)
-        self._write("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", [row])
+        """One run: how many rows it computed, and its wall seconds."""
+        row = (studies, profile, workers, computed, failed, seconds)
+        self._write("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", [row])
 
-    def runs(self, study: str, profile: str) -> list[dict[str, Any]]:
-        """The runs of a study that computed something."""
-        names = ("variant", "workers", "computed", "failed", "seconds")
-        found = self._read(
-            f"SELECT {', '.join(names)} FROM runs WHERE study = ? AND profile = ? AND computed > 0",
-            (study, profile),
-        )
+    def runs(self) -> list[dict[str, Any]]:
+        """The runs that computed something, in order."""
+        names = ("studies", "profile", "workers", "computed", "failed", "seconds")
+        found = self._read(f"SELECT {', '.join(names)} FROM runs ORDER BY rowid")
         return [dict(zip(names, row, strict=True)) for row in found]
 
     def rows(

@@ -87,7 +87,7 @@ class Study:
     `draw(rows, finding)`: the figure; `variants`: the first is the default; `seeds`: how many for
     each profile; `settings`: what a reader must know of the grid and the training;
     `disagreements`: where paper, code and data differ; `seconds`: CPU seconds by profile, where
-    they were measured as a whole (estimated from the cells otherwise).
+    they were measured as a whole (estimated from the cells otherwise); `aliases`: other names.
     Rows that failed are not handed to `analyse` and `draw`; both must cope with a part of the grid.
     """
 
@@ -105,6 +105,7 @@ class Study:
     settings: str = ""
     disagreements: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
 
     @property
     def paper(self) -> str:
@@ -125,13 +126,15 @@ class Study:
         return (str(variant),)
 
     def cells(self, variant: str, profile: str) -> list[Cell]:
-        return list(self.grid(variant, profile))
+        """The cells of one variant, each once."""
+        found = {(c.hash, c.experiment): c for c in self.grid(variant, profile)}
+        return list(found.values())
 
     def estimate(self, profile: str) -> tuple[float, str]:
         """CPU seconds of all variants, and whether "measured" or "estimated"."""
         if profile in self.seconds:
             return self.seconds[profile], "measured"
         number = self.seeds.get(profile, 5)
-        cells = [cell for v in self.variants for cell in self.grid(v, profile)]
+        cells = [cell for v in self.variants for cell in self.cells(v, profile)]
         jobs = [job for stack in stacks(cells, range(number)) for job in stack]
         return sum(job.cell.seconds for job in jobs), "estimated"

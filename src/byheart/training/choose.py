@@ -10,6 +10,7 @@ import torch
 from byheart.errors import ByheartError
 from byheart.training.data import Data
 from byheart.training.kernels.bilinear import Bilinear
+from byheart.training.kernels.deep_pairs import DeepPairs, pairs_admissible
 from byheart.training.kernels.multi_head import FoldedMultiHead, multi_head_admissible
 from byheart.training.kernels.one_layer import admissible, heads_of
 from byheart.training.kernels.token_tables import TokenTables, tables_admissible
@@ -21,6 +22,7 @@ KERNELS: dict[str, tuple[type[Learner], Callable[[object, Goal, Data], bool]]] =
     UZ.name: (UZ, admissible),
     TokenTables.name: (TokenTables, tables_admissible),
     FoldedMultiHead.name: (FoldedMultiHead, multi_head_admissible),
+    DeepPairs.name: (DeepPairs, pairs_admissible),
 }
 PATHS: tuple[str, ...] = ("auto", "autograd", "compiled", *KERNELS)
 
@@ -32,6 +34,8 @@ def choose(spec: Any, goal: Goal, data: Data) -> str:
     """The name of the path for this shape (docs/training.md has the measurements)."""
     if multi_head_admissible(spec, goal, data):
         return FoldedMultiHead.name
+    if pairs_admissible(spec, goal, data):
+        return DeepPairs.name
     heads = heads_of(spec)
     if heads is not None and admissible(spec, goal, data):
         if heads.H >= heads.d and heads.d**2 <= WIDEST_FEATURES:

@@ -1,6 +1,16 @@
 """Dana, Pydi, Chevaleyre, "Memorization in Attention-only Transformers" (AISTATS 2025)."""
 
-from byheart.papers.dana2025.heads import FIG1A
+from byheart.papers.dana2025 import dof, head_width, heads, mlp, tasks, width
 from byheart.studies.study import Study
 
-STUDIES: tuple[Study, ...] = (FIG1A,)
+_BY_NAME = {
+    study.name.partition("/")[2]: study
+    for module in (heads, head_width, width, mlp, dof, tasks)
+    for study in module.STUDIES
+}
+_ORDER = (
+    *("fig1a", "fig1b", "fig2a", "fig2b", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "fig9"),
+    *("fig10", "dh-law", "dof-law", "zipf-prior", "multi-answer", "depth", "losses"),
+    *("aot-vs-mlp-trained-out", "demo"),
+)
+STUDIES: tuple[Study, ...] = tuple(_BY_NAME[name] for name in _ORDER)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from byheart.studies.figure import means
-from byheart.studies.fits import RESAMPLES, Choice, Fit, choose, fit
 from byheart.studies.study import Finding, Row, Verdict
 from byheart.theory.dana2025 import phi
 
+RESAMPLES = 400  # bootstrap resamples of an interval
 CEILING = 0.95  # the authors fit up to and including the first accuracy above it
 NEAR = 0.15  # an exponent this near the claimed one counts as the claimed one
 WIDE = 0.5  # an interval wider than this says nothing
@@ -22,12 +22,14 @@ def measure_of(variant: str) -> str:
     return "accuracy" if variant == "corrected" else "train_accuracy"
 
 
-def below_ceiling(x: np.ndarray, y: np.ndarray, ceiling: float = CEILING) -> np.ndarray:
-    """Points up to and including the first x whose mean is above the ceiling (as coded)."""
+def below_ceiling(
+    x: np.ndarray, y: np.ndarray, ceiling: float = CEILING, *, including: bool = True
+) -> np.ndarray:
+    """Points up to the first x whose mean is above the ceiling, that one included (as coded)."""
     at, mean, _ = means(x, y)
     above = np.flatnonzero(mean > ceiling)
     last = at[above[0]] if len(above) else np.inf
-    return x <= last
+    return x <= last if including else x < last
 
 
 def exponent_verdict(p: dict[str, float], claimed: float) -> Verdict:
@@ -52,15 +54,6 @@ RULE = (
 )
 
 
-def power_and_choice(
-    x: np.ndarray, y: np.ndarray, laws: Sequence[str], resamples: int = RESAMPLES
-) -> tuple[Fit | None, Choice | None]:
-    """The power law with its interval and the comparison of laws, where the points suffice."""
-    distinct = len(np.unique(x))
-    power = fit("power", x, y, resamples=resamples) if distinct >= 4 else None
-    return power, choose(x, y, laws, resamples=resamples) if distinct >= 3 else None
-
-
 def lower_bound(row: Row) -> float:
     """φ(H d_h + d): what Corollary 2 promises of the best weights."""
     return phi(row["H"] * row["d_h"] + row["d"], row["N"], row["N"] ** row["S"])
@@ -68,21 +61,30 @@ def lower_bound(row: Row) -> float:
 
 def below_bound(rows: Sequence[Row]) -> int:
     """Cells whose mean accuracy over all facts is below the bound of Corollary 2."""
-    cells: dict[str, list[Row]] = {}
-    for row in rows:
-        cells.setdefault(row.cell, []).append(row)
     return sum(
         float(np.mean([r["accuracy"] for r in same])) < lower_bound(same[0])
-        for same in cells.values()
+        for same in cells_of(rows).values()
     )
 
 
-def worst(verdicts: Sequence[Verdict]) -> Verdict:
-    """Not confirmed if any is not, undecided if any is or there is none, else confirmed."""
-    for verdict in ("not confirmed", "undecided"):
-        if verdict in verdicts:
+def cells_of(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows by cell; a row of two variants counts once."""
+    cells: dict[str, dict[int, Row]] = {}
+    for row in rows:
+        cells.setdefault(row.cell, {})[row.seed] = row
+    return {cell: list(found.values()) for cell, found in cells.items()}
+
+
+def most(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict of more than half; undecided where there is none.
+
+    >>> most(["confirmed", "confirmed", "undecided"]), most(["confirmed", "not confirmed"])
+    ('confirmed', 'undecided')
+    """
+    for verdict in dict.fromkeys(verdicts):
+        if 2 * list(verdicts).count(verdict) > len(verdicts):
             return verdict
-    return "confirmed" if verdicts else "undecided"
+    return "undecided"
 
 
 def too_few(what: str) -> Finding:

@@ -106,10 +106,19 @@ def train_many(jobs: Sequence[tuple[Params, int]]) -> list[dict[str, Any]]:
 
 
 def train_seconds(p: Params) -> float:
-    """CPU seconds of one model, from timings of one shape each (benchmarks/studies.py)."""
-    steps = p["batches"] * p["epochs"]
-    d, H, B = p["d"], p["H"] * p["layers"], p["batch"]
-    return steps * (60 + 12 * B * d * d * H / 4.5e4 + 6 * B * d * p["N"] / 2e4) * 1e-6
+    """CPU seconds of one model in a stack of five: microseconds a step, fitted to timings of each
+    shape by `benchmarks/studies.py times`."""
+    B, d, H, N, w = p["batch"], p["d"], p["H"], p["N"], p["width"]
+    inner = p["d_h"] if p["family"] == "shared" else d
+    heads = min(inner**2 + H * 4, 4 * H * inner)  # bilinear features, or u and z
+    step = 90 + B * (0.30 + 0.0045 * heads + 0.0005 * inner**2 * H + 0.0015 * d * N)
+    step += B * w * (0.006 + 0.00008 * d)
+    if p["layers"] > 1:
+        step = 90 + p["layers"] * (150 + 1.5 * B * (0.6 + 0.013 * inner**2 + 0.0008 * inner**2 * H))
+        step += p["layers"] * B * w * (0.006 + 0.0001 * d)
+    if p["loss"] != "cross-entropy":
+        step *= 2.5
+    return p["batches"] * p["epochs"] * step * 1e-6
 
 
 TRAIN = Way(
@@ -120,18 +129,128 @@ TRAIN = Way(
 )
 
 
-def train_cell(experiment: str, **settings: Any) -> Cell:
-    """A cell of `train`: `DEFAULTS` with some of them changed; d_h is d unless given.
+def _prior_task(p: Params) -> tuple[Any, Any, Any]:
+    """All pairs, a Zipf prior over them in random order, and a sample drawn from it."""
+    import numpy as np
+
+    data = pairs(p)
+    rng = np.random.default_rng([TASK_SEED, 1])
+    prior = rng.permutation(np.arange(1, data.T + 1.0) ** -p["zipf"])
+    prior /= prior.sum()
+    drawn = rng.choice(data.T, size=p["batch"] * p["batches"], p=prior)
+    return data, prior, drawn
+
+
+def train_prior(params: Params, seed: int) -> dict[str, Any]:
+    """One model on a sample from a Zipf prior; see `train_prior_many`."""
+    return train_prior_many([(params, seed)])[0]
+
+
+def train_prior_many(jobs: Sequence[tuple[Params, int]]) -> list[dict[str, Any]]:
+    """Models trained on pairs drawn from the prior i^-zipf.
+
+    `accuracy`: share of all pairs that are right; `prior_accuracy`: weighted by the prior; `known`:
+    the number of right pairs beyond guessing, φ^{-1}; `promised`: what Corollary 1 with the
+    H d_h + d likeliest pairs promises of the prior's mass, guessing the rest.
+    """
+    import numpy as np
+    import torch
+
+    from byheart.models.architectures import module_of
+    from byheart.training import Data, train_stack
+
+    p = jobs[0][0]
+    spec = spec_of(p)
+    data, prior, drawn = _prior_task(p)
+    sample = torch.from_numpy(drawn)
+    recipe = recipe_of(p).but(sampling="without-replacement")
+    own = Data(data.inputs[sample], data.targets[sample])
+    trained = train_stack(spec, own, recipe, [seed for _, seed in jobs])
+    with torch.no_grad():
+        logits = module_of(spec).forward(spec, trained.weights, data.inputs)
+    hits = (logits.argmax(-1) == data.targets).double().numpy()
+    room = p["H"] * p["d_h"] + p["d"]
+    held = float(np.sort(prior)[::-1][:room].sum())
+    return [
+        {
+            "train_accuracy": o.train_accuracy,
+            "accuracy": float(hit.mean()),
+            "prior_accuracy": float(hit @ prior),
+            "known": phi_inverse(float(hit.mean()), p["N"], data.T),
+            "promised": held + (1 - held) / p["N"],
+            "loss": o.loss,
+            "diverged": o.diverged,
+            "parameters": spec.parameters,
+        }
+        for o, hit in zip(trained.outcomes, hits, strict=True)
+    ]
+
+
+def train_answers(params: Params, seed: int) -> dict[str, Any]:
+    """One model on keys with several right answers; see `train_answers_many`."""
+    return train_answers_many([(params, seed)])[0]
+
+
+def train_answers_many(jobs: Sequence[tuple[Params, int]]) -> list[dict[str, Any]]:
+    """Models trained on all N^S pairs with `answers` right answers each, equally likely.
+
+    `right`: share of right answers among the `answers` largest logits; `kl`: mean KL(π || softmax)
+    in nats; `pairs_known`: right (key, answer) pairs beyond guessing.
+    """
+    import numpy as np
+    import torch
+
+    from byheart.models.architectures import module_of
+    from byheart.training import Data, train_stack
+    from byheart.training.losses import example_losses
+
+    p = jobs[0][0]
+    spec, N, k = spec_of(p), p["N"], p["answers"]
+    inputs = pairs(p).inputs
+    rng = np.random.default_rng([TASK_SEED, 2])
+    answers = torch.from_numpy(rng.permuted(np.tile(np.arange(N), (len(inputs), 1)), axis=1)[:, :k])
+    pi = torch.zeros(len(inputs), N).scatter_(1, answers, 1 / k)
+    data = Data(inputs, pi, kind="distribution")
+    seeds = [seed for _, seed in jobs]
+    trained = train_stack(spec, data, recipe_of(p), seeds, sample_seed=TASK_SEED)
+    with torch.no_grad():
+        logits = module_of(spec).forward(spec, trained.weights, inputs)
+        kl = example_losses("kl", logits, pi.expand_as(logits), "distribution").mean(1)
+        best = logits.topk(k, dim=-1).indices
+        right = (pi.expand_as(logits).gather(-1, best) > 0).double().mean((1, 2))
+    return [
+        {
+            "accuracy": o.accuracy,
+            "right": float(share),
+            "kl": float(loss),
+            "pairs_known": len(inputs) * k * (float(share) - k / N) / (1 - k / N),
+            "diverged": o.diverged,
+            "parameters": spec.parameters,
+        }
+        for o, share, loss in zip(trained.outcomes, right, kl, strict=True)
+    ]
+
+
+HERE = "byheart.papers.dana2025.ways"
+PRIOR = Way(f"{HERE}:train_prior", f"{HERE}:train_prior_many", 5, seconds=train_seconds)
+ANSWERS = Way(
+    f"{HERE}:train_answers", f"{HERE}:train_answers_many", 5, seconds=lambda p: 3 * train_seconds(p)
+)
+
+
+def train_cell(experiment: str, way: Way = TRAIN, **settings: Any) -> Cell:
+    """A cell of `way`: `DEFAULTS` with some of them changed; d_h is d unless given.
 
     Equal settings give equal cells, so figures that share models train them once.
 
     >>> train_cell("exp1", d=10, H=6).hash == train_cell("exp4", H=6, d=10, d_h=10).hash
     True
     """
-    unknown = settings.keys() - {*DEFAULTS, "d", "d_h", "H"}
+    own = {PRIOR.function: {"zipf"}, ANSWERS.function: {"answers"}}.get(way.function, set())
+    unknown = settings.keys() - {*DEFAULTS, "d", "d_h", "H"} - own
     if unknown:
         raise TypeError(f"no such setting: {', '.join(unknown)}")
     made = {**DEFAULTS, "d_h": settings.get("d"), **settings}
     if made["family"] == "shared" and made["d"] == made["d_h"]:
         made["family"] = "attention"  # nothing to compress: the same model
-    return Cell(TRAIN, made, experiment)
+    return Cell(way, made, experiment)

@@ -1,0 +1,91 @@
+"""Fits: the law that made the points is found, the interval covers it, and doubt is admitted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import curve_fit
+
+from byheart.errors import ByheartError
+from byheart.studies.fits import LAWS, choose, fit, interval_of_mean
+
+X = np.repeat(np.arange(1.0, 11.0), 5)
+
+
+def noise(size: float, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(0, size, len(X))
+
+
+@given(
+    a=st.floats(-1, 1), b=st.floats(0.1, 3), p=st.floats(0.2, 4), sign=st.sampled_from([1.0, -1.0])
+)
+@settings(max_examples=60, deadline=None)
+def test_a_power_law_is_found_exactly(a, b, p, sign):
+    found = fit("power", X, a + sign * b * X**p)
+    assert abs(found.values["p"] - p) < 2e-3 * p
+    assert np.abs(found(X) - (a + sign * b * X**p)).max() < 1e-3 * b * 10**p
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_every_law_finds_itself(law: str):
+    theta = {"power": 1.5, "saturating": 4.0}.get(law, 0.0)
+    curve = LAWS[law].curve
+    y = 0.3 + (0.5 * curve(X, theta) if curve else 0 * X)
+    found = fit(law, X, y)
+    assert np.abs(found(X) - y).max() < 1e-3
+    assert found.r2 > 0.999999 or law == "constant"
+
+
+def test_least_squares_equal_scipys():
+    y = 0.1 + 0.05 * X**1.6 + noise(0.05)
+    ours = fit("power", X, y)
+    theirs, _ = curve_fit(lambda x, a, b, p: a + b * x**p, X, y, p0=(0.0, 0.1, 1.0))
+    assert np.allclose([ours.values[k] for k in ("a", "b", "p")], theirs, rtol=0.02, atol=1e-3)
+    assert ours.rss <= ((y - theirs[0] - theirs[1] * X ** theirs[2]) ** 2).sum() * (1 + 1e-4)
+    line = fit("linear", X, y)
+    assert np.allclose([line.values["b"], line.values["a"]], np.polyfit(X, y, 1))
+
+
+def test_intervals_cover_the_truth():
+    """95 % intervals over 5 seeds a point: few seeds make them a little narrow, not absurdly."""
+    inside = 0
+    for seed in range(60):
+        y = 0.1 + 0.03 * X**1.5 + noise(0.02, seed)
+        low, high = fit("power", X, y, resamples=200, rng=seed).intervals["p"]
+        inside += low <= 1.5 <= high
+    assert inside >= 48
+    assert fit("linear", X, y).intervals == {}
+
+
+@pytest.mark.parametrize("law", ["linear", "quadratic", "saturating", "power"])
+def test_the_right_law_is_chosen_or_none(law: str):
+    theta = {"power": 0.6, "saturating": 2.0}.get(law, 0.0)
+    curve = LAWS[law].curve
+    assert curve is not None
+    y = 0.2 + 0.1 * curve(X, theta) + noise(0.002)
+    found = choose(X, y, ("linear", "quadratic", "power", "saturating"))
+    assert found.best in (law, None)
+    assert found.fits[0].aicc <= found.fits[-1].aicc
+    if law in ("power", "saturating"):
+        assert found.best == law
+
+
+def test_the_data_cannot_tell():
+    y = 0.5 + 0.001 * X + noise(0.2)
+    found = choose(X, y)
+    assert found.best is None and found.why.startswith("the data cannot tell")
+    assert len(found.table()) == 4 and {"AICc", "cross_validated", "R2"} <= found.table()[0].keys()
+
+
+def test_too_few_points():
+    with pytest.raises(ByheartError, match="needs as many different x, found 2"):
+        fit("power", [1.0, 1.0, 2.0], [1.0, 2.0, 3.0])
+    with pytest.raises(ByheartError, match="can be compared"):
+        choose([1.0, 1.0], [1.0, 2.0])
+
+
+def test_a_mean_has_an_interval():
+    low, high = interval_of_mean([0.5] * 5)
+    assert low == high == 0.5
