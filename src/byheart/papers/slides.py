@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from byheart.papers.dana2025.laws import exponent_verdict, too_few, worst
+from byheart.papers.dana2025.laws import RESAMPLES, exponent_verdict, too_few
 from byheart.papers.search import largest_passing
+from byheart.papers.verdicts import worst
 from byheart.studies import figure
 from byheart.studies.cell import Cell, Params, Way
-from byheart.studies.fits import RESAMPLES, fit
+from byheart.studies.fits import fit
 from byheart.studies.study import Finding, Row, Study
 
 if TYPE_CHECKING:

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from byheart.papers.dana2025.laws import by, exponent_verdict, too_few, worst
+from byheart.papers.dana2025.laws import RESAMPLES, by, exponent_verdict, too_few
 from byheart.papers.kajitsuka2025.curves import SETTINGS, TEXT_NOTES
 from byheart.papers.kajitsuka2025.scaling import LADDER, loglog
 from byheart.papers.kajitsuka2025.ways import MINIMAL, TRAIN, built_cell, cell
+from byheart.papers.verdicts import worst
 from byheart.studies import figure
 from byheart.studies.cell import Cell
-from byheart.studies.fits import RESAMPLES, fit
+from byheart.studies.fits import fit
 from byheart.studies.study import Finding, Row, Study, Verdict
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from byheart.papers.dana2025.laws import by, too_few
+from byheart.papers.dana2025.laws import RESAMPLES, by, too_few
 from byheart.papers.search import largest_passing
 from byheart.specs import MultiHeadSpec
 from byheart.studies import figure
 from byheart.studies.cell import Cell, Params, Way
-from byheart.studies.fits import RESAMPLES, fit
+from byheart.studies.fits import fit
 from byheart.studies.study import Finding, Row, Study, Verdict
 from byheart.theory.mahdavi2024 import effective_parameters, generic_rank, theorem1_capacity
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from byheart.papers.dana2025.laws import by, too_few, worst
+from byheart.papers.dana2025.laws import RESAMPLES, by, too_few
 from byheart.papers.mahdavi2024.ways import PAPER, SCALED, data_of, recipe_of, train_seconds
+from byheart.papers.verdicts import worst
 from byheart.specs import DeepMultiHeadSpec
 from byheart.studies import figure
 from byheart.studies.cell import Cell, Params, Way
-from byheart.studies.fits import RESAMPLES, fit
+from byheart.studies.fits import fit
 from byheart.studies.study import Finding, Row, Study, Verdict
 
 if TYPE_CHECKING:

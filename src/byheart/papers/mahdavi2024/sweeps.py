@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from byheart.papers.dana2025.laws import below_ceiling, by, exponent_verdict, too_few, worst
+from byheart.papers.dana2025.laws import RESAMPLES, below_ceiling, by, exponent_verdict, too_few
 from byheart.papers.mahdavi2024.ways import PAPER, SCALED, train_cell
+from byheart.papers.verdicts import worst
 from byheart.studies import figure
 from byheart.studies.cell import Cell
-from byheart.studies.fits import RESAMPLES, fit
+from byheart.studies.fits import fit
 from byheart.studies.study import Finding, Row, Study, Verdict
 
 if TYPE_CHECKING:
@@ -67,13 +68,16 @@ def linear_in_heads(x: np.ndarray, y: np.ndarray) -> tuple[Verdict, dict[str, An
 
 
 def grows(x: np.ndarray, y: np.ndarray) -> tuple[Verdict, dict[str, Any]] | None:
-    """The slope against x is positive, and no step of the means falls by more than GAIN."""
-    at, mean, _ = figure.means(x, y)
+    """The slope against x is positive, and no step of the means falls by more than GAIN and twice
+    its standard error."""
+    at, mean, deviation = figure.means(x, y)
     if len(at) < 3:
         return None
     line = fit("linear", x, y, resamples=RESAMPLES)
     low, high = line.intervals["b"]
-    fall = float(max(0.0, (-np.diff(mean)).max()))
+    error = deviation / np.sqrt([max(1, int((x == v).sum())) for v in at])
+    noise = 2 * np.hypot(error[1:], error[:-1])
+    fall = float(max(0.0, (-np.diff(mean) - noise).max()))
     verdict: Verdict = "not confirmed" if high <= 0 else "undecided"
     if low > 0 and fall <= GAIN:
         verdict = "confirmed"
@@ -109,7 +113,7 @@ RULES = {
     "H": "Exponent p of a + b H^p, points up to the first share above 0.95, 95 % bootstrap interval"
     " over seeds: confirmed if it meets 1 ± 0.15 (undecided if also wider than 0.5), for every T.",
     "n": f"Confirmed if the slope against n is above 0 (95 %) and no step of the means falls by "
-    f"more than {GAIN}, for every T; not confirmed if the slope is not above 0.",
+    f"more than {GAIN} and twice its standard error, for every T; not confirmed if the slope is not above 0.",
     "d_h": f"Confirmed if the share grows up to d_h = n (95 % bootstrap over seeds) and the line "
     f"through d_h >= n gains at most {LITTLE} of that growth, an interval with 0 in it; not "
     "confirmed if it surely gains more, or if there is no growth up to n.",
