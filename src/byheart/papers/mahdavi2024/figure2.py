@@ -30,20 +30,20 @@ FIGURES: tuple[Study, ...] = (
         source="Figure 2a", claim=LINEAR, seeds=SEEDS,
     ),
     sweep_study(
-        Sweep("n", Points(SIZES, (500, 1000), {"H": 6}),
+        Sweep("n", Points(SIZES, (1000, 1500), {"H": 6}),
               Points(CONTEXTS, thousands(6, 10, 14, 18), {"H": 20}), "classes", "shared"),
         name="mahdavi2024/fig2b", title="Accuracy against context size, shared context",
         source="Figure 2b", claim=MONOTONE, seeds=SEEDS,
     ),
     sweep_study(
-        Sweep("d_h", Points(KEYS, (1000,), {"H": 12, "n": 6}),
+        Sweep("d_h", Points(KEYS, (1500,), {"H": 12, "n": 6}),
               Points(WIDTHS, thousands(10, 15, 20), {"H": 30, "n": 32, "least_steps": 300_000}),
               "classes", "shared"),
         name="mahdavi2024/fig2c", title="Accuracy against head width, shared context",
         source="Figure 2c", claim=FLAT, seeds={**SEEDS, "quick": 5},
     ),
     sweep_study(
-        Sweep("H", Points(FEW, (500, 1000), {"n": 8}),
+        Sweep("H", Points(FEW, (1000, 1500), {"n": 8}),
               Points(HEADS, thousands(30, 50, 70, 90, 110, 130), {"n": 32}), "classes", "own"),
         name="mahdavi2024/heads-own-contexts", title="Accuracy against heads, own contexts",
         source="appendix, random contexts", claim=LINEAR, seeds={**SEEDS, "quick": 2},

@@ -113,7 +113,8 @@ RULES = {
     "H": "Exponent p of a + b H^p, points up to the first share above 0.95, 95 % bootstrap interval"
     " over seeds: confirmed if it meets 1 ± 0.15 (undecided if also wider than 0.5), for every T.",
     "n": f"Confirmed if the slope against n is above 0 (95 %) and no step of the means falls by "
-    f"more than {GAIN} and twice its standard error, for every T; not confirmed if the slope is not above 0.",
+    f"more than {GAIN} and twice its standard error, for every T; not confirmed if the slope is "
+    "not above 0.",
     "d_h": f"Confirmed if the share grows up to d_h = n (95 % bootstrap over seeds) and the line "
     f"through d_h >= n gains at most {LITTLE} of that growth, an interval with 0 in it; not "
     "confirmed if it surely gains more, or if there is no growth up to n.",
