@@ -30,7 +30,7 @@ def initial(
 ) -> Weights:
     """Random weights to train from: Xavier for every head, U(±d^-1/2) for the decoder."""
     check_init(init, INITS, spec.family)
-    bounds = dict.fromkeys(("W_U", "b_U"), spec.d**-0.5)
+    bounds: dict[str, float] = dict.fromkeys(("W_U", "b_U"), 1 / math.sqrt(spec.d))
     for name in ("W_Q", "W_K", "W_V"):
         rows, columns = spec.weight_shapes()[name][-2:]
         bounds[name] = math.sqrt(6 / (rows + columns))

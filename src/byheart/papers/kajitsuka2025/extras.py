@@ -106,7 +106,7 @@ HARDMAX = Study(
 )
 
 FORMATS = ("float16", "float32", "float64", "longdouble")
-LIMITS = (24, 40, 53)
+LIMITS = (32, 40, 53)
 
 
 def precision_grid(variant: str, profile: str) -> list[Cell]:
