@@ -161,7 +161,7 @@ def draw_precision(rows: list[Row], finding: Finding) -> Figure:
             figure.points(axes[1], x, y, name, i)
     axes[1].set_ylabel("share of labels right")
     for one in axes:
-        if rows:
+        if one.get_legend_handles_labels()[0]:
             one.set_xscale("log")
             one.legend(fontsize=8)
     if rows:

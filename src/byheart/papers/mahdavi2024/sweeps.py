@@ -98,7 +98,7 @@ def flat_beyond(x: np.ndarray, y: np.ndarray, n: int) -> tuple[Verdict, dict[str
     _, mean, _ = figure.means(x, y)
     told = {"slope_up_to_n": early.values["b"], "low": early.intervals["b"][0],
             "high": early.intervals["b"][1], "gain_beyond_n": gain[0], "gain_low": gain[1],
-            "gain_high": gain[2], "first": mean[0], "at_n": float(np.mean(y[x == n])),
+            "gain_high": gain[2], "first": mean[0], "at_n": float(late(n)),
             "last": mean[-1]}  # fmt: skip
     little = LITTLE * float(x[below].max() - x.min()) * early.values["b"]
     verdict: Verdict = "undecided"
