@@ -8,6 +8,7 @@ from typing import Any
 from byheart.errors import ByheartError
 from byheart.models import (
     attention_only,
+    deep_multi_head,
     feed_forward,
     mlp_transformer,
     multi_head,
@@ -16,6 +17,7 @@ from byheart.models import (
 )
 from byheart.specs import (
     AttentionOnlySpec,
+    DeepMultiHeadSpec,
     FeedForwardTransformerSpec,
     MLPTransformerSpec,
     MultiHeadSpec,
@@ -30,6 +32,7 @@ ARCHITECTURES: dict[str, ModuleType] = {
     MultiHeadSpec.family: multi_head,
     SequenceEncoderSpec.family: sequence_encoder,
     FeedForwardTransformerSpec.family: feed_forward,
+    DeepMultiHeadSpec.family: deep_multi_head,
 }
 
 

@@ -16,6 +16,7 @@ MODULES: dict[str, str] = {
     "dana2025": "byheart.papers.dana2025",
     "mahdavi2024": "byheart.papers.mahdavi2024",
     "kajitsuka2025": "byheart.papers.kajitsuka2025",
+    "slides": "byheart.papers.slides",
 }
 
 

@@ -5,6 +5,7 @@ Nothing here imports torch: theory answers questions about specs without it.
 
 from byheart.specs.associative import AssociativeSpec
 from byheart.specs.attention_only import AttentionOnlySpec
+from byheart.specs.deep_multi_head import DeepMultiHeadSpec
 from byheart.specs.exact import ExactSpec
 from byheart.specs.feed_forward import FeedForwardTransformerSpec
 from byheart.specs.mlp_transformer import MLPTransformerSpec
@@ -20,6 +21,7 @@ __all__ = [
     "GATES",
     "AssociativeSpec",
     "AttentionOnlySpec",
+    "DeepMultiHeadSpec",
     "ExactSpec",
     "FeedForwardTransformerSpec",
     "Gate",

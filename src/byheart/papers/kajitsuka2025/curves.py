@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from byheart.papers.dana2025.laws import too_few, variants_of
+from byheart.papers.dana2025.laws import RESAMPLES, too_few, variants_of
 from byheart.papers.kajitsuka2025 import text
 from byheart.papers.kajitsuka2025.ways import ERROR, TRAIN, cell
 from byheart.studies import figure
 from byheart.studies.cell import Cell
-from byheart.studies.fits import RESAMPLES, fit
+from byheart.studies.fits import fit
 from byheart.studies.study import Finding, Row, Study, Verdict
 
 if TYPE_CHECKING:

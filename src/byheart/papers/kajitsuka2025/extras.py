@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from byheart.papers.dana2025.laws import by, exponent_verdict, too_few, worst
+from byheart.papers.dana2025.laws import RESAMPLES, by, exponent_verdict, too_few
 from byheart.papers.kajitsuka2025.curves import SETTINGS, TEXT_NOTES
 from byheart.papers.kajitsuka2025.scaling import LADDER, loglog
 from byheart.papers.kajitsuka2025.ways import MINIMAL, TRAIN, built_cell, cell
+from byheart.papers.verdicts import worst
 from byheart.studies import figure
 from byheart.studies.cell import Cell
-from byheart.studies.fits import RESAMPLES, fit
+from byheart.studies.fits import fit
 from byheart.studies.study import Finding, Row, Study, Verdict
 
 if TYPE_CHECKING:
@@ -57,8 +58,9 @@ def analyse_attention(rows: list[Row]) -> Finding:
         error = float(differences.std(ddof=1) / np.sqrt(len(differences)))
         mean = float(differences.mean())
         gains.append({"estimate": mean, "low": mean - 2 * error, "high": mean + 2 * error})
+        level = float(np.mean([v for s in both for v in found[kind][s]]))
         table.append({"attention": kind, "gain_over_uniform": mean, "standard_error": error,
-                      "accuracy": float(np.mean([v for s in both for v in found[kind][s]]))})  # fmt: skip
+                      "accuracy": level})  # fmt: skip
     if not gains:
         return too_few("two sizes are needed")
     verdict: Verdict = "undecided"
@@ -104,7 +106,7 @@ HARDMAX = Study(
 )
 
 FORMATS = ("float16", "float32", "float64", "longdouble")
-LIMITS = (24, 40, 53)
+LIMITS = (32, 40, 53)
 
 
 def precision_grid(variant: str, profile: str) -> list[Cell]:
@@ -159,7 +161,7 @@ def draw_precision(rows: list[Row], finding: Finding) -> Figure:
             figure.points(axes[1], x, y, name, i)
     axes[1].set_ylabel("share of labels right")
     for one in axes:
-        if rows:
+        if one.get_legend_handles_labels()[0]:
             one.set_xscale("log")
             one.legend(fontsize=8)
     if rows:

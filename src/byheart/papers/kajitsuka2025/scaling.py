@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from byheart.papers.dana2025.laws import exponent_verdict, too_few, variants_of
+from byheart.papers.dana2025.laws import RESAMPLES, exponent_verdict, too_few, variants_of
 from byheart.papers.kajitsuka2025 import text
 from byheart.papers.kajitsuka2025.curves import OFFLINE, PUBLISHED, SETTINGS, TEXT_NOTES
 from byheart.papers.kajitsuka2025.ways import MINIMAL, built_cell, cell
 from byheart.studies import figure
 from byheart.studies.cell import Cell
-from byheart.studies.fits import RESAMPLES, fit
+from byheart.studies.fits import fit
 from byheart.studies.study import Finding, Row, Study, Verdict
 from byheart.theory.kajitsuka2025 import theorem42_parameters
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from byheart.papers.dana2025.laws import by, too_few
+from byheart.papers.dana2025.laws import RESAMPLES, by, too_few
 from byheart.papers.search import largest_passing
 from byheart.specs import MultiHeadSpec
 from byheart.studies import figure
 from byheart.studies.cell import Cell, Params, Way
-from byheart.studies.fits import RESAMPLES, fit
+from byheart.studies.fits import fit
 from byheart.studies.study import Finding, Row, Study, Verdict
 from byheart.theory.mahdavi2024 import effective_parameters, generic_rank, theorem1_capacity
 
@@ -166,11 +166,11 @@ def held(params: Params, seed: int) -> dict[str, Any]:
         return random_vectors(T, p["n"], p["d"], context, classes=CLASSES, seed=seed)
 
     def built(T: int) -> bool:
-        how = {"proof": "one-hot"}
-        if p["method"] == "convex":
-            how = {"proof": "random", "readout": "convex"}
+        convex = p["method"] == "convex"
+        proof, readout = ("random", "convex") if convex else ("one-hot", "exact")
+        sizes = {"H": p["H"], "d_h": p["d_h"]}
         try:
-            memory = build_multi_head(facts_of(T), H=p["H"], d_h=p["d_h"], seed=seed, **how)
+            memory = build_multi_head(facts_of(T), proof, readout=readout, seed=seed, **sizes)
         except ByheartError:
             return False
         return memory.construction["recalled"] == T

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from byheart.papers.dana2025.laws import below_ceiling, by, exponent_verdict, too_few, worst
+from byheart.papers.dana2025.laws import RESAMPLES, below_ceiling, by, exponent_verdict, too_few
 from byheart.papers.mahdavi2024.ways import PAPER, SCALED, train_cell
+from byheart.papers.verdicts import worst
 from byheart.studies import figure
 from byheart.studies.cell import Cell
-from byheart.studies.fits import RESAMPLES, fit
+from byheart.studies.fits import fit
 from byheart.studies.study import Finding, Row, Study, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-GAIN = 0.03  # a share smaller than this counts as no gain, and as no fall
+GAIN = 0.03  # a share smaller than this counts as no fall
+LITTLE = 0.25  # of the growth up to n: a smaller gain beyond n is none
 WORDS = {"H": "heads H", "n": "context size n", "d_h": "head width d_h"}
 
 
@@ -66,13 +68,16 @@ def linear_in_heads(x: np.ndarray, y: np.ndarray) -> tuple[Verdict, dict[str, An
 
 
 def grows(x: np.ndarray, y: np.ndarray) -> tuple[Verdict, dict[str, Any]] | None:
-    """The slope against x is positive, and no step of the means falls by more than GAIN."""
-    at, mean, _ = figure.means(x, y)
+    """The slope against x is positive, and no step of the means falls by more than GAIN and twice
+    its standard error."""
+    at, mean, deviation = figure.means(x, y)
     if len(at) < 3:
         return None
     line = fit("linear", x, y, resamples=RESAMPLES)
     low, high = line.intervals["b"]
-    fall = float(max(0.0, (-np.diff(mean)).max()))
+    error = deviation / np.sqrt([max(1, int((x == v).sum())) for v in at])
+    noise = 2 * np.hypot(error[1:], error[:-1])
+    fall = float(max(0.0, (-np.diff(mean) - noise).max()))
     verdict: Verdict = "not confirmed" if high <= 0 else "undecided"
     if low > 0 and fall <= GAIN:
         verdict = "confirmed"
@@ -82,7 +87,7 @@ def grows(x: np.ndarray, y: np.ndarray) -> tuple[Verdict, dict[str, Any]] | None
 
 
 def flat_beyond(x: np.ndarray, y: np.ndarray, n: int) -> tuple[Verdict, dict[str, Any]] | None:
-    """Growth up to d_h = n, none beyond: the line through d_h >= n gains less than GAIN."""
+    """Growth up to d_h = n, none beyond: the line through d_h >= n gains nothing, or little."""
     below, beyond = x <= n, x >= n
     if len(np.unique(x[below])) < 2 or len(np.unique(x[beyond])) < 2:
         return None
@@ -93,13 +98,14 @@ def flat_beyond(x: np.ndarray, y: np.ndarray, n: int) -> tuple[Verdict, dict[str
     _, mean, _ = figure.means(x, y)
     told = {"slope_up_to_n": early.values["b"], "low": early.intervals["b"][0],
             "high": early.intervals["b"][1], "gain_beyond_n": gain[0], "gain_low": gain[1],
-            "gain_high": gain[2], "first": mean[0], "at_n": float(np.mean(y[x == n])),
+            "gain_high": gain[2], "first": mean[0], "at_n": float(late(n)),
             "last": mean[-1]}  # fmt: skip
+    little = LITTLE * float(x[below].max() - x.min()) * early.values["b"]
     verdict: Verdict = "undecided"
-    if early.intervals["b"][0] > 0 and gain[0] <= GAIN and gain[1] <= 0.5 * GAIN:
-        verdict = "confirmed"
-    elif gain[1] > GAIN or early.intervals["b"][1] <= 0:
+    if early.intervals["b"][1] <= 0 or gain[1] > max(little, 0.0):
         verdict = "not confirmed"
+    elif early.intervals["b"][0] > 0 and gain[1] <= 0 and gain[0] <= little:
+        verdict = "confirmed"
     return verdict, told
 
 
@@ -107,9 +113,11 @@ RULES = {
     "H": "Exponent p of a + b H^p, points up to the first share above 0.95, 95 % bootstrap interval"
     " over seeds: confirmed if it meets 1 ± 0.15 (undecided if also wider than 0.5), for every T.",
     "n": f"Confirmed if the slope against n is above 0 (95 %) and no step of the means falls by "
-    f"more than {GAIN}, for every T; not confirmed if the slope is not above 0.",
-    "d_h": f"Confirmed if the share grows up to d_h = n (95 %) and the line through d_h >= n gains "
-    f"at most {GAIN} over its whole length, for every T; not confirmed if it surely gains more.",
+    f"more than {GAIN} and twice its standard error, for every T; not confirmed if the slope is "
+    "not above 0.",
+    "d_h": f"Confirmed if the share grows up to d_h = n (95 % bootstrap over seeds) and the line "
+    f"through d_h >= n gains at most {LITTLE} of that growth, an interval with 0 in it; not "
+    "confirmed if it surely gains more, or if there is no growth up to n.",
 }
 SENTENCES = {
     "H": "grows linearly in H",

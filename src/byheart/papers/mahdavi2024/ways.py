@@ -152,11 +152,11 @@ def train_many(jobs: Sequence[tuple[Params, int]]) -> list[dict[str, Any]]:
 
 
 def train_seconds(p: Params) -> float:
-    """CPU seconds of one model, from one timed cell of each shape (benchmarks/paper_studies.py):
-    overhead of a step, and entries of the attention (own contexts: of the tokens too)."""
+    """CPU seconds of one model: an overhead of a step, the entries of the attention and, for own
+    contexts, the tokens; from one timed cell of each shape (benchmarks/paper_studies.py)."""
     B, H, n, d = min(p["batch"], p["T"]), p["H"], p["n"], p["d"]
-    entries = B * H * (n + d) + (B * n * d if p["context"] == "own" else 0)
-    return steps_of(p) * (700 + 0.008 * entries + 4e-6 * B * H * n * d) * 1e-6
+    tokens = B * n * d if p["context"] == "own" else 0
+    return steps_of(p) * (600 + 0.004 * B * H * (n + d) + 0.0085 * tokens) * 1e-6
 
 
 FUNCTION = "byheart.papers.mahdavi2024.ways:train"

@@ -1,0 +1,85 @@
+"""A query that reads a context of vectors several times (after Mahdavi et al. 2024).
+
+    e_0 = e,   e_l = e_(l-1) + Σ_h softmax(E W_K^h W_Q^h^T e_(l-1) / sqrt(d))^T E W_V^h W_O^h
+    output = e_L W_U + b_U                                              E (n, d), row vectors
+
+One layer is the authors' layer with a skip connection; nobody attends to the query, so contexts do
+not depend on it. Weights carry a leading model axis: `W_Q, W_K (models, L, H, d, d_h)`,
+`W_V (models, L, H, d, d_v)`, `W_O (models, L, H, d_v, d)`, `W_U (models, d, d_out)`, `b_U`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from byheart.models._stack import Weights, check_init, uniform
+from byheart.specs import DeepMultiHeadSpec
+
+INITS = ("as-coded",)
+
+
+def initial(
+    spec: DeepMultiHeadSpec,
+    generators: Sequence[torch.Generator],
+    dtype: torch.dtype = torch.float32,
+    init: str = "as-coded",
+) -> Weights:
+    """Random weights to train from: Xavier for every head, U(±d^-1/2) for the decoder."""
+    check_init(init, INITS, spec.family)
+    bounds: dict[str, float] = dict.fromkeys(("W_U", "b_U"), 1 / math.sqrt(spec.d))
+    for name in ("W_Q", "W_K", "W_V"):
+        rows, columns = spec.weight_shapes()[name][-2:]
+        bounds[name] = math.sqrt(6 / (rows + columns))
+    bounds["W_O"] = math.sqrt(6 / (spec.H * spec.d_v + spec.d))
+    return uniform(spec.weight_shapes(), bounds, generators, dtype)
+
+
+def forward(spec: DeepMultiHeadSpec, weights: Weights, context: Tensor, query: Tensor) -> Tensor:
+    """Outputs of every model: (models, B, d_out).
+
+    `context`: (n, d) for all examples, or (B, n, d) or (models, B, n, d), one for each; `query`:
+    (B, d), or (models, B, d).
+    """
+    models = len(weights["W_Q"])
+    e = query.expand(models, *query.shape) if query.dim() == 2 else query
+    if context.shape[-2:] != (spec.n, spec.d) or e.shape[-1] != spec.d or len(e) != models:
+        raise ValueError(
+            f"{spec}: expected a query (B, {spec.d}) and a context ({spec.n}, {spec.d}) or one for "
+            f"each, found {tuple(query.shape)} and {tuple(context.shape)}"
+        )
+    one = context.dim() == 2
+    E = context[None] if context.dim() == 3 else context  # own contexts: (models or 1, B, n, d)
+    for layer in range(spec.layers):
+        W_Q, W_K, W_V, W_O = (weights[name][:, layer] for name in ("W_Q", "W_K", "W_V", "W_O"))
+        y = torch.einsum("mbd,mhdk,mhck->mbhc", e, W_Q, W_K) / math.sqrt(spec.d)
+        logits = y @ E.T if one else y @ E.transpose(-1, -2)
+        z = torch.softmax(logits, -1) @ E
+        e = e + torch.einsum("mbhd,mhdv,mhvc->mbc", z, W_V, W_O)
+    return torch.baddbmm(weights["b_U"][:, None], e, weights["W_U"])
+
+
+def literal_forward(
+    spec: DeepMultiHeadSpec, weights: Weights, context: Tensor, query: Tensor
+) -> Tensor:
+    """The formula, one model, example and head at a time: the oracle."""
+    models = len(weights["W_Q"])
+    e = query.expand(models, *query.shape) if query.dim() == 2 else query
+    E = context.expand(models, e.shape[1], spec.n, spec.d)
+    out = torch.empty(models, e.shape[1], spec.d_out, dtype=e.dtype)
+    for m in range(models):
+        w = {name: tensor[m] for name, tensor in weights.items()}
+        for b in range(e.shape[1]):
+            x = e[m, b]
+            for layer in range(spec.layers):
+                read = torch.zeros_like(x)
+                for h in range(spec.H):
+                    keys = E[m, b] @ w["W_K"][layer, h]
+                    a = torch.softmax(keys @ (x @ w["W_Q"][layer, h]) / math.sqrt(spec.d), 0)
+                    read = read + a @ E[m, b] @ w["W_V"][layer, h] @ w["W_O"][layer, h]
+                x = x + read
+            out[m, b] = x @ w["W_U"] + w["b_U"]
+    return out

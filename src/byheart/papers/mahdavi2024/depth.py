@@ -1,0 +1,138 @@
+"""New: the same heads in one layer or spread over several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from byheart.papers.dana2025.laws import RESAMPLES, by, too_few
+from byheart.papers.mahdavi2024.ways import PAPER, SCALED, data_of, recipe_of, train_seconds
+from byheart.papers.verdicts import worst
+from byheart.specs import DeepMultiHeadSpec
+from byheart.studies import figure
+from byheart.studies.cell import Cell, Params, Way
+from byheart.studies.fits import fit
+from byheart.studies.study import Finding, Row, Study, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SAME = 0.03  # accuracy for a doubling of the depth: closer to 0 counts as no difference
+
+
+def spec_of(p: Params) -> DeepMultiHeadSpec:
+    """`heads` heads in all, spread evenly over the layers: the same parameters whatever the depth.
+
+    >>> p = {**SCALED, "n": 8, "d_h": 16, "heads": 12}
+    >>> [spec_of({**p, "layers": L}).parameters for L in (1, 2, 3, 6)]
+    [6698, 6698, 6698, 6698]
+    """
+    H = p["heads"] // p["layers"]
+    shared = p["context"] == "shared"
+    return DeepMultiHeadSpec(p["d"], p["n"], p["d_h"], H, p["layers"], 1, p["classes"], shared)
+
+
+def train(params: Params, seed: int) -> dict[str, Any]:
+    """One model; see `train_many`."""
+    return train_many([(params, seed)])[0]
+
+
+def train_many(jobs: Sequence[tuple[Params, int]]) -> list[dict[str, Any]]:
+    """Models of one shape, each on its own data."""
+    from byheart.training import train_stack
+
+    p = jobs[0][0]
+    seeds = [seed for _, seed in jobs]
+    spec = spec_of(p)
+    outcomes = train_stack(spec, data_of(p, seeds), recipe_of(p), seeds).outcomes
+    return [
+        {"accuracy": o.accuracy, "train_accuracy": o.train_accuracy, "loss": o.loss,
+         "memorized": o.accuracy * p["T"], "H": spec.H, "parameters": spec.parameters,
+         "steps": o.steps, "diverged": o.diverged}
+        for o in outcomes
+    ]  # fmt: skip
+
+
+FUNCTION = "byheart.papers.mahdavi2024.depth:train"
+TRAIN = Way(
+    FUNCTION,
+    f"{FUNCTION}_many",
+    largest=3,
+    seconds=lambda p: train_seconds({**p, "H": p["heads"]}) * (1 + 0.3 * p["layers"]),
+)
+
+
+def grid(variant: str, profile: str) -> list[Cell]:
+    quick = profile == "quick"
+    base = SCALED if quick else PAPER
+    sizes = {"n": 8, "heads": 12} if quick else {"n": 32, "heads": 24}
+    T = (1000, 1500) if quick else (10_000, 20_000)
+    depths = (1, 2, 3, 4, 6) if quick else (1, 2, 3, 4, 6, 8)
+    return [
+        Cell(TRAIN, {**base, **sizes, "d_h": base["d"], "layers": L, "T": t}, "depth")
+        for t in T
+        for L in depths
+    ]
+
+
+def analyse(rows: list[Row]) -> Finding:
+    table, verdicts = [], []
+    numbers: dict[str, Any] = {}
+    for T, same in by(rows, "T").items():
+        x, y = figure.series(same, "layers", "accuracy")
+        if len(np.unique(x)) < 3:
+            continue
+        slope = fit("linear", np.log2(x), y, resamples=RESAMPLES).interval("b")
+        verdict: Verdict = "undecided"
+        if slope["low"] >= -SAME and slope["high"] <= SAME:
+            verdict = "confirmed"
+        elif slope["low"] > SAME or slope["high"] < -SAME:
+            verdict = "not confirmed"
+        verdicts.append(verdict)
+        numbers[f"accuracy for twice the depth, T = {T}"] = slope
+        at, mean, deviation = figure.means(x, y)
+        for L, a, s in zip(at, mean, deviation, strict=True):
+            table.append({"T": T, "layers": int(L), "accuracy": a, "deviation": s})
+    if not table:
+        return too_few("three depths are needed")
+    best = max(table, key=lambda row: row["accuracy"])
+    told = ", ".join(f"{slope['estimate']:+.3f}" for slope in numbers.values())
+    sentence = (
+        f"With the same heads in all, twice the depth changes the accuracy by {told}; best at "
+        f"{best['layers']} layers."
+    )
+    return Finding(worst(verdicts), sentence, numbers, {"depths": table})
+
+
+def draw(rows: list[Row], finding: Finding) -> Figure:
+    made, axes = figure.axes("The same heads in several layers", "layers", "accuracy")
+    for i, (T, same) in enumerate(by(rows, "T").items()):
+        x, y = figure.series(same, "layers", "accuracy")
+        figure.points(axes, x, y, f"T = {T:,}", i)
+    if rows:
+        axes.legend(fontsize=8)
+    axes.set_ylim(0, 1.03)
+    return made
+
+
+DEPTH = Study(
+    name="mahdavi2024/depth",
+    title="The same heads in one layer or in several",
+    source="new",
+    claim="Capacity counts heads: spread over several layers they hold what they hold in one.",
+    measurement="accuracy over all T examples, equal parameters at every depth",
+    rule=f"Accuracy against log2 of the depth (slope, 95 % bootstrap over seeds): confirmed if "
+    f"within ± {SAME}, not confirmed if surely outside, for every T.",
+    grid=grid,
+    analyse=analyse,
+    draw=draw,
+    variants=("corrected",),
+    seeds={"quick": 3, "full": 5, "paper": 5},
+    settings="A query reads one shared context L times, each layer with a skip connection; no "
+    "embedding; a decoder at the end. Quick: d = 16, n = 8, 12 heads in all, L = 1..6, T = 1,000 "
+    "and 1,500, 10 classes, 3,000 steps; full: d = 64, n = 32, 24 heads, L = 1..8, T = 10,000 and "
+    "20,000, 100 classes, the paper's training.",
+    disagreements=("The paper has one layer; its proposition on Assumption 3 needs two.",),
+)

@@ -1,0 +1,136 @@
+"""Slides of June 2024 (Dana, after Bietti et al. 2023): the associative memory holds order d."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from byheart.papers.dana2025.laws import RESAMPLES, exponent_verdict, too_few
+from byheart.papers.search import largest_passing
+from byheart.papers.verdicts import worst
+from byheart.studies import figure
+from byheart.studies.cell import Cell, Params, Way
+from byheart.studies.fits import fit
+from byheart.studies.study import Finding, Row, Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RECALLED = 0.99  # share of the facts that must be recalled
+ROWS = 4096  # keys asked at once
+FEW = 16
+TASKS = {FEW: f"{FEW} answers", 0: "an answer for every key"}
+
+
+def recalled(T: int, d: int, answers: int, seed: int) -> float:
+    """Share of T facts with argmax_j w_U(j)·W w_e(i) = g(i), W = Σ_i w_U(g(i)) w_e(i)^T.
+
+    w_e(i) random signs / sqrt(d), w_U(j) random unit vectors, g uniform over the answers (0: as
+    many as facts). Noise of a wrong logit: T/d² from cross-talk, and T/(answers d) from the keys
+    that share its answer, so capacity is of order d if the answers stay few, of order d² (up to
+    logarithms) if they grow with T (derived here).
+
+    >>> recalled(8, 256, 8, seed=0)
+    1.0
+    """
+    import torch
+
+    source = torch.Generator().manual_seed(seed)
+    A = answers or T
+    keys = (2 * torch.randint(2, (T, d), generator=source) - 1).float() / d**0.5
+    out = torch.nn.functional.normalize(torch.randn(A, d, generator=source))
+    right = torch.randint(A, (T,), generator=source)
+    W = keys.T @ out[right]
+    hits = 0
+    for i in range(0, T, ROWS):
+        logits = keys[i : i + ROWS] @ W @ out.T
+        hits += int((logits.argmax(1) == right[i : i + ROWS]).sum())
+    return hits / T
+
+
+def capacity(params: Params, seed: int) -> dict[str, Any]:
+    """The largest T of which 99 % are recalled, to 5 %."""
+    p = params
+
+    def passes(T: int) -> bool:
+        return recalled(T, p["d"], p["answers"], seed) >= RECALLED
+
+    T = largest_passing(passes, max(2, p["d"] // 4), precise=1.05)
+    return {"T": T, "of_d": T / p["d"]}
+
+
+CAPACITY = Way(
+    "byheart.papers.slides:capacity",
+    seconds=lambda p: 0.02 + (3e-9 * p["d"] ** 4.4 if p["answers"] == 0 else 3e-6 * p["d"] ** 2),
+)
+
+
+def grid(variant: str, profile: str) -> list[Cell]:
+    widths = (16, 32, 64, 128) if profile == "quick" else (16, 32, 64, 128, 192, 256)
+    few = (32, 64, 128, 256, 512) if profile == "quick" else (32, 64, 128, 256, 512, 1024)
+    return [
+        Cell(CAPACITY, {"d": d, "answers": answers}, "associative")
+        for answers, sizes in ((FEW, few), (0, widths))
+        for d in sizes
+    ]
+
+
+def analyse(rows: list[Row]) -> Finding:
+    numbers: dict[str, Any] = {}
+    table, verdicts = [], []
+    for answers, name in TASKS.items():
+        x, y = figure.series([row for row in rows if row["answers"] == answers], "d", "T")
+        if len(np.unique(x)) < 3:
+            continue
+        p = fit("linear", np.log(x), np.log(y), resamples=RESAMPLES).interval("b")
+        numbers[f"exponent of d, {name}"] = p
+        verdicts.append(exponent_verdict(p, 1.0))
+        at, mean, _ = figure.means(x, y)
+        table += [
+            {"answers": name, "d": int(d), "T": T, "T_by_d": T / d, "T_by_d2": T / d**2}
+            for d, T in zip(at, mean, strict=True)
+        ]
+    if not table:
+        return too_few("three widths are needed")
+    told = "; ".join(f"{name[15:]}: d^{p['estimate']:.2f}" for name, p in numbers.items())
+    return Finding(worst(verdicts), f"Capacity by {told}.", numbers, {"widths": table})
+
+
+def draw(rows: list[Row], finding: Finding) -> Figure:
+    made, one = figure.axes("The associative memory", "width d", "facts recalled (99 %)")
+    for i, (answers, name) in enumerate(TASKS.items()):
+        x, y = figure.series([row for row in rows if row["answers"] == answers], "d", "T")
+        if len(x):
+            figure.points(one, x, y, name, i)
+    if rows:
+        d = np.array(sorted({float(row["d"]) for row in rows}))
+        figure.curve(one, d, d, "d", 2, "--")
+        figure.curve(one, d, d**2, "d²", 3, ":")
+        one.set_xscale("log")
+        one.set_yscale("log")
+        one.legend(fontsize=8)
+    return made
+
+
+ASSOCIATIVE = Study(
+    name="slides/associative",
+    title="Capacity of the associative memory",
+    source="slides of June 2024, associative memory",
+    claim="W = Σ_i w_U(g(i)) w_e(i)^T with random embeddings recalls of the order of d facts.",
+    measurement="largest T of which 99 % are recalled, to 5 %",
+    rule="Exponent of T in d (log-log, 95 % bootstrap over seeds): confirmed if it meets 1 ± 0.15 "
+    "for few answers and for an answer for every key; not confirmed if one does not.",
+    grid=grid,
+    analyse=analyse,
+    draw=draw,
+    variants=("as-published",),
+    seeds={"quick": 3, "full": 5, "paper": 5},
+    settings=f"Keys random signs / sqrt(d), answers random unit vectors, g uniform; {FEW} answers, "
+    "or as many as facts. float32.",
+    disagreements=(
+        "The order depends on the answers: facts that share an answer add up, which costs T / "
+        "(answers d) of noise beside T / d² of cross-talk (derived here).",
+    ),
+)
+STUDIES = (ASSOCIATIVE,)
