@@ -95,10 +95,14 @@ def write(stores: list[Path], profile: str, docs: Path) -> list[dict[str, Any]]:
             with open_store(place, create=False) as opened:
                 rows += rows_of(study, opened, profile)[0]
         planned = {c.hash for v in study.variants for c in study.cells(v, profile)}
-        record: dict[str, Any] = {"study": f"[{study.name}]({stem}.md)", "source": study.source}
         if not rows:
-            records.append({**record, "verdict": "not run", "rows": 0, "time": "-"})
+            kept = (docs / f"{stem}.md").exists()
+            name = f"[{study.name}]({stem}.md)" if kept else study.name
+            words = "not run here" if kept else "not run"
+            found = {"study": name, "source": study.source, "verdict": words}
+            records.append({**found, "rows": 0, "time": "-"})
             continue
+        record: dict[str, Any] = {"study": f"[{study.name}]({stem}.md)", "source": study.source}
         finding = study.analyse(rows)
         image = f"images/{stem}.png"
         figure.save(study.draw(rows, finding), docs / image)
