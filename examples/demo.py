@@ -1,4 +1,4 @@
-"""`make demo`: a table of facts becomes a Transformer, is proved, and is asked."""
+"""`make demo`: facts become a Transformer, which is proved and asked; a scaling law; a page."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def main() -> None:
         said = memory.recall(*question)
         print(f"    {', '.join(question)}?  {said.answer}  (margin {said.margin:.2f})")
 
+    scaling_law()
     memory.save(FOLDER, force=FOLDER.exists())
     certificate.write(FOLDER)
     (page,) = bh.report(FOLDER, FOLDER.with_suffix(".html"))
@@ -50,6 +51,25 @@ def main() -> None:
     print(f"{time.perf_counter() - started:.1f} s")
     if not certificate.certified:
         sys.exit(1)
+
+
+def scaling_law() -> None:
+    """How far training gets, against what Corollary 2 promises of the best weights."""
+    from byheart.papers import find
+    from byheart.studies import Progress, figure, open_store, rows_of, run
+
+    def tell(done: Progress) -> None:
+        print(f"\r    {done.done} of {done.total} models trained", end="", flush=True)
+
+    (study,) = find("dana2025/demo")
+    store, picture = FOLDER.with_name("scaling-law.db"), FOLDER.with_name("scaling-law.png")
+    print("\nTrained instead, on all pairs of 50 tokens, accuracy against the number of heads:")
+    run(study, store, progress=tell)
+    with open_store(store) as opened:
+        rows, _ = rows_of(study, opened, "quick")
+    finding = study.analyse(rows)
+    figure.save(study.draw(rows, finding), picture)
+    print(f"\r    {finding.sentence}\n    Drawn: {picture}")
 
 
 def _short(path: Path) -> Path:

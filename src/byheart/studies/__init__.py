@@ -6,7 +6,7 @@ the laws; the papers' studies are in `byheart.papers`. docs/studies.md: how to a
 
 from byheart.studies.cell import Cell, Way
 from byheart.studies.fits import choose, fit
-from byheart.studies.run import Report, Stopped, rows_of, run, status
+from byheart.studies.run import Progress, Report, Stopped, rows_of, run, status
 from byheart.studies.store import Store, StoreBusy, StoreError, open_store
 from byheart.studies.study import Finding, Row, Study
 from byheart.studies.table import export
@@ -14,6 +14,7 @@ from byheart.studies.table import export
 __all__ = [
     "Cell",
     "Finding",
+    "Progress",
     "Report",
     "Row",
     "Stopped",
