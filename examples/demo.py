@@ -59,7 +59,8 @@ def scaling_law() -> None:
     from byheart.studies import Progress, figure, open_store, rows_of, run
 
     def tell(done: Progress) -> None:
-        print(f"\r    {done.done} of {done.total} models trained", end="", flush=True)
+        if sys.stdout.isatty():
+            print(f"\r    {done.done} of {done.total} models trained", end="\r", flush=True)
 
     (study,) = find("dana2025/demo")
     store, picture = FOLDER.with_name("scaling-law.db"), FOLDER.with_name("scaling-law.png")
@@ -69,7 +70,7 @@ def scaling_law() -> None:
         rows, _ = rows_of(study, opened, "quick")
     finding = study.analyse(rows)
     figure.save(study.draw(rows, finding), picture)
-    print(f"\r    {finding.sentence}\n    Drawn: {picture}")
+    print(f"    {finding.sentence}\n    Drawn: {picture}")
 
 
 def _short(path: Path) -> Path:

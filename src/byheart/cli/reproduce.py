@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -127,7 +129,6 @@ def reproduce(
         from byheart.studies.table import check_export
 
         check_export(export)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as batch systems stop a job
     deadline = None if time_budget is None else time.monotonic() + time_budget
     places: dict[Path, list[Study]] = {}
     for study in found:
@@ -168,7 +169,7 @@ def _run(
     from byheart.studies import run
 
     name = studies[0].name if len(studies) == 1 else studies[0].paper
-    with shown(name) as tell:
+    with _terminated_is_interrupted(), shown(name) as tell:
         return run(
             studies,
             place,
@@ -181,6 +182,16 @@ def _run(
             retry_failed=retry_failed,
             progress=tell,
         )
+
+
+@contextmanager
+def _terminated_is_interrupted() -> Iterator[None]:
+    """SIGTERM, by which batch systems stop a job, is a clean stop like Ctrl-C."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _finish(

@@ -109,7 +109,8 @@ def analyse(rows: list[Row], what: str = "H") -> Finding:
         numbers["mean |ours - published| at d=10"] = float(np.mean(np.abs(off)))
     agree = sum(v == "confirmed" for v in verdicts)
     ratio = [r["times_bound"] for r in table if r["variant"] != "as-published"]
-    slope = f"the slope is {min(ratio):.1f} to {max(ratio):.1f} times the bound's d_h a head"
+    low, high = f"{min(ratio):.1f}", f"{max(ratio):.1f}"
+    slope = f"the slope is {low if low == high else f'{low} to {high}'} times the bound's d_h a head"
     return Finding(
         laws.most(verdicts),
         f"Accuracy is linear in H for {agree} of {len(verdicts)} lines (width and accuracy); "
