@@ -11,7 +11,7 @@ CONTEXTS = HEADS
 WIDTHS = (10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 64)
 FEW = (1, 2, 4, 6, 8, 10, 12)  # heads of the quick profiles
 SIZES = (2, 3, 4, 6, 8, 12, 16)  # contexts of the quick profiles
-KEYS = (1, 2, 3, 4, 6, 8, 12, 16)  # head widths of the quick profiles
+KEYS = (1, 2, 3, 4, 8, 12, 16)  # head widths of the quick profiles
 
 
 def thousands(*T: int) -> tuple[int, ...]:
@@ -36,11 +36,15 @@ FIGURES: tuple[Study, ...] = (
         source="Figure 2b", claim=MONOTONE, seeds=SEEDS,
     ),
     sweep_study(
-        Sweep("d_h", Points(KEYS, (1500,), {"H": 12, "n": 6}),
+        Sweep("d_h", Points(KEYS, (1000,), {"H": 10, "n": 4}, (0.02, 0.04)),
               Points(WIDTHS, thousands(10, 15, 20), {"H": 30, "n": 32, "least_steps": 300_000}),
               "classes", "shared"),
         name="mahdavi2024/fig2c", title="Accuracy against head width, shared context",
-        source="Figure 2c", claim=FLAT, seeds={**SEEDS, "quick": 5},
+        source="Figure 2c", claim=FLAT, seeds=SEEDS,
+        disagreements=("Short trainings favour wide heads: at one learning rate (.01, 3,000 steps) the "
+                       "accuracy went on rising beyond n; narrow heads want a higher rate. Quick "
+                       "takes the better of two rates at each d_h; the authors train six times "
+                       "longer here than elsewhere.",),
     ),
     sweep_study(
         Sweep("H", Points(FEW, (1000, 1500), {"n": 8}),

@@ -26,11 +26,15 @@ WORDS = {"H": "heads H", "n": "context size n", "d_h": "head width d_h"}
 
 @dataclass(frozen=True)
 class Points:
-    """One profile of a sweep: values of x, numbers of examples T, everything else fixed."""
+    """One profile of a sweep: values of x, numbers of examples T, everything else fixed.
+
+    `rates`: learning rates that are tried, the best of which counts at each x (none: the base's).
+    """
 
     values: tuple[int, ...]
     T: tuple[int, ...]
     fixed: Mapping[str, Any]
+    rates: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,10 +51,20 @@ class Sweep:
         points, base = (self.quick, SCALED) if profile == "quick" else (self.full, PAPER)
         fixed = {"task": self.task, "context": self.context, **points.fixed}
         return [
-            train_cell(self.x, base, **{**fixed, self.x: value, "T": T})
+            train_cell(self.x, base, **{**fixed, self.x: value, "T": T, "lr": rate})
             for T in points.T
             for value in points.values
+            for rate in points.rates or (base["lr"],)
         ]
+
+
+def best_rate(rows: Sequence[Row], x: str) -> list[Row]:
+    """The rows of the learning rate with the best mean share, at each x."""
+    kept: list[Row] = []
+    for same in by(rows, x).values():
+        tried = by(same, "lr").values()
+        kept += max(tried, key=lambda some: float(np.mean([row["share"] for row in some])))
+    return kept
 
 
 def linear_in_heads(x: np.ndarray, y: np.ndarray) -> tuple[Verdict, dict[str, Any]] | None:
@@ -128,7 +142,8 @@ SENTENCES = {
 
 def _analyse(sweep: Sweep, rows: list[Row]) -> Finding:
     table, verdicts, numbers = [], [], {}
-    for T, same in by(rows, "T").items():
+    for T, tried in by(rows, "T").items():
+        same = best_rate(tried, sweep.x)
         x, y = figure.series(same, sweep.x, "share")
         if sweep.x == "H":
             found = linear_in_heads(x, y)
@@ -164,7 +179,8 @@ def _analyse(sweep: Sweep, rows: list[Row]) -> Finding:
 def _draw(sweep: Sweep, title: str, rows: list[Row]) -> Figure:
     what = "accuracy" if sweep.task == "classes" else "share of the variance explained"
     made, axes = figure.axes(title, WORDS[sweep.x], what)
-    for i, (T, same) in enumerate(by(rows, "T").items()):
+    for i, (T, tried) in enumerate(by(rows, "T").items()):
+        same = best_rate(tried, sweep.x)
         x, y = figure.series(same, sweep.x, "share")
         figure.points(axes, x, y, f"T = {T:,}", i)
         if sweep.x == "H" and len(np.unique(x)) >= 4:
@@ -204,7 +220,7 @@ def sweep_study(sweep: Sweep, *, name: str, title: str, source: str, claim: str,
             + ("scalar labels, " if values else f"{SCALED['classes']} classes, ")
             + f"{sweep.x} = {_list(q.values)}, T = {_list(q.T)}, {_fixed(q.fixed)}; "
             f"{q.fixed.get('least_steps', SCALED['least_steps']):,} steps of Adam "
-            f"{SCALED['lr']:g}, batch {SCALED['batch']}. Full, the paper's: d = 64, "
+            f"{' or '.join(f'{rate:g}' for rate in q.rates or (SCALED['lr'],))}, batch {SCALED['batch']}. Full, the paper's: d = 64, "
             + ("scalar labels, " if values else "100 classes, ")
             + f"{sweep.x} = {_list(f.values)}, T = {_list(f.T)}, {_fixed(f.fixed)}; Adam 1e-3, "
             "batch 256, max(500 T / 256, "
