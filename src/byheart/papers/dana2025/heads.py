@@ -110,7 +110,9 @@ def analyse(rows: list[Row], what: str = "H") -> Finding:
     agree = sum(v == "confirmed" for v in verdicts)
     ratio = [r["times_bound"] for r in table if r["variant"] != "as-published"]
     low, high = f"{min(ratio):.1f}", f"{max(ratio):.1f}"
-    slope = f"the slope is {low if low == high else f'{low} to {high}'} times the bound's d_h a head"
+    slope = (
+        f"the slope is {low if low == high else f'{low} to {high}'} times the bound's d_h a head"
+    )
     return Finding(
         laws.most(verdicts),
         f"Accuracy is linear in H for {agree} of {len(verdicts)} lines (width and accuracy); "
