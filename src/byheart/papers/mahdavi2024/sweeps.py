@@ -200,7 +200,6 @@ def sweep_study(sweep: Sweep, *, name: str, title: str, source: str, claim: str,
                 seeds: Mapping[str, int], seconds: Mapping[str, float] | None = None,
                 disagreements: Sequence[str] = ()) -> Study:  # fmt: skip
     """The study of a sweep."""
-    q, f = sweep.quick, sweep.full
     values = sweep.task == "values"
     measured = "mean squared error as a share of the labels' variance, explained: 1 - MSE / var"
     return Study(
@@ -215,17 +214,8 @@ def sweep_study(sweep: Sweep, *, name: str, title: str, source: str, claim: str,
         draw=lambda rows, finding: _draw(sweep, title, rows),
         variants=("as-coded",),
         seeds=seeds,
-        settings=(
-            f"Quick, scaled: d = {SCALED['d']}, "
-            + ("scalar labels, " if values else f"{SCALED['classes']} classes, ")
-            + f"{sweep.x} = {_list(q.values)}, T = {_list(q.T)}, {_fixed(q.fixed)}; "
-            f"{q.fixed.get('least_steps', SCALED['least_steps']):,} steps of Adam "
-            f"{' or '.join(f'{rate:g}' for rate in q.rates or (SCALED['lr'],))}, batch {SCALED['batch']}. Full, the paper's: d = 64, "
-            + ("scalar labels, " if values else "100 classes, ")
-            + f"{sweep.x} = {_list(f.values)}, T = {_list(f.T)}, {_fixed(f.fixed)}; Adam 1e-3, "
-            "batch 256, max(500 T / 256, "
-            f"{f.fixed.get('least_steps', PAPER['least_steps']):,}) steps, warm-up 5 %, cosine."
-        ),
+        settings=f"Quick, scaled: {_settings(sweep, sweep.quick, SCALED)}. Full, the paper's: "
+        f"{_settings(sweep, sweep.full, PAPER)}. Warm-up 5 %, cosine to 0, batches of 256.",
         disagreements=(*COMMON, *disagreements),
         seconds=dict(seconds or {}),
     )
@@ -241,9 +231,18 @@ COMMON = (
 )
 
 
+def _settings(sweep: Sweep, points: Points, base: Mapping[str, Any]) -> str:
+    """One profile in words."""
+    labels = "scalar labels" if sweep.task == "values" else f"{base['classes']} classes"
+    fixed = [f"{k} = {v}" for k, v in points.fixed.items() if k in ("H", "n", "d_h")]
+    grid = [f"{sweep.x} = {_list(points.values)}", f"T = {_list(points.T)}"]
+    steps = f"{points.fixed.get('least_steps', base['least_steps']):,}"
+    if base["epochs"]:
+        steps = f"max({base['epochs']} T / {base['batch']}, {steps})"
+    rates = " or ".join(f"{rate:g}" for rate in points.rates or (base["lr"],))
+    words = [f"d = {base['d']}", labels, *fixed, *grid, f"{steps} steps of Adam at {rates}"]
+    return ", ".join(words)
+
+
 def _list(values: Sequence[int]) -> str:
-    return ", ".join(f"{v:,}" for v in values)
-
-
-def _fixed(fixed: Mapping[str, Any]) -> str:
-    return ", ".join(f"{k} = {v}" for k, v in fixed.items() if k in ("H", "n", "d_h"))
+    return " ".join(f"{v:,}" for v in values)
