@@ -96,7 +96,7 @@ def grows(x: np.ndarray, y: np.ndarray) -> tuple[Verdict, dict[str, Any]] | None
     if low > 0 and fall <= GAIN:
         verdict = "confirmed"
     told = {"slope": line.values["b"], "low": low, "high": high, "R2": line.r2,
-            "largest_fall": fall, "first": mean[0], "last": mean[-1]}  # fmt: skip
+            "largest_fall": fall, "first": float(mean[0]), "last": float(mean[-1])}  # fmt: skip
     return verdict, told
 
 
@@ -112,8 +112,8 @@ def flat_beyond(x: np.ndarray, y: np.ndarray, n: int) -> tuple[Verdict, dict[str
     _, mean, _ = figure.means(x, y)
     told = {"slope_up_to_n": early.values["b"], "low": early.intervals["b"][0],
             "high": early.intervals["b"][1], "gain_beyond_n": gain[0], "gain_low": gain[1],
-            "gain_high": gain[2], "first": mean[0], "at_n": float(late(n)),
-            "last": mean[-1]}  # fmt: skip
+            "gain_high": gain[2], "first": float(mean[0]), "at_n": float(late(n)),
+            "last": float(mean[-1])}  # fmt: skip
     little = LITTLE * float(x[below].max() - x.min()) * early.values["b"]
     verdict: Verdict = "undecided"
     if early.intervals["b"][1] <= 0 or gain[1] > max(little, 0.0):
