@@ -10,11 +10,9 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-import dask
 import psutil
 import pytest
-from conftest import Cluster
-from test_run import content, start
+from study_tools import Cluster, content, start
 from tiny_study import tiny
 
 from byheart.errors import ByheartError
@@ -74,7 +72,9 @@ def test_killed_workers_lose_nothing(store: Path, cluster: Cluster):
 def test_a_cell_that_kills_its_worker_is_recorded(store: Path):
     """Dask gives up on a task after so many lost workers (3 unless configured)."""
     study = tiny(4, way="faulty", fault="exit", largest=1)
-    with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
+    from dask import config
+
+    with config.set({"distributed.scheduler.allowed-failures": 0}):
         report = run(study, store, profile="full", variant="as-coded", seeds=1, workers=2)
     assert (report.computed, report.failed) == (4, 1)
     with open_store(store) as opened:

@@ -50,7 +50,7 @@ def test_least_squares_equal_scipys():
 
 def test_intervals_cover_the_truth():
     """95 % intervals over 5 seeds a point: few seeds make them a little narrow, not absurdly."""
-    inside = 0
+    inside, y = 0, X
     for seed in range(60):
         y = 0.1 + 0.03 * X**1.5 + noise(0.02, seed)
         low, high = fit("power", X, y, resamples=200, rng=seed).intervals["p"]

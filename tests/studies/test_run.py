@@ -6,12 +6,11 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from study_tools import content, kill_in_a_loop, start
 from tiny_study import tiny
 
 from byheart.errors import ByheartError
@@ -23,16 +22,6 @@ from byheart.studies.run import Progress, Stopped
 from byheart.studies.store import coordinating
 
 PACKAGE = Path(work_module.__file__).parent
-
-
-def content(store: Path) -> list[tuple]:
-    """Everything in the store but the time it took and where it was made."""
-    with open_store(store, create=False) as opened:
-        return [
-            (r.study, r.experiment, r.variant, r.cell, r.seed, dict(r.params),
-             dict(r.measurements), r.error, r.stack)
-            for r in opened.rows()
-        ]  # fmt: skip
 
 
 def test_every_cell_and_seed_is_one_row(store: Path):
@@ -227,72 +216,24 @@ def test_clock_changes_do_not_matter(store: Path, monkeypatch: pytest.MonkeyPatc
         assert all(0 <= row.seconds < 60 for row in opened.rows())
 
 
-# The process that is killed: a tiny study that takes about a second.
-PROGRAM = """
-import sys
-import torch  # before the clock starts: kills should meet the coordinator, not an import
-from tiny_study import tiny
-from byheart.studies import run
-
-def tell(progress):
-    print("row", flush=True)
-
-if __name__ == "__main__":
-    print("started", flush=True)
-    study = tiny(10, pause=float(sys.argv[3]))
-    run(study, sys.argv[1], profile="full", workers=sys.argv[2], progress=tell)
-"""
-
-
-def start(store: Path, workers: int | str = 1, pause: float = 0.02) -> subprocess.Popen[str]:
-    script = store.with_name("program.py")  # spawned workers import it again
-    script.write_text(PROGRAM)
-    command = [sys.executable, str(script), str(store), str(workers), str(pause)]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "started\n"
-    return process
-
-
-def kill_in_a_loop(store: Path, kills: int) -> int:
-    """SIGKILL at random times, then one run to the end; the kills that hit a running process."""
-    import random
-
-    rng = random.Random(7)
-    hit = 0
-    while hit < kills:
-        process = start(store)
-        time.sleep(rng.uniform(0.0, 0.25))
-        if process.poll() is None:
-            hit += 1
-        process.kill()
-        process.communicate()
-        if process.returncode == 0:
-            break
-    process = start(store, pause=0.02)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
-    return hit
-
-
-def same_as_uninterrupted(store: Path) -> None:
+def same_as_uninterrupted(store: Path, points: int) -> None:
     whole = store.with_name("whole.db")
-    run(tiny(10, pause=0.02), whole, profile="full")
+    run(tiny(points, pause=0.01), whole, profile="full")
     assert content(store) == content(whole)
-    assert len(content(store)) == 60
+    assert len(content(store)) == 6 * points
 
 
 def test_killed_coordinators_lose_nothing(store: Path):
-    assert kill_in_a_loop(store, 4) >= 3
-    same_as_uninterrupted(store)
+    left = kill_in_a_loop(store, 4, points=20)
+    assert left == sorted(left) and left[-1] > 0
+    same_as_uninterrupted(store, 20)
 
 
 @pytest.mark.slow
 def test_twenty_killed_coordinators_lose_nothing(store: Path):
-    assert kill_in_a_loop(store, 20) >= 18
-    same_as_uninterrupted(store)
+    left = kill_in_a_loop(store, 20, points=120)
+    assert len(left) == 20 and left == sorted(left) and left[-1] > 0
+    same_as_uninterrupted(store, 120)
 
 
 def test_interrupt_is_a_clean_stop(store: Path):

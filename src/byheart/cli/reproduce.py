@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -127,7 +129,6 @@ def reproduce(
         from byheart.studies.table import check_export
 
         check_export(export)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as batch systems stop a job
     deadline = None if time_budget is None else time.monotonic() + time_budget
     places: dict[Path, list[Study]] = {}
     for study in found:
@@ -168,7 +169,7 @@ def _run(
     from byheart.studies import run
 
     name = studies[0].name if len(studies) == 1 else studies[0].paper
-    with shown(name) as tell:
+    with _terminated_is_interrupted(), shown(name) as tell:
         return run(
             studies,
             place,
@@ -181,6 +182,16 @@ def _run(
             retry_failed=retry_failed,
             progress=tell,
         )
+
+
+@contextmanager
+def _terminated_is_interrupted() -> Iterator[None]:
+    """SIGTERM, by which batch systems stop a job, is a clean stop like Ctrl-C."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _finish(
@@ -305,18 +316,13 @@ def _list(found: list[Study], as_json: bool) -> None:
     if as_json:
         emit({"studies": records})
         return
-    table(
-        [
-            (
-                r["study"],
-                r["source"],
-                f"{duration(r['quick_seconds'])} {r['quick']}",
-                f"{duration(r['full_seconds'])} {r['full']}",
-            )
-            for r in records
-        ],
-        ("study", "source", "quick, 2 cores", "full, 2 cores"),
-    )
+    lines = [("study", "quick, 2 cores", "full, 2 cores", "source")]
+    for r in records:
+        quick, full = (f"{duration(r[f'{p}_seconds'])} {r[p]}" for p in ("quick", "full"))
+        lines.append((r["study"], quick, full, r["source"]))
+    widths = [max(len(row[i]) for row in lines) for i in range(3)]
+    for row in lines:  # names stay whole, so that they can be copied
+        say("  ".join([*(cell.ljust(w) for cell, w in zip(row[:3], widths, strict=True)), row[3]]))
     say("\nTimes are CPU time halved; rows that studies share are computed once.")
 
 

@@ -52,7 +52,7 @@ class StoreBusy(StoreError):
 
 @dataclass(frozen=True)
 class Result:
-    """What a worker hands back for one job."""
+    """What a worker hands back for one job; `seconds` is its share of the CPU time."""
 
     measurements: dict[str, Any]
     error: str | None

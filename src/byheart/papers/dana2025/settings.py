@@ -14,38 +14,46 @@ PUBLISHED: dict[str, Any] = {
 
 
 def large(profile: str) -> dict[str, Any]:
-    """N = 200: 64 batches of 1,024; 64 epochs in the paper's code, 16 in `full`, 8 in `quick`."""
-    epochs = {"quick": 8, "full": 16, "paper": 64}[profile]
-    return {"N": 200, "batch": 1024, "batches": 64, "epochs": epochs}
+    """N = 200: 64 batches of 1,024 and 64 epochs; in `full` the same sample in 256 batches of 256
+    and 8 epochs (2,048 steps), in `quick` 2 epochs."""
+    if profile == "paper":
+        return {"N": 200, "batch": 1024, "batches": 64, "epochs": 64}
+    return {"N": 200, "batch": 256, "batches": 256, "epochs": 8 if profile == "full" else 2}
 
 
 def deep(profile: str) -> dict[str, Any]:
-    """N = 70, 3 layers, .0025: 128 batches of 512, 64 epochs; fewer in `full` and `quick`."""
-    shared = {"N": 70, "layers": 3, "schedule": 0.0025, "batch": 512}
+    """N = 70, 3 layers, .0025: 128 batches of 512, 64 epochs; in `full` half the sample in 256
+    batches of 128 and 16 epochs (4,096 steps), in `quick` 4 epochs."""
+    shared = {"N": 70, "layers": 3, "schedule": 0.0025}
     if profile == "paper":
-        return {**shared, "batches": 128, "epochs": 64}
-    return {**shared, "batches": 64, "epochs": 32 if profile == "full" else 8}
+        return {**shared, "batch": 512, "batches": 128, "epochs": 64}
+    return {**shared, "batch": 128, "batches": 256, "epochs": 16 if profile == "full" else 4}
 
 
 def seventy(profile: str) -> dict[str, Any]:
-    """N = 70: 256 batches of 1,024, 64 epochs; 64 of 512 and 32 epochs in `full`."""
+    """N = 70: 256 batches of 1,024, 64 epochs; in `full` 128 of 256 and 24 epochs (3,072 steps),
+    in `quick` 8."""
     if profile == "paper":
         return {"N": 70, "batch": 1024, "batches": 256, "epochs": 64}
-    return {"N": 70, "batch": 512, "batches": 64, "epochs": 32 if profile == "full" else 16}
+    return {"N": 70, "batch": 256, "batches": 128, "epochs": 24 if profile == "full" else 8}
 
 
 SAMPLE = (
     "A fixed sample of 256 x 64 pairs, 64 epochs, Adam, .01 -> .0005 in effect "
     "(as published: .1 -> .05, 1,024 x 64, positions at the input, no scale)."
 )
-LARGE = "1,024 x 64 pairs, .01 -> .0005; 64 epochs in the authors' code (`paper`), 16 in `full`."
+LARGE = (
+    ".01 -> .0005 on a fixed sample of 65,536 pairs. The authors' code (`paper`): 64 batches of "
+    "1,024, 64 epochs, 4,096 steps; `full`: 256 batches of 256, 8 epochs, 2,048 steps."
+)
 DEEP = (
-    "Constant rate .0025. The authors' code (`paper`): 512 x 128 pairs, 64 epochs, 13.4 samples a "
-    "pair; `full`: 512 x 64 pairs, 32 epochs, 6.7 samples a pair."
+    "Constant rate .0025. The authors' code (`paper`): 128 batches of 512, 64 epochs, 8,192 steps, "
+    "13.4 samples a pair; `full`: 256 batches of 128, 16 epochs, 4,096 steps, 6.7 samples a pair."
 )
 SEVENTY = (
-    ".01 -> .0005. The authors' code (`paper`): 1,024 x 256 pairs, 64 epochs, 53 samples a pair; "
-    "`full`: 512 x 64 pairs, 32 epochs, 6.7 samples a pair as in experiment 1."
+    ".01 -> .0005. The authors' code (`paper`): 256 batches of 1,024, 64 epochs, 16,384 steps, 53 "
+    "samples a pair; `full`: 128 batches of 256, 24 epochs, 3,072 steps, 6.7 samples a pair as in "
+    "experiment 1."
 )
 RATE = "Learning rate: paper .1 -> .05; code .01 -> .0005 in effect (a factor passed as a rate)."
 BATCHES = "Batches: paper 64 of 1,024 for all; code 64 of 256 (1-4, 6), 256 of 1,024 (5), 64 of \

@@ -105,19 +105,27 @@ def train_many(jobs: Sequence[tuple[Params, int]]) -> list[dict[str, Any]]:
     ]
 
 
-def train_seconds(p: Params) -> float:
-    """CPU seconds of one model in a stack of five: microseconds a step, fitted to timings of each
-    shape by `benchmarks/studies.py times`."""
-    B, d, H, N, w = p["batch"], p["d"], p["H"], p["N"], p["width"]
+def step_work(p: Params) -> list[float]:
+    """What the time of a step grows with: steps, examples, logits, features, products, MLP."""
+    B, d, H = p["batch"], p["d"], p["H"]
     inner = p["d_h"] if p["family"] == "shared" else d
-    heads = min(inner**2 + H * 4, 4 * H * inner)  # bilinear features, or u and z
-    step = 90 + B * (0.30 + 0.0045 * heads + 0.0005 * inner**2 * H + 0.0015 * d * N)
-    step += B * w * (0.006 + 0.00008 * d)
-    if p["layers"] > 1:
-        step = 90 + p["layers"] * (150 + 1.5 * B * (0.6 + 0.013 * inner**2 + 0.0008 * inner**2 * H))
-        step += p["layers"] * B * w * (0.006 + 0.0001 * d)
-    if p["loss"] != "cross-entropy":
-        step *= 2.5
+    narrow = p["layers"] == 1 and H < inner
+    features = 2 * H * inner if narrow else inner**2
+    one = [features, inner**2 * H, p["width"], p["width"] * d]
+    return [1.0, B * 1.0, B * p["d"] * p["N"], *(B * p["layers"] * v for v in one)]
+
+
+# Microseconds of a model-step in a stack of five for each term of `step_work`: one layer with
+# hand-written gradients, and autograd (deeper models, other losses); `benchmarks/studies.py times`.
+ONE_LAYER = (16.1, 0.376, 0.000145, 0.00247, 0.000278, 0.00453, 0.00018)
+AUTOGRAD = (35.6, 2.61, 0.000449, 0.00545, 0.000479, 0.00886, 0)
+
+
+def train_seconds(p: Params) -> float:
+    """Estimated CPU seconds of one model."""
+    plain = p["layers"] == 1 and p["loss"] == "cross-entropy" and "answers" not in p
+    rates = ONE_LAYER if plain else AUTOGRAD
+    step = sum(rate * work for rate, work in zip(rates, step_work(p), strict=True))
     return p["batches"] * p["epochs"] * step * 1e-6
 
 
@@ -233,9 +241,7 @@ def train_answers_many(jobs: Sequence[tuple[Params, int]]) -> list[dict[str, Any
 
 HERE = "byheart.papers.dana2025.ways"
 PRIOR = Way(f"{HERE}:train_prior", f"{HERE}:train_prior_many", 5, seconds=train_seconds)
-ANSWERS = Way(
-    f"{HERE}:train_answers", f"{HERE}:train_answers_many", 5, seconds=lambda p: 3 * train_seconds(p)
-)
+ANSWERS = Way(f"{HERE}:train_answers", f"{HERE}:train_answers_many", 5, seconds=train_seconds)
 
 
 def train_cell(experiment: str, way: Way = TRAIN, **settings: Any) -> Cell:
