@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LADDER = [1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 32, 40, 50]
-QUICK_N = (60, 100, 140, 180, 220)
+QUICK_N = (100, 120, 140, 160, 180, 200)
 FULL_N = tuple(range(600, 1701, 100))
 BUILT_N = (100, 300, 1000, 3000, 10_000)
 
@@ -32,8 +32,7 @@ def grid(variant: str, profile: str) -> list[Cell]:
     cells = []
     if corpus is not None:
         how: dict[str, Any] = {"sizes": LADDER[:10] if quick else LADDER, "corpus": corpus}
-        if not quick:
-            how |= {"rates": [0.06, 0.03, 0.01], "starts": 4}
+        how["starts"] = 5  # two learning rates: best of 10 trials, as in the paper
         cells += [cell(MINIMAL, "trained", N=N, **how) for N in (QUICK_N if quick else FULL_N)]
     if variant == OFFLINE:
         large = () if quick else (30_000, 100_000)
@@ -119,12 +118,14 @@ FIG3 = Study(
     seeds={"quick": 2, "full": 3, "paper": 3},
     settings=SETTINGS
     + f"Quick: N = {', '.join(map(str, QUICK_N))}; full: N = 600..1,700 in steps of 100. Sizes in "
-    "rising order. Built: random multisets of 8 of 1,000 words, 3 labels, N = 100..10,000 (full: "
+    "rising order, best of 10 trials. Built: random multisets of 8 of 1,000 words, 3 labels, N = 100..10,000 (full: "
     "100,000), every label checked.",
     disagreements=(
         *TEXT_NOTES,
         "A trained exponent is one of optimisation: the construction needs weights of hundreds of "
-        "bits, training has 24.",
+        "bits, training has 24. Up to N = 100 one block on either side suffices (126 parameters), "
+        "and from about N = 220 on none of up to 14 blocks was trained below 1 % within the paper's "
+        "1,000 epochs on this text.",
     ),
 )
 
