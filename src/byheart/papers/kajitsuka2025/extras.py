@@ -30,7 +30,7 @@ def kind_of(row: Row) -> str:
 
 def attention_grid(variant: str, profile: str) -> list[Cell]:
     quick = profile == "quick"
-    N, sizes = (80, (1, 2, 3, 4)) if quick else (600, (2, 4, 8, 12, 16))
+    N, sizes = (160, (1, 2, 3, 4)) if quick else (600, (2, 4, 8, 12, 16))
     made = []
     for kind in KINDS:
         how: dict[str, Any] = {"attention": kind.partition(",")[0]}
@@ -100,7 +100,7 @@ HARDMAX = Study(
     draw=draw_attention,
     variants=("offline-text",),
     seeds={"quick": 2, "full": 5, "paper": 5},
-    settings=SETTINGS + "Quick: N = 80, 1..4 blocks; full: N = 600, 2..16 blocks. Hardmax is "
+    settings=SETTINGS + "Quick: N = 160, 1..4 blocks; full: N = 600, 2..16 blocks. Hardmax is "
     "trained straight through or annealed, and always evaluated exactly; one head of size 1.",
     disagreements=TEXT_NOTES[:2],
 )
@@ -191,7 +191,7 @@ PRECISION = Study(
 
 def dimension_grid(variant: str, profile: str) -> list[Cell]:
     quick = profile == "quick"
-    N, dims = (60, (2, 3, 4, 6, 8)) if quick else (600, (2, 3, 4, 6, 8, 12))
+    N, dims = (200, (2, 3, 4, 6)) if quick else (600, (2, 3, 4, 6, 8, 12))
     return [cell(MINIMAL, "dimension", N=N, m=m, sizes=LADDER[:12] if quick else LADDER)
             for m in dims]  # fmt: skip
 
@@ -242,6 +242,6 @@ DIMENSION = Study(
     draw=draw_dimension,
     variants=("offline-text",),
     seeds={"quick": 2, "full": 5, "paper": 5},
-    settings=SETTINGS + "q = 4 m. Quick: N = 60, m = 2, 3, 4, 6, 8; full: N = 600, m up to 12.",
+    settings=SETTINGS + "q = 4 m. Quick: N = 200, m = 2, 3, 4, 6; full: N = 600, m up to 12.",
     disagreements=TEXT_NOTES[:2],
 )

@@ -19,8 +19,8 @@ from byheart.theory.kajitsuka2025 import theorem42_parameters
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LADDER = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 40, 50]
-QUICK_N = (20, 40, 60, 80, 120)
+LADDER = [1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 32, 40, 50]
+QUICK_N = (100, 120, 140, 160, 180, 200)
 FULL_N = tuple(range(600, 1701, 100))
 BUILT_N = (100, 300, 1000, 3000, 10_000)
 
@@ -31,9 +31,8 @@ def grid(variant: str, profile: str) -> list[Cell]:
     corpus = text.SYSTEM if variant == OFFLINE else text.local("multinli")
     cells = []
     if corpus is not None:
-        how: dict[str, Any] = {"sizes": LADDER[:12] if quick else LADDER, "corpus": corpus}
-        if not quick:
-            how |= {"rates": [0.03, 0.01, 0.003], "starts": 4}
+        how: dict[str, Any] = {"sizes": LADDER[:10] if quick else LADDER, "corpus": corpus}
+        how["starts"] = 5  # two learning rates: best of 10 trials, as in the paper
         cells += [cell(MINIMAL, "trained", N=N, **how) for N in (QUICK_N if quick else FULL_N)]
     if variant == OFFLINE:
         large = () if quick else (30_000, 100_000)
@@ -119,19 +118,21 @@ FIG3 = Study(
     seeds={"quick": 2, "full": 3, "paper": 3},
     settings=SETTINGS
     + f"Quick: N = {', '.join(map(str, QUICK_N))}; full: N = 600..1,700 in steps of 100. Sizes in "
-    "rising order. Built: random multisets of 8 of 1,000 words, 3 labels, N = 100..10,000 (full: "
-    "100,000), every label checked.",
+    "rising order, best of 10 trials. Built: random multisets of 8 of 1,000 words, 3 labels, N = "
+    "100..10,000 (full: 100,000), every label checked.",
     disagreements=(
         *TEXT_NOTES,
         "A trained exponent is one of optimisation: the construction needs weights of hundreds of "
-        "bits, training has 24.",
+        "bits, training has 24. Up to N = 100 one block on either side suffices (126 parameters), "
+        "and at N = 220 none of up to 14 blocks was trained below 1 % within the paper's 1,000 "
+        "epochs (this text, one seed).",
     ),
 )
 
 
 def length_grid(variant: str, profile: str) -> list[Cell]:
     quick = profile == "quick"
-    how: dict[str, Any] = {"data": "random", "d": 6, "N": 40 if quick else 500}
+    how: dict[str, Any] = {"data": "random", "d": 6, "N": 60 if quick else 500}
     how["sizes"] = LADDER[:8] if quick else LADDER
     if quick:
         how |= {"starts": 3, "epochs": 600}
@@ -180,7 +181,7 @@ LENGTH = Study(
     draw=draw_length,
     variants=("as-published",),
     seeds={"quick": 3, "full": 3, "paper": 3},
-    settings="Tokens uniform in [0,1)^6, labels ±1, squared error. Quick: N = 40, n = 5, 10, 30, "
+    settings="Tokens uniform in [0,1)^6, labels ±1, squared error. Quick: N = 60, n = 5, 10, 30, "
     "100, 600 epochs, 3 starts at each of two learning rates; full: N = 500, n = 10..10,000, 1,000 "
     "epochs.",
     disagreements=(

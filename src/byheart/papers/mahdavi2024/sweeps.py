@@ -96,7 +96,7 @@ def grows(x: np.ndarray, y: np.ndarray) -> tuple[Verdict, dict[str, Any]] | None
     if low > 0 and fall <= GAIN:
         verdict = "confirmed"
     told = {"slope": line.values["b"], "low": low, "high": high, "R2": line.r2,
-            "largest_fall": fall, "first": mean[0], "last": mean[-1]}  # fmt: skip
+            "largest_fall": fall, "first": float(mean[0]), "last": float(mean[-1])}  # fmt: skip
     return verdict, told
 
 
@@ -112,8 +112,8 @@ def flat_beyond(x: np.ndarray, y: np.ndarray, n: int) -> tuple[Verdict, dict[str
     _, mean, _ = figure.means(x, y)
     told = {"slope_up_to_n": early.values["b"], "low": early.intervals["b"][0],
             "high": early.intervals["b"][1], "gain_beyond_n": gain[0], "gain_low": gain[1],
-            "gain_high": gain[2], "first": mean[0], "at_n": float(late(n)),
-            "last": mean[-1]}  # fmt: skip
+            "gain_high": gain[2], "first": float(mean[0]), "at_n": float(late(n)),
+            "last": float(mean[-1])}  # fmt: skip
     little = LITTLE * float(x[below].max() - x.min()) * early.values["b"]
     verdict: Verdict = "undecided"
     if early.intervals["b"][1] <= 0 or gain[1] > max(little, 0.0):
@@ -200,7 +200,6 @@ def sweep_study(sweep: Sweep, *, name: str, title: str, source: str, claim: str,
                 seeds: Mapping[str, int], seconds: Mapping[str, float] | None = None,
                 disagreements: Sequence[str] = ()) -> Study:  # fmt: skip
     """The study of a sweep."""
-    q, f = sweep.quick, sweep.full
     values = sweep.task == "values"
     measured = "mean squared error as a share of the labels' variance, explained: 1 - MSE / var"
     return Study(
@@ -215,17 +214,8 @@ def sweep_study(sweep: Sweep, *, name: str, title: str, source: str, claim: str,
         draw=lambda rows, finding: _draw(sweep, title, rows),
         variants=("as-coded",),
         seeds=seeds,
-        settings=(
-            f"Quick, scaled: d = {SCALED['d']}, "
-            + ("scalar labels, " if values else f"{SCALED['classes']} classes, ")
-            + f"{sweep.x} = {_list(q.values)}, T = {_list(q.T)}, {_fixed(q.fixed)}; "
-            f"{q.fixed.get('least_steps', SCALED['least_steps']):,} steps of Adam "
-            f"{' or '.join(f'{rate:g}' for rate in q.rates or (SCALED['lr'],))}, batch {SCALED['batch']}. Full, the paper's: d = 64, "
-            + ("scalar labels, " if values else "100 classes, ")
-            + f"{sweep.x} = {_list(f.values)}, T = {_list(f.T)}, {_fixed(f.fixed)}; Adam 1e-3, "
-            "batch 256, max(500 T / 256, "
-            f"{f.fixed.get('least_steps', PAPER['least_steps']):,}) steps, warm-up 5 %, cosine."
-        ),
+        settings=f"Quick, scaled: {_settings(sweep, sweep.quick, SCALED)}. Full, the paper's: "
+        f"{_settings(sweep, sweep.full, PAPER)}. Warm-up 5 %, cosine to 0, batches of 256.",
         disagreements=(*COMMON, *disagreements),
         seconds=dict(seconds or {}),
     )
@@ -241,9 +231,18 @@ COMMON = (
 )
 
 
+def _settings(sweep: Sweep, points: Points, base: Mapping[str, Any]) -> str:
+    """One profile in words."""
+    labels = "scalar labels" if sweep.task == "values" else f"{base['classes']} classes"
+    fixed = [f"{k} = {v}" for k, v in points.fixed.items() if k in ("H", "n", "d_h")]
+    grid = [f"{sweep.x} = {_list(points.values)}", f"T = {_list(points.T)}"]
+    steps = f"{points.fixed.get('least_steps', base['least_steps']):,}"
+    if base["epochs"]:
+        steps = f"max({base['epochs']} T / {base['batch']}, {steps})"
+    rates = " or ".join(f"{rate:g}" for rate in points.rates or (base["lr"],))
+    words = [f"d = {base['d']}", labels, *fixed, *grid, f"{steps} steps of Adam at {rates}"]
+    return ", ".join(words)
+
+
 def _list(values: Sequence[int]) -> str:
-    return ", ".join(f"{v:,}" for v in values)
-
-
-def _fixed(fixed: Mapping[str, Any]) -> str:
-    return ", ".join(f"{k} = {v}" for k, v in fixed.items() if k in ("H", "n", "d_h"))
+    return " ".join(f"{v:,}" for v in values)
