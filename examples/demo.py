@@ -39,7 +39,7 @@ def main() -> None:
         said = memory.recall(*question)
         print(f"    {', '.join(question)}?  {said.answer}  (margin {said.margin:.2f})")
 
-    scaling_law()
+    scaling_law(only=" ".join(sys.argv[1:]) or None)
     memory.save(FOLDER, force=FOLDER.exists())
     certificate.write(FOLDER)
     (page,) = bh.report(FOLDER, FOLDER.with_suffix(".html"))
@@ -53,8 +53,11 @@ def main() -> None:
         sys.exit(1)
 
 
-def scaling_law() -> None:
-    """How far training gets, against what Corollary 2 promises of the best weights."""
+def scaling_law(only: str | None = None) -> None:
+    """How far training gets, against what Corollary 2 promises of the best weights.
+
+    `only`: part of the models, for example "H <= 6".
+    """
     from byheart.papers import find
     from byheart.studies import Progress, figure, open_store, rows_of, run
 
@@ -65,9 +68,9 @@ def scaling_law() -> None:
     (study,) = find("dana2025/demo")
     store, picture = FOLDER.with_name("scaling-law.db"), FOLDER.with_name("scaling-law.png")
     print("\nTrained instead, on all pairs of 50 tokens, accuracy against the number of heads:")
-    run(study, store, progress=tell)
+    run(study, store, only=only, progress=tell)
     with open_store(store) as opened:
-        rows, _ = rows_of(study, opened, "quick")
+        rows, _ = rows_of(study, opened, "quick", only=only)
     finding = study.analyse(rows)
     figure.save(study.draw(rows, finding), picture)
     print(f"    {finding.sentence}\n    Drawn: {picture}")

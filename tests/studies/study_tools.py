@@ -64,8 +64,12 @@ class Cluster:
             process.wait(20)
 
 
+# A shell without job control starts background jobs with SIGINT ignored, and children inherit it.
+LISTEN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 # The process that is killed: a tiny study that takes about a second.
-PROGRAM = """
+PROGRAM = (
+    LISTEN
+    + """
 import sys
 import torch  # before the clock starts: kills should meet the coordinator, not an import
 from tiny_study import tiny
@@ -79,6 +83,7 @@ if __name__ == "__main__":
     study = tiny(int(sys.argv[4]), pause=float(sys.argv[3]))
     run(study, sys.argv[1], profile="full", workers=sys.argv[2], progress=tell)
 """
+)
 
 
 def start(

@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 import tiny_study
+from study_tools import LISTEN
 from typer.testing import CliRunner, Result
 
 from byheart.cli.main import app
@@ -156,7 +157,9 @@ def test_a_busy_store(run: Run):
     assert said.exit_code == 2 and "being written by another run" in said.stderr
 
 
-PROGRAM = """
+PROGRAM = (
+    LISTEN
+    + """
 import tiny_study
 from byheart.papers import registry
 tiny_study.STUDIES = (tiny_study.tiny(20, pause=0.05),)
@@ -166,6 +169,7 @@ from byheart.cli.main import main
 sys.argv = ["byheart", "reproduce", "tiny/line", "--profile", "full"]
 main()
 """
+)
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])

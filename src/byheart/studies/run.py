@@ -63,11 +63,6 @@ def plan(
     if only is not None:
         wanted = Expression(only)
         cells = [cell for cell in cells if wanted(cell.params)]
-        if not cells:
-            names = sorted({name for cell in study.cells(variant, profile) for name in cell.params})
-            raise ByheartError(
-                f"--only {only!r} leaves no cell of {study.name}; parameters: {', '.join(names)}."
-            )
     return cells, stacks(cells, range(number))
 
 
@@ -97,6 +92,17 @@ def run(
         for v in study.chosen_variants(variant)
     ]
     names = ", ".join(study.name for study in chosen)
+    if only is not None and not any(cells for _, _, cells, _ in plans):
+        known = {
+            name
+            for study in chosen
+            for v in study.chosen_variants(variant)
+            for cell in study.cells(v, profile)
+            for name in cell.params
+        }
+        raise ByheartError(
+            f"--only {only!r} leaves no cell of {names}; parameters: {', '.join(sorted(known))}."
+        )
     with coordinating(store) as opened:
         for name, v, cells, _ in plans:
             opened.add_members(name, v, profile, cells)
