@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,6 @@ import pytest
 from study_tools import Cluster, content, start
 from tiny_study import tiny
 
-from byheart.errors import ByheartError
 from byheart.papers import find
 from byheart.papers.dana2025.ways import train_cell
 from byheart.studies import Cell, open_store, rows_of, run
@@ -84,11 +82,17 @@ def test_a_cell_that_kills_its_worker_is_recorded(store: Path):
 
 
 def test_a_lost_scheduler_is_an_error_that_keeps_the_rows(store: Path, cluster: Cluster):
-    threading.Timer(1.5, cluster.scheduler.kill).start()
-    with pytest.raises(ByheartError, match="go on"):
-        run(tiny(30, pause=0.1), store, profile="full", workers=cluster.address)
+    process = start(store, workers=cluster.address, pause=0.1, points=30)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "row\n"
+    cluster.scheduler.kill()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "go on" in err
     with open_store(store) as opened:
-        assert all(row.error is None for row in opened.rows())
+        rows = opened.rows()
+    assert rows
+    assert all(row.error is None for row in rows)
 
 
 def test_interrupt_with_workers(store: Path):
