@@ -157,7 +157,7 @@ def test_one_bit_anywhere_in_a_sharded_memory(run, tmp_path: Path):
     run("build", "random:N=5,S=2,T=8", "-o", folder, "--method", "sharded")
     for path in folder.iterdir():
         whole = path.read_bytes()
-        for at in range(8, len(whole), 29):
+        for at in range(8, len(whole), 101):
             flip(path, at)
             if path.name != "memory.json" or not same_json(path.read_bytes(), whole):
                 assert run("certify", folder).exit_code == 1

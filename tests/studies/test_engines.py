@@ -67,6 +67,7 @@ def test_killed_workers_lose_nothing(store: Path, cluster: Cluster):
     assert content(store) == content(whole)
 
 
+@pytest.mark.slow
 def test_a_cell_that_kills_its_worker_is_recorded(store: Path):
     """Dask gives up on a task after so many lost workers (3 unless configured)."""
     study = tiny(4, way="faulty", fault="exit", largest=1)
@@ -107,6 +108,7 @@ def test_interrupt_with_workers(store: Path):
         assert 0 < len(opened.rows()) < 60
 
 
+@pytest.mark.slow
 def test_nothing_is_left_running(store: Path):
     program = (
         "import sys\nfrom tiny_study import tiny\nfrom byheart.studies import run\n"

@@ -24,7 +24,7 @@ def heads_figure(stats: HeadStatistics, title: str = "") -> Figure:
     heads = np.arange(H)
     left.bar(heads - 0.2, stats.saturated, 0.4, color=STORED, label="stored")
     left.bar(heads + 0.2, stats.fresh_saturated, 0.4, color=FRESH, label="fresh")
-    left.set_ylim(0, 1.05)
+    left.set_ylim(0, 1.25)  # room for the legend
     left.set_title(f"saturated (max attention > {stats.threshold:g})", loc="left", fontsize=9)
     left.set_xlabel("head")
     counts = np.arange(H + 1)
@@ -32,6 +32,7 @@ def heads_figure(stats: HeadStatistics, title: str = "") -> Figure:
     middle.plot(counts, stats.expected, "o-", color="black", ms=4, lw=1, label="independent heads")
     middle.set_title("saturated heads per example", loc="left", fontsize=9)
     middle.set_xlabel("heads")
+    middle.set_ylim(0, 1.35 * max(stats.histogram.max(), np.max(stats.expected)))
     order = np.lexsort((-stats.effect.max(1), stats.owner))
     if len(order) > ROWS:
         order = order[np.linspace(0, len(order) - 1, ROWS).astype(int)]
