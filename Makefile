@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# One thread per test worker; three of them, because some tests wait for other processes.
+# One thread per test worker: two workers on two cores otherwise fight over them.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .PHONY: help setup demo models reproduce test test-slow bench bench-all lint docs clean
@@ -47,7 +47,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/pyright
 
 test: lint
-	$(TEST_ENV) $(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow"
+	$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow

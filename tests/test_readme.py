@@ -81,7 +81,13 @@ def test_cli_reference_is_up_to_date():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("example", sorted(p.name for p in (ROOT / "examples").glob("*.py")))
+EXAMPLES = [
+    pytest.param(path.name, marks=pytest.mark.slow) if path.stem == "audit_minilm" else path.name
+    for path in sorted((ROOT / "examples").glob("*.py"))
+]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
 def test_examples_run(example: str, tmp_path: Path):
     part = ["H <= 6"] if example == "demo.py" else []  # of the half minute of training
     done = subprocess.run(

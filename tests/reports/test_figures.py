@@ -133,6 +133,7 @@ def test_every_figure_is_in_the_gallery():
         assert f"--figure {name}" in text
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_gallery_run(tmp_path, monkeypatch):
     """All but the study and the audit, which take minutes, and the benchmarks."""
     monkeypatch.chdir(tmp_path)

@@ -46,6 +46,7 @@ def test_trained_models_are_bit_identical(store: Path, cluster: Cluster):
     assert all(0 < row[6]["accuracy"] < 1 for row in rows)
 
 
+@pytest.mark.slow
 def test_killed_workers_lose_nothing(store: Path, cluster: Cluster):
     """Workers are killed with their stacks; their nannies or a new one carry on."""
     killed: list[int] = []
@@ -96,6 +97,7 @@ def test_a_lost_scheduler_is_an_error_that_keeps_the_rows(store: Path, cluster: 
     assert all(row.error is None for row in rows)
 
 
+@pytest.mark.slow
 def test_interrupt_with_workers(store: Path):
     process = start(store, workers=2, pause=0.1)
     assert process.stdout is not None
