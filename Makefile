@@ -39,7 +39,10 @@ models: $(VENV)/.installed-dev
 
 reproduce: $(VENV)/.installed-dev
 	$(BIN)/byheart reproduce dana2025 --profile full --workers 2
-	$(BIN)/python tools/write_study_docs.py byheart-studies/dana2025.db --profile full
+	$(BIN)/byheart reproduce mahdavi2024 --workers 2
+	$(BIN)/byheart reproduce kajitsuka2025 --workers 2
+	$(BIN)/byheart reproduce slides --workers 2
+	$(BIN)/python tools/write_study_docs.py byheart-studies/*.db
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ python benchmarks/paper_studies.py                   cells, then the quick profi
 python benchmarks/paper_studies.py cells             one cell of each shape, quick and full
 python benchmarks/paper_studies.py quick             all quick profiles and their verdicts
 python benchmarks/paper_studies.py quick --only fig2 those with this in their name
+python benchmarks/paper_studies.py fresh             the same rules on seeds no quick profile uses
 python benchmarks/paper_studies.py --folder DIR      where stores, figures and rows go
 python benchmarks/paper_studies.py --workers 2       processes of the quick profiles
 python benchmarks/paper_studies.py --json out.json   also as JSON
@@ -99,6 +100,23 @@ def quick(only: str, folder: Path, workers: str) -> list[Row]:
     return rows
 
 
+def fresh(only: str, folder: Path, workers: str) -> list[Row]:
+    """Verdicts from as many seeds again: settings and rules were chosen on the first ones."""
+    rows = []
+    for study in studies(only):
+        store, used = folder / f"{study.paper}.db", study.seeds["quick"]
+        run(study, store, workers=workers, seeds=2 * used)
+        with open_store(store, create=False) as opened:
+            good, _ = rows_of(study, opened, "quick", seeds=2 * used)
+        first = study.analyse([row for row in good if row.seed < used])
+        second = study.analyse([row for row in good if row.seed >= used])
+        rows.append({"study": study.name, "seeds": f"{used} + {used}", "first": first.verdict,
+                     "fresh": second.verdict, "sentence": second.sentence,
+                     "numbers": dict(second.numbers)})  # fmt: skip
+        print(rows[-1], flush=True)
+    return rows
+
+
 def show(title: str, rows: list[Row]) -> None:
     """A Markdown table."""
     columns = [name for name in rows[0] if name != "numbers"]
@@ -110,7 +128,7 @@ def show(title: str, rows: list[Row]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("parts", nargs="*", help="cells, quick")
+    parser.add_argument("parts", nargs="*", help="cells, quick, fresh")
     parser.add_argument("--only", default="")
     parser.add_argument("--folder", type=Path, default=Path("byheart-studies"))
     parser.add_argument("--workers", default="1")
@@ -119,9 +137,11 @@ def main() -> None:
     asked.folder.mkdir(parents=True, exist_ok=True)
     found: dict[str, list[Row]] = {}
     for part in asked.parts or ["cells", "quick"]:
-        rows = cells(asked.only) if part == "cells" else quick(
-            asked.only, asked.folder, asked.workers
-        )  # fmt: skip
+        if part == "cells":
+            rows = cells(asked.only)
+        else:
+            runs = {"quick": quick, "fresh": fresh}[part]
+            rows = runs(asked.only, asked.folder, asked.workers)
         found[part] = rows
         show(part, rows)
     if asked.json:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import socket
 import subprocess
 import sys
@@ -28,6 +30,35 @@ def fail_on(number: int) -> int:
 def squares(workers: int | str) -> list[int]:
     with engine(workers) as executor:
         return [future.result() for future in [executor.submit(pow, n, 2) for n in range(5)]]
+
+
+def test_workers_keep_freed_memory():
+    """Dask's workers trim malloc at every free unless they are told not to (glibc)."""
+    code = """
+import resource
+from byheart._machine import keep_freed_memory
+import numpy as np
+print(keep_freed_memory())
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(50):
+        np.ones(500_000)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults()
+print(faults())
+"""
+
+    def faults(**env: str) -> tuple[str, int]:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                              check=True, env=os.environ | env)  # fmt: skip
+        changed, number = done.stdout.split()
+        return changed, int(number)
+
+    if not hasattr(ctypes.CDLL(None), "mallopt"):
+        pytest.skip("not glibc")
+    assert faults()[0] == "False"  # nobody asked for trimming: malloc is left alone
+    changed, number = faults(MALLOC_TRIM_THRESHOLD_="65536")
+    assert changed == "True" and number < 1000  # a thousand pages each of fifty times otherwise
 
 
 @pytest.fixture

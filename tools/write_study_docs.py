@@ -1,9 +1,10 @@
 """Write docs/studies/*.md and their figures from a store: one page a study, one table of verdicts.
 
-python tools/write_study_docs.py STORE [STORE ...] [--profile full] [--docs docs/studies]
-python tools/write_study_docs.py STORE [STORE ...] --profile full --times    for --list
+python tools/write_study_docs.py STORE [STORE ...] [--profiles full quick] [--docs docs/studies]
+python tools/write_study_docs.py STORE [STORE ...] --times    what `reproduce --list` calls measured
 
-A study without rows in any of the stores keeps its page, or gets one that says so.
+Of each study the first profile is shown whose rows are all there, or else the first with any. A
+study without rows in any of the stores keeps the page it has.
 """
 
 from __future__ import annotations
@@ -84,62 +85,82 @@ def page(study: Study, rows: list[Row], finding: Finding, profile: str, image: s
     return "\n\n".join(parts) + "\n"
 
 
-def write(stores: list[Path], profile: str, docs: Path) -> list[dict[str, Any]]:
+def found_rows(study: Study, stores: list[Path], profile: str) -> tuple[list[Row], int]:
+    """The study's rows of a profile in the stores, and how many are missing."""
+    rows: list[Row] = []
+    missing = sys.maxsize
+    for place in stores:
+        with open_store(place, create=False) as opened:
+            rows += rows_of(study, opened, profile)[0]
+            missing = min(missing, status(study, opened, profile)["missing"])
+    return rows, missing
+
+
+def chosen_rows(study: Study, stores: list[Path], profiles: list[str]) -> tuple[str, list[Row]]:
+    """The first profile whose rows are all there, or else the first with any, and its rows."""
+    partial: tuple[str, list[Row]] = (profiles[0], [])
+    for profile in profiles:
+        rows, missing = found_rows(study, stores, profile)
+        if rows and not missing:
+            return profile, rows
+        if rows and not partial[1]:
+            partial = (profile, rows)
+    return partial
+
+
+def write(stores: list[Path], profiles: list[str], docs: Path) -> list[dict[str, Any]]:
     """All pages and the table of verdicts; the records of the table."""
     docs.mkdir(parents=True, exist_ok=True)
     records = []
     for study in all_studies():
         stem = study.name.replace("/", "-")
-        rows: list[Row] = []
-        for place in stores:
-            with open_store(place, create=False) as opened:
-                rows += rows_of(study, opened, profile)[0]
-        planned = {c.hash for v in study.variants for c in study.cells(v, profile)}
+        profile, rows = chosen_rows(study, stores, profiles)
         if not rows:
             kept = (docs / f"{stem}.md").exists()
             name = f"[{study.name}]({stem}.md)" if kept else study.name
             words = "not run here" if kept else "not run"
-            found = {"study": name, "source": study.source, "verdict": words}
-            records.append({**found, "rows": 0, "time": "-"})
+            record = {"study": name, "source": study.source, "verdict": words, "what follows": "-"}
+            records.append({**record, "profile": "-", "rows": 0, "time": "-"})
             continue
-        record: dict[str, Any] = {"study": f"[{study.name}]({stem}.md)", "source": study.source}
         finding = study.analyse(rows)
         image = f"images/{stem}.png"
         figure.save(study.draw(rows, finding), docs / image)
         write_text(docs / f"{stem}.md", page(study, rows, finding, profile, image))
+        planned = {c.hash for v in study.variants for c in study.cells(v, profile)}
         there = len({r.cell for r in rows})
         partial = "" if there == len(planned) else f" ({there} of {len(planned)} cells)"
         seconds = sum({(r.cell, r.seed): r.seconds for r in rows}.values())
         records.append(
             {
-                **record,
+                "study": f"[{study.name}]({stem}.md)",
+                "source": study.source,
                 "verdict": finding.verdict + partial,
+                "what follows": finding.sentence,
+                "profile": profile,
                 "rows": len(rows),
                 "time": duration(seconds),
             }
         )
     text = (
-        "# Verdicts\n\nWritten by `tools/write_study_docs.py` from the stores of a run with "
-        f"profile `{profile}`. Times are of one core.\n\n{markdown_table(records)}\n"
+        "# Verdicts\n\nWritten by `tools/write_study_docs.py` from the stores of runs. Each page "
+        "states its rule and its settings; times are of one core, and rows that studies share "
+        f"count in each.\n\n{markdown_table(records)}\n"
     )
     write_text(docs / "README.md", text)
     return records
 
 
-def write_times(stores: list[Path], profile: str, file: Path = TIMES) -> int:
-    """CPU seconds of every study whose rows are all there, for `byheart reproduce --list`."""
+def write_times(stores: list[Path], profiles: list[str], file: Path = TIMES) -> int:
+    """CPU seconds of every study and profile whose rows are all there, for `reproduce --list`."""
     known = json.loads(file.read_text()) if file.exists() else {}
     number = 0
     for study in all_studies():
-        seconds: dict[tuple[str, int], float] = {}
-        for place in stores:
-            with open_store(place, create=False) as opened:
-                if status(study, opened, profile)["missing"] == 0:
-                    rows = rows_of(study, opened, profile)[0]
-                    seconds |= {(r.cell, r.seed): r.seconds for r in rows}
-        if seconds:
-            known.setdefault(study.name, {})[profile] = round(sum(seconds.values()), 1)
-            number += 1
+        for profile in profiles:
+            rows, missing = found_rows(study, stores, profile)
+            seconds = {(r.cell, r.seed): r.seconds for r in rows}
+            if seconds and not missing:
+                known.setdefault(study.name, {})[profile] = round(sum(seconds.values()), 1)
+                number += 1
     write_text(file, json.dumps(known, indent=1, sort_keys=True) + "\n")
     return number
 
@@ -147,15 +168,15 @@ def write_times(stores: list[Path], profile: str, file: Path = TIMES) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("stores", nargs="+", type=Path)
-    parser.add_argument("--profile", default="full")
+    parser.add_argument("--profiles", nargs="+", default=["full", "quick"])
     parser.add_argument("--docs", type=Path, default=DOCS)
     parser.add_argument("--times", action="store_true", help="only the times of --list")
     chosen = parser.parse_args()
     if chosen.times:
-        number = write_times(chosen.stores, chosen.profile)
-        sys.stdout.write(f"times of {number} studies in {TIMES}\n")
+        number = write_times(chosen.stores, chosen.profiles)
+        sys.stdout.write(f"{number} times in {TIMES}\n")
         return
-    records = write(chosen.stores, chosen.profile, chosen.docs)
+    records = write(chosen.stores, chosen.profiles, chosen.docs)
     ran = [r for r in records if r["rows"]]
     sys.stdout.write(f"{len(ran)} pages in {chosen.docs}\n")
 

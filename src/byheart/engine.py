@@ -9,6 +9,7 @@ depend on how many there are.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
@@ -65,7 +66,11 @@ def engine(workers: int | str = 1) -> Iterator[Executor]:
     if text.isdigit():
         with (
             LocalCluster(
-                n_workers=int(text), threads_per_worker=1, processes=True, dashboard_address=":0"
+                n_workers=int(text),
+                threads_per_worker=1,
+                processes=True,
+                dashboard_address=":0",
+                silence_logs=logging.ERROR,  # Ctrl-C: our message, not warnings of each worker
             ) as cluster,
             Client(cluster) as client,
         ):

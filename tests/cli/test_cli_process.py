@@ -64,6 +64,9 @@ def test_exit_codes_of_the_script(script: Script, memory: Path):
 
 def test_version(script: Script):
     assert script("--version").stdout == f"byheart {__version__}\n"
+    as_module = [sys.executable, "-m", "byheart", "--version"]
+    done = subprocess.run(as_module, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == f"byheart {__version__}\n"
 
 
 def interrupted(script_path: Path, target: Path, *options: str) -> subprocess.CompletedProcess[str]:

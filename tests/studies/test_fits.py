@@ -28,6 +28,17 @@ def test_a_power_law_is_found_exactly(a, b, p, sign):
     assert np.abs(found(X) - (a + sign * b * X**p)).max() < 1e-3 * b * 10**p
 
 
+@pytest.mark.parametrize("p", [-2.0, -0.5, 0.0, 0.02])
+def test_powers_below_the_square_root_are_found(p: float):
+    """Concave growth: down to the logarithm (p = 0), and beyond it to laws that flatten."""
+    y = np.log(X) if p == 0 else X**p / p
+    found = fit("power", X, y + noise(1e-3), resamples=100)
+    low, high = found.intervals["p"]
+    assert low - 0.01 < p < high + 0.01 and high - low < 0.2
+    zero = np.append(X, 0.0)  # 0 has no negative powers: the fit stays finite
+    assert fit("power", zero, np.sqrt(zero)).values["p"] == pytest.approx(0.5, abs=1e-3)
+
+
 @pytest.mark.parametrize("law", LAWS)
 def test_every_law_finds_itself(law: str):
     theta = {"power": 1.5, "saturating": 4.0}.get(law, 0.0)

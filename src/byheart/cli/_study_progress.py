@@ -51,11 +51,11 @@ def result(row: Row | None) -> str:
 
 
 def line(name: str, p: Progress) -> str:
-    rate = p.done and p.seconds and f"{60 * p.done / p.seconds:.0f}"
+    if p.last is None:
+        return f"{name}: {p.done} of {p.total} rows are there; computing the others"
     failed = f", {p.failed} failed" if p.failed else ""
-    name = name if p.last is None else p.last.study
     return (
-        f"{name}: {p.done} of {p.total} rows{failed}, {rate or '-'} a minute, "
+        f"{p.last.study}: {p.done} of {p.total} rows{failed}, {p.rate:.0f} a minute, "
         f"{duration(p.left)} left; {result(p.last)}"
     )
 
@@ -65,7 +65,7 @@ def shown(name: str) -> Iterator[Callable[[Progress], None]]:
     """A callback for `run`: live on a terminal, a line now and then elsewhere."""
     if sys.stderr.isatty():
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bar
         from rich.text import Text
 
@@ -73,13 +73,19 @@ def shown(name: str) -> Iterator[Callable[[Progress], None]]:
             def render(self, task):  # user text is no markup
                 return Text(str(task.fields.get("words", "")))
 
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Words(""))
+        columns = (
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+            TimeElapsedColumn(), Words(""),
+        )  # fmt: skip
         with Bar(*columns, console=Console(stderr=True)) as bar:
             task = bar.add_task(name, total=None, words="starting")
 
             def update(p: Progress) -> None:
-                rate = f"{60 * p.done / max(p.seconds, 1e-9):.0f}/min"
-                words = f"{rate}, {duration(p.left)} left · {result(p.last)}"
+                words = (
+                    f"{p.rate:.0f}/min, {duration(p.left)} left · {result(p.last)}"
+                    if p.last
+                    else ""
+                )
                 bar.update(task, completed=p.done, total=p.total, words=words)
 
             yield update

@@ -1,4 +1,4 @@
-"""The plain style of all figures of studies, in one place."""
+"""What all figures of studies share; colours and lines are those of `_style`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from byheart._folders import write_bytes
+from byheart._style import COLOURS, new_figure
 from byheart.errors import ByheartError
 from byheart.studies.study import Row
-from byheart.theory.plots import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,17 +21,12 @@ if TYPE_CHECKING:
 
 def axes(title: str, x: str, y: str, *, columns: int = 1, width: float = 6.4) -> tuple[Figure, Any]:
     """A figure and its axes (an array of them for several columns), drawn in the house style."""
-    from matplotlib.figure import Figure
-
-    made = Figure(figsize=(width * columns, 4.6), layout="constrained")
-    found = made.subplots(1, columns)
-    for one in np.atleast_1d(found):
-        one.grid(True, color="#dddddd", lw=0.6)
-        one.spines[["top", "right"]].set_visible(False)
+    made, found = new_figure(width * columns, 4.6, columns)
+    for one in found:
         one.set_xlabel(x)
         one.set_ylabel(y)
     made.suptitle(title, x=0.02, ha="left", fontsize=11)
-    return made, found
+    return made, np.array(found) if columns > 1 else found[0]
 
 
 def colour(i: int) -> str:

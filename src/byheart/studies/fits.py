@@ -37,8 +37,15 @@ class Law:
         return 1 + (self.curve is not None) + (self.shape is not None)
 
 
-def _grid(low: float, high: float, n: int = 61) -> tuple[float, ...]:
-    return tuple(float(v) for v in np.geomspace(low, high, n))
+def _grid(values: Array) -> tuple[float, ...]:
+    return tuple(float(v) for v in values)
+
+
+def _power(x: Array, p: Any) -> Array:
+    """x^p of positive x; 0 has no negative powers, so no negative p is fitted where x holds it."""
+    with np.errstate(divide="ignore"):
+        f = np.maximum(x, 0) ** p
+    return np.where(np.isfinite(f).all(-1, keepdims=True), f, 1.0)
 
 
 LAWS: dict[str, Law] = {
@@ -48,14 +55,15 @@ LAWS: dict[str, Law] = {
         Law("linear", "a + b x", lambda x, _: x),
         Law("quadratic", "a + b x²", lambda x, _: x**2),
         Law("cubic", "a + b x³", lambda x, _: x**3),
-        Law("power", "a + b x^p", lambda x, p: np.maximum(x, 0) ** p, "p", _grid(0.05, 6.0)),
+        Law("power", "a + b x^p", _power, "p", _grid(np.arange(-2.95, 6.1, 0.1))),
         Law(
             "saturating", "a + b (1 - exp(-x/τ))", lambda x, tau: -np.expm1(-x / tau),
-            "τ", _grid(1e-3, 1e3),
+            "τ", _grid(np.geomspace(1e-3, 1e3, 61)),
         ),
     )
 }  # fmt: skip
-"""τ of the saturating law is in units of the largest |x|."""
+"""p goes from -2.95 to 6.05 through the logarithm at 0; for b < 0 a negative p flattens towards a.
+τ of the saturating law is in units of the largest |x|."""
 
 
 @dataclass(frozen=True)
@@ -242,7 +250,8 @@ def _solve(law: Law, x: Array, ys: Array) -> tuple[dict[str, Array], Array]:
     f, slope, best = scan(grid)
     for number in FINER if law.shape else ():  # between the neighbours of the best values
         low, high = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, len(grid) - 1)]
-        grid = np.geomspace(low.min(), high.max(), number)
+        between = np.geomspace if law.shape == "τ" else np.linspace
+        grid = between(low.min(), high.max(), number)
         f, slope, best = scan(grid)
     b = slope[best, np.arange(ys.shape[1])]
     a = centre - b * (f @ share)[best]

@@ -28,13 +28,15 @@ class Stopped(ByheartError):
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run is: jobs done of all, failed ones, seconds gone, an estimate of those left."""
+    """Where a run is: jobs done of all, failed ones, seconds gone, an estimate of those left, jobs
+    of this run a minute."""
 
     done: int
     total: int
     failed: int
     seconds: float
     left: float | None
+    rate: float
     last: Row | None
 
 
@@ -162,6 +164,7 @@ class _Coordinator:
             self.waiting.sort(key=lambda stack: -sum(job.cell.seconds for job in stack))
         running: dict[Future[Any], list[Job]] = {}
         self.began = time.perf_counter()
+        self.tell(self._progress())  # the longest stacks come first: nothing else for a while
         try:
             while self.waiting or running:
                 while self.waiting and len(running) < (1 if slots == 1 else 2 * slots):
@@ -203,19 +206,23 @@ class _Coordinator:
         self.done += len(stack)
         self.failed += sum(r.error is not None for r in results)
         self.cost_done += sum(job.cell.seconds for job in stack)
-        self.tell(self._progress(stack[-1], results[-1]))
+        self.tell(self._progress((stack[-1], results[-1])))
 
     def _seconds(self) -> float:
         return time.perf_counter() - self.began
 
-    def _progress(self, job: Job, r: Result) -> Progress:
+    def _progress(self, last: tuple[Job, Result] | None = None) -> Progress:
         gone = self._seconds()
         left = gone * (self.cost - self.cost_done) / self.cost_done if self.cost_done else None
-        row = Row(
-            self.owner[job.key][0], job.cell.experiment, self.owner[job.key][1], job.cell.hash,
-            job.seed, job.cell.params, r.measurements, r.error, r.seconds,
-        )  # fmt: skip
-        return Progress(self.there + self.done, self.total, self.failed, gone, left, row)
+        row = None
+        if last is not None:
+            job, r = last
+            row = Row(
+                self.owner[job.key][0], job.cell.experiment, self.owner[job.key][1], job.cell.hash,
+                job.seed, job.cell.params, r.measurements, r.error, r.seconds,
+            )  # fmt: skip
+        rate = 60 * self.done / max(gone, 1e-9)
+        return Progress(self.there + self.done, self.total, self.failed, gone, left, rate, row)
 
     def report(self, seconds: float) -> Report:
         planned_failures = {k for k in self.store.keys(failed=True) if k in self.owner}

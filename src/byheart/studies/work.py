@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
+from byheart._machine import keep_freed_memory
 from byheart._version import __version__
 from byheart.studies.cell import Params, find_function
 from byheart.studies.store import Result
@@ -23,6 +24,7 @@ def compute(function: str, stack: str | None, jobs: Sequence[tuple[Params, int]]
     """
     from byheart.models.threads import one_thread
 
+    keep_freed_memory()
     began = time.process_time()  # CPU: a busy machine does not make a cell look slow
     with one_thread():
         try:

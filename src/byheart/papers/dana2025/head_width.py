@@ -174,8 +174,8 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
 
 
 RULE = laws.RULE + (
-    " Claimed: p = 2, points up to the first mean accuracy above 0.9, both accuracies; fits go "
-    "down to p = 0.05. Artefact: not refuted with the shared bottleneck over all widths, and "
+    " Claimed: p = 2, points up to the first mean accuracy above 0.9, both accuracies. "
+    "Artefact: not refuted with the shared bottleneck over all widths, and "
     "with projections of each head every interval "
     f"ends below {2 - laws.NEAR}."
 )
