@@ -260,6 +260,11 @@ def test_the_smallest_for_real(run_json: RunJson, make_file, model, vary, name):
         (("--answer", "key"), ("--answer", "--facts")),
         (("--facts", "elements", "--vocab", 8), ("--vocab", "--facts has its own")),
         (("--facts", "elements", "--length", 3), ("--length", "--facts has its own")),
+        (("--facts", "elements", "--restarts", 2), ("--restarts", "--seeds starts")),
+        (
+            ("--facts", "elements", "--workers", 2, "--resolution", 0.1),
+            ("--resolution, --workers",),
+        ),
         (("--facts", "elements", "--vary", "magic"), ("--vary", "heads, d-head", "'magic'")),
         (("--facts", "elements", "--vary", "width"), ("--vary width", "--model mlp")),
         (("--facts", "elements", "--threshold", 0), ("(0, 1]",)),

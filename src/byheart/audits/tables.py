@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from byheart.theory.plots import COLOURS
+from byheart._style import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -64,21 +64,25 @@ def capacity(
         ),
     ] = 3,
     restarts: Annotated[
-        int,
+        int | None,
         typer.Option(
-            min=1, help="Starts before a table counts as too large.", rich_help_panel=SEARCH
+            min=1,
+            help="Starts before a table counts as too large.",
+            rich_help_panel=SEARCH,
+            show_default="3",
         ),
-    ] = 3,
+    ] = None,
     threshold: Annotated[
         float, typer.Option(help="Share of facts that must be right.", rich_help_panel=SEARCH)
     ] = 1.0,
     resolution: Annotated[
-        float,
+        float | None,
         typer.Option(
             help="Stop when a table's failure is at most this share above its success.",
             rich_help_panel=SEARCH,
+            show_default="0.05",
         ),
-    ] = 0.05,
+    ] = None,
     steps: tr.Steps = 3000,
     lr: tr.Rate = 0.02,
     optimizer: tr.Optimizer = "adam",
@@ -86,13 +90,14 @@ def capacity(
     batch: tr.Batch = None,
     device: tr.Device = "cpu",
     workers: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="K|ADDRESS",
             help="Train on K local processes, or on the Dask scheduler at ADDRESS.",
             rich_help_panel=SEARCH,
+            show_default="1",
         ),
-    ] = "1",
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**31, help="Same seed, same search.")] = 0,
     keys: opt.Keys = None,
     answer: opt.Answer = None,
@@ -105,7 +110,9 @@ def capacity(
     answer is an interval, beside what the theorems promise without training.
     With --facts: the smallest model that learns this table.
     """
-    _check_mode(facts, vocab, length, keys, answer)
+    random = {"--vocab": vocab, "--length": length, "--restarts": restarts,
+              "--resolution": resolution, "--workers": workers}  # fmt: skip
+    _check_mode(facts, random, {"--keys": keys, "--answer": answer})
     tr.check_device(device)
     how = tr.recipe(steps, lr, optimizer, schedule, batch)
     if facts is not None:
@@ -129,11 +136,11 @@ def capacity(
             spec,
             seeds=seeds,
             threshold=threshold,
-            resolution=resolution,
-            restarts=restarts,
+            resolution=0.05 if resolution is None else resolution,
+            restarts=restarts or 3,
             recipe=how,
             seed=seed,
-            workers=workers,
+            workers=workers or 1,
             device=device,
             progress=tell,
         )
@@ -142,18 +149,17 @@ def capacity(
         raise typer.Exit(1)
 
 
-def _check_mode(
-    facts: str | None, vocab: int | None, length: int | None, keys: str | None, answer: str | None
-) -> None:
+def _check_mode(facts: str | None, random: dict[str, Any], table: dict[str, Any]) -> None:
     """Refuse options of the other search, which would be passed over in silence."""
-    other = {"--keys": keys, "--answer": answer}
-    if facts is not None:
-        other = {"--vocab": vocab, "--length": length}
-    given = [flag for flag, value in other.items() if value is not None]
+    other = table if facts is None else random
+    given = ", ".join(flag for flag, value in other.items() if value is not None)
     if given and facts is None:
-        raise ByheartError(f"{', '.join(given)}: for the table of --facts, which is not given.")
+        raise ByheartError(f"{given}: for the table of --facts, which is not given.")
     if given:
-        raise ByheartError(f"{', '.join(given)}: the table of --facts has its own. Leave it out.")
+        raise ByheartError(
+            f"{given}: for random tables; the table of --facts has its own size, and every size is "
+            "tried from --seeds starts. Leave it out."
+        )
 
 
 def _report(found: Capacity, as_json: bool) -> None:
