@@ -109,7 +109,7 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
         figure.curve(one, d, d**2, "d²", 3, ":")
         one.set_xscale("log")
         one.set_yscale("log")
-        one.legend(fontsize=8)
+        figure.legend(one)
     return made
 
 

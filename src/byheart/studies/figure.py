@@ -33,6 +33,18 @@ def colour(i: int) -> str:
     return COLOURS[i % len(COLOURS)]
 
 
+def shades(number: int) -> list[str]:
+    """Colours for lines that have an order (widths, depths): from dark to light.
+
+    >>> len(set(shades(11)))
+    11
+    """
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    return [to_hex(c) for c in colormaps["viridis"](np.linspace(0, 0.88, number))]
+
+
 def series(
     rows: Sequence[Row], x: str | Callable[[Row], float], y: str | Callable[[Row], float]
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -59,19 +71,32 @@ def means(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def points(
-    one: Any, x: np.ndarray, y: np.ndarray, label: str, i: int, *, line: bool = True
+    one: Any, x: np.ndarray, y: np.ndarray, label: str, i: int | str, *, line: bool = True
 ) -> None:
-    """Mean over seeds with one standard deviation, the seeds themselves as faint dots."""
+    """Mean over seeds with one standard deviation, the seeds themselves as faint dots; `i` is a
+    number in the order of colours, or a colour."""
     at, mean, deviation = means(x, y)
-    one.plot(x, y, ".", color=colour(i), alpha=0.25, ms=4)
+    ink = i if isinstance(i, str) else colour(i)
+    one.plot(x, y, ".", color=ink, alpha=0.25, ms=4)
     style = "-" if line else ""
     one.errorbar(
-        at, mean, deviation, fmt=f"o{style}", ms=4, lw=1.4, capsize=2, color=colour(i), label=label
+        at, mean, deviation, fmt=f"o{style}", ms=4, lw=1.4, capsize=2, color=ink, label=label
     )
 
 
-def curve(one: Any, x: np.ndarray, y: np.ndarray, label: str | None, i: int, style: str) -> None:
-    one.plot(x, y, style, color=colour(i), lw=1.2, label=label)
+def curve(
+    one: Any, x: np.ndarray, y: np.ndarray, label: str | None, i: int | str, style: str
+) -> None:
+    one.plot(x, y, style, color=i if isinstance(i, str) else colour(i), lw=1.2, label=label)
+
+
+def legend(one: Any, most: int = 4) -> None:
+    """Inside where it is short, else beside the axes: never on the points."""
+    names = one.get_legend_handles_labels()[1]
+    if not names:
+        return
+    beside = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
+    one.legend(frameon=False, fontsize=8, **(beside if len(names) > most else {}))
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:

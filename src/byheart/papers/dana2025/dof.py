@@ -106,7 +106,7 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
             figure.curve(one, at, line(at), "X0 + κ dof, below accuracy 0.9", 7, "-")
         one.set_title(measure, fontsize=9)
         if rows:
-            one.legend(fontsize=8)
+            figure.legend(one)
     return made
 
 

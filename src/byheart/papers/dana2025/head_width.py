@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SHARED, OWN = "as-coded", "corrected"
 NAMES = {SHARED: "one bottleneck for all heads", OWN: "projections of each head"}
+FITS = 0.9  # R² from which a power is called a law
 BELOW = 0.9  # accuracies at which saturation does not yet bend the law
 
 
@@ -126,6 +127,9 @@ def analyse(rows: list[Row]) -> Finding:
 
 def sentence(shared: list[dict[str, Any]], own: list[dict[str, Any]]) -> str:
     def span(found: list[dict[str, Any]]) -> str:
+        worst = min(r["R2"] for r in found)
+        if worst < FITS:
+            return f"for no p (R² of the best power {worst:.2f})"
         return (
             f"p = {min(r['p'] for r in found):.2f} to {max(r['p'] for r in found):.2f} "
             f"(95 %: {min(r['p_low'] for r in found):.2f} to {max(r['p_high'] for r in found):.2f})"
@@ -136,10 +140,11 @@ def sentence(shared: list[dict[str, Any]], own: list[dict[str, Any]]) -> str:
     if not own:
         return words + "."
     words += f"; with projections of each head, as the paper writes them, {span(own)}"
-    if all(r["p_high"] < 1 for r in own):
-        return words + ": concave. The quadratic law comes from the shared bottleneck."
-    if all(r["p_high"] < 2 - laws.NEAR for r in own):
-        return words + ": not quadratic. The quadratic law comes from the shared bottleneck."
+    highest = max(r["p_high"] for r in own)
+    if highest < 2 - laws.NEAR:
+        words += ": concave" if highest < 1 else ": not quadratic"
+        if laws.most([r["verdict"] for r in shared]) != "not confirmed":
+            words += ". The quadratic law comes from the shared bottleneck"
     return words + "."
 
 
@@ -169,7 +174,7 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
         axes.plot(list(known), list(known.values()), "kx", ms=6, label="published, H = 20")
     axes.set_ylim(0, 1.03)
     if rows:
-        axes.legend(fontsize=8)
+        figure.legend(axes)
     return made
 
 

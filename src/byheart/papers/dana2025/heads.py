@@ -107,7 +107,8 @@ def analyse(rows: list[Row], what: str = "H") -> Finding:
     numbers["least R2 of a line"] = min(r["R2"] for r in table if r["variant"] != "as-published")
     trained = [row for row in rows if row.variant != "as-published" and row["layers"] == 1]
     below = laws.below_bound(trained)
-    numbers["settings below the bound of Corollary 2"] = below
+    if trained:
+        numbers["settings below the bound of Corollary 2"] = below
     off = published.differences(rows, "exp1", "H")
     if off:
         numbers["mean |ours - published| at d=10"] = float(np.mean(np.abs(off)))
@@ -117,10 +118,13 @@ def analyse(rows: list[Row], what: str = "H") -> Finding:
     slope = (
         f"the slope is {low if low == high else f'{low} to {high}'} times the bound's d_h a head"
     )
+    found = f"{below} of {len(laws.cells_of(trained))} settings lie below Corollary 2"
+    exponents = [r["p"] for r in table if r["variant"] != "as-published"]
     return Finding(
         laws.most(verdicts),
-        f"Accuracy is linear in H for {agree} of {len(verdicts)} lines (width and accuracy); "
-        f"{slope}; {below} of {len(laws.cells_of(trained))} settings lie below Corollary 2.",
+        f"Accuracy is linear in H for {agree} of {len(verdicts)} lines (width and accuracy; "
+        f"exponents {min(exponents):.2f} to {max(exponents):.2f}); {slope}"
+        + (f"; {found}." if trained else "."),
         numbers,
         {"linear in H": table},
     )
@@ -132,16 +136,17 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
     made, axes = figure.axes(
         "Accuracy against the number of heads", "heads H", "accuracy", columns=len(variants)
     )
+    ink = dict(zip(widths := list(laws.by(rows, "d")), figure.shades(len(widths)), strict=True))
     for one, variant in zip(np.atleast_1d(axes), variants, strict=True):
         mine = [row for row in rows if row.variant == variant]
-        for i, (d, same) in enumerate(laws.by(mine, "d").items()):
+        for d, same in laws.by(mine, "d").items():
             x, y = figure.series(same, "H", laws.measure_of(variant))
-            figure.points(one, x, y, f"d = {d}", i)
+            figure.points(one, x, y, f"d = {d}", ink[d])
             N, S, d_h = same[0]["N"], same[0]["S"], same[0]["d_h"]
             if same[0]["layers"] == 1:
                 H = np.linspace(1, x.max(), 50)
                 bound = np.array([phi(h * d_h + d, N, N**S) for h in H])
-                figure.curve(one, H, bound, None, i, "--")
+                figure.curve(one, H, bound, None, ink[d], "--")
         known = published.PUBLISHED["exp1"]
         if variant == "as-coded" and any(r.experiment == "exp1" and r["d"] == 10 for r in mine):
             one.plot(list(known), list(known.values()), "kx", ms=6, label="published, d = 10")
@@ -149,7 +154,7 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
         one.set_title(f"{variant}, {shown} (dashed: Corollary 2)", fontsize=9)
         one.set_ylim(0, 1.03)
         if mine:
-            one.legend(fontsize=8, ncols=2)
+            figure.legend(one)
     return made
 
 

@@ -216,7 +216,7 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
         one.set_title(f"{variant}, {experiment}", fontsize=9)
         one.set_ylim(0, 1.03)
         if mine:
-            one.legend(fontsize=7)
+            figure.legend(one)
     return made
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def groups(rows: list[Row], by: tuple[str, ...], measure: str) -> list[dict[str, Any]]:
     """Mean and interval of a measurement for every combination of parameters."""
     found: dict[tuple[Any, ...], list[float]] = {}
-    for row in rows:
-        found.setdefault(tuple(row[name] for name in by), []).append(row[measure])
+    for row in rows:  # `loss` is a parameter and a measurement: the parameter is meant
+        found.setdefault(tuple(row.params[name] for name in by), []).append(row[measure])
     table = []
     for key, values in sorted(found.items(), key=lambda item: tuple(map(str, item[0]))):
         low, high = interval_of_mean(values)
@@ -40,7 +40,7 @@ def lines(
             at, mean, _ = figure.means(*figure.series(same, x, bound))
             figure.curve(axes, at, mean, f"promised, {by} = {value}", i, "--")
     if rows:
-        axes.legend(fontsize=8)
+        figure.legend(axes)
     return made
 
 
@@ -163,10 +163,11 @@ def draw_losses(rows: list[Row], finding: Finding) -> Figure:
     made, axes = figure.axes(
         "Accuracy by the loss that is trained", "heads H", "accuracy, all facts"
     )
-    for i, (loss, same) in enumerate(laws.by(rows, "loss").items()):
-        figure.points(axes, *figure.series(same, "H", "accuracy"), str(loss), i)
+    for i, loss in enumerate(dict.fromkeys(row.params["loss"] for row in rows)):
+        same = [row for row in rows if row.params["loss"] == loss]
+        figure.points(axes, *figure.series(same, "H", "accuracy"), loss, i)
     if rows:
-        axes.legend(fontsize=8)
+        figure.legend(axes)
     return made
 
 

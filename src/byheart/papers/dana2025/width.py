@@ -93,7 +93,7 @@ def draw_2a(rows: list[Row], finding: Finding) -> Figure:
     axes.axvline(BREAK, color="#999999", lw=0.8)
     axes.set_ylim(0, 1.03)
     if rows:
-        axes.legend(fontsize=8)
+        figure.legend(axes)
     return made
 
 
@@ -170,7 +170,7 @@ def draw_2b(rows: list[Row], finding: Finding) -> Figure:
             bound = (1 - 1 / N) * at / N**S
             figure.curve(axes, at, bound, "Corollary 2: d_h a head", 7, "--")
     if axes.has_data():
-        axes.legend(fontsize=8)
+        figure.legend(axes)
     return made
 
 

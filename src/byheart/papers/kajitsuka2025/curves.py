@@ -81,7 +81,7 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
             figure.points(one, x, y, variant, i)
     axes[1].set_ylabel("loss")
     if rows:
-        axes[0].legend(fontsize=8)
+        figure.legend(axes[0])
     return made
 
 

@@ -82,7 +82,7 @@ def draw_attention(rows: list[Row], finding: Finding) -> Figure:
             x, y = figure.series(same, "blocks", "accuracy")
             figure.points(one, x, y, kind, i)
     if rows:
-        one.legend(fontsize=8)
+        figure.legend(one)
     return made
 
 
@@ -163,7 +163,7 @@ def draw_precision(rows: list[Row], finding: Finding) -> Figure:
     for one in axes:
         if one.get_legend_handles_labels()[0]:
             one.set_xscale("log")
-            one.legend(fontsize=8)
+            figure.legend(one)
     if rows:
         axes[0].set_yscale("log")
     return made

@@ -97,7 +97,7 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
         one.set_xscale("log")
         one.set_yscale("log")
         one.set_title("dotted: sqrt N through each", fontsize=9)
-        one.legend(fontsize=8)
+        figure.legend(one)
     return made
 
 

@@ -177,7 +177,7 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
         at = np.arange(len(shown)) + 0.25 * (i - 1)
         axes.bar(at, [row[name] or 0.0 for row in shown], 0.23, color=figure.colour(i), label=name)
     axes.set_xticks(range(len(shown)), [f"{r['model']}\n{r['layer']}" for r in shown], fontsize=7)
-    axes.legend(fontsize=8)
+    figure.legend(axes)
     return made
 
 

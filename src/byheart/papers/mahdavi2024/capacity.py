@@ -124,7 +124,7 @@ def draw_newton(rows: list[Row], finding: Finding) -> Figure:
         figure.curve(axes, P, P, "P (hard limit)", 1, "--")
         theorem = np.array([t for t, _, _ in found.values()], float)
         axes.plot(P, theorem, "s", color=figure.colour(2), ms=4, label="H(r-1)+1 (Theorem 1)")
-        axes.legend(fontsize=8)
+        figure.legend(axes)
     return made
 
 
@@ -253,7 +253,7 @@ def draw_held(rows: list[Row], finding: Finding) -> Figure:
         x, y = figure.series(same, "H", "T")
         figure.points(axes, x, y, method, i)
     if rows:
-        axes.legend(fontsize=8)
+        figure.legend(axes)
         axes.set_yscale("log")
     return made
 

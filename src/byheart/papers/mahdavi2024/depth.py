@@ -112,7 +112,7 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
         x, y = figure.series(same, "layers", "accuracy")
         figure.points(axes, x, y, f"T = {T:,}", i)
     if rows:
-        axes.legend(fontsize=8)
+        figure.legend(axes)
     axes.set_ylim(0, 1.03)
     return made
 

@@ -184,7 +184,7 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
         null = np.mean([np.array(r["independent"]) / r["T"] for r in first], 0)
         one.bar(range(len(share)), share, color=figure.colour(0), label="measured")
         one.plot(range(len(null)), null, "o--", color=figure.colour(1), label="independent heads")
-        one.legend(fontsize=8)
+        figure.legend(one)
     return made
 
 

@@ -191,7 +191,7 @@ def _draw(sweep: Sweep, title: str, rows: list[Row]) -> Figure:
         if sweep.x == "d_h" and i == 0 and same:
             axes.axvline(same[0]["n"], color="#888888", lw=1, ls=":", label="d_h = n")
     if rows:
-        axes.legend(fontsize=8)
+        figure.legend(axes)
     axes.set_ylim(-0.02, 1.03)
     return made
 
