@@ -174,7 +174,7 @@ def test_a_missing_model_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch):
     cells = study("assumptions").cells("as-coded", "quick")
     absent = [c for c in cells if c.params["model"] in assumptions.MODELS]
     assert len(absent) == len(assumptions.MODELS) and not any(c.params["available"] for c in absent)
-    found = assumptions.pretrained(absent[0].params, 0)
+    found = assumptions.audited(absent[0].params, 0)
     assert not found["available"] and "byheart.audits" in found["reason"]
 
 

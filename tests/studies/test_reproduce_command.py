@@ -86,6 +86,8 @@ def test_json(run: Run):
     record = json.loads(said.stdout)
     assert set(keys("reproduce")) <= record.keys()
     assert set(keys("reproduce, each study")) <= record["studies"][0].keys()
+    one = record["studies"][0]
+    assert one["rows"] == record["computed"] > 0 and one["csv"].endswith(".csv")
     listed = json.loads(run("--list", "--json").stdout)["studies"]
     assert set(keys("reproduce --list, each study")) <= listed[0].keys()
     status = json.loads(run("tiny", "--status", "--json").stdout)["studies"]

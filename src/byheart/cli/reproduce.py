@@ -210,7 +210,7 @@ def _finish(
     finding = study.analyse(good)
     files = _files(study, profile, output)
     figure.save(study.draw(good, finding), files["figure"])
-    export(good + bad, files["rows"])
+    export(good + bad, files["csv"])
     try:
         write_text(files["finding"], json.dumps(_plain(finding.to_json()), indent=1) + "\n")
     except OSError as error:
@@ -228,7 +228,7 @@ def _files(study: Study, profile: str, output: Path) -> dict[str, Path]:
     stem = study.name.replace("/", "-") + ("" if profile == "full" else f"-{profile}")
     return {
         "figure": output / f"{stem}.png",
-        "rows": output / f"{stem}.csv",
+        "csv": output / f"{stem}.csv",
         "finding": output / f"{stem}.json",
     }
 
@@ -268,7 +268,7 @@ def _show(
         say(f"  {name}: {_number(value)}")
     for row in bad[:3]:
         say(f"  failed: {dict(row.params)}, seed {row.seed}: {row.error}")
-    say(f"  {len(good)} rows; figure {files['figure']}, rows {files['rows']}")
+    say(f"  {len(good)} rows; figure {files['figure']}, rows {files['csv']}")
 
 
 def _verdicts(records: list[dict[str, Any]], total: dict[str, Any], redraw: bool) -> None:

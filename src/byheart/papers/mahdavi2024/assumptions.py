@@ -80,10 +80,11 @@ def _checks(e: np.ndarray, E: np.ndarray, draws: int, seed: int) -> dict[str, An
     return {"n": n, "A2": float(np.mean(full)), "A1": independent(n), "GP": independent(d)}
 
 
-def pretrained(params: Params, seed: int) -> dict[str, Any]:
+def audited(params: Params, seed: int) -> dict[str, Any]:
     """A pretrained model by `byheart.audits`, or the reason why there is none.
 
-    A1 and GP: 1 not refuted, 0 refuted (the audit's verdict in float64), main query.
+    A1 and GP: 1 not refuted, 0 refuted (the audit's verdict in float64), main query; GP is null
+    where fewer contexts than dimensions leave it open.
     """
     p = params
     if not p["available"]:
@@ -100,7 +101,7 @@ def pretrained(params: Params, seed: int) -> dict[str, Any]:
         "available": True,
         "A2": checks["assumption2"]["share"],
         "A1": float(first["verdict"] != "fails"),
-        "GP": float(general["verdict"] != "fails"),
+        "GP": {"fails": 0.0, "too few contexts": None}.get(general["verdict"], 1.0),
     }
 
 
@@ -108,7 +109,7 @@ DIGITS = Way(
     "byheart.papers.mahdavi2024.assumptions:digits",
     seconds=lambda p: 0.5 + 3e-4 * p["draws"] + 6e-4 * p["T"],
 )
-PRETRAINED = Way("byheart.papers.mahdavi2024.assumptions:pretrained", seconds=lambda p: 60.0)
+PRETRAINED = Way("byheart.papers.mahdavi2024.assumptions:audited", seconds=lambda p: 60.0)
 
 
 def missing(model: str) -> str | None:
@@ -153,31 +154,35 @@ def analyse(rows: list[Row]) -> Finding:
     after = [row for row in known if row["layer"] != "embeddings"]
     if not before or not after:
         return too_few("a model before and after its first attention")
-    agree = (
-        all(row["A1"] == 0 for row in before)
-        and all((row["A1"] or 0) >= 0.99 for row in after)
-        and all(row["A2"] >= 0.9 for row in known)
-    )
-    general = [row for row in known if row["GP"] is not None and row["GP"] > 0]
-    verdict: Verdict = "confirmed" if agree else "not confirmed"
-    absent = len(table) - len(known)
+    early = [row["model"] for row in before if row["A1"] != 0]
+    late = [row["model"] for row in after if (row["A1"] or 0) < 0.99]
+    flat = [f"{row['model']} ({row['layer']})" for row in known if row["A2"] < 0.9]
+    general = [row for row in known if row["GP"] is not None]
+    holds = sum(row["GP"] > 0 for row in general)
+    verdict: Verdict = "not confirmed" if early or late or flat else "confirmed"
     sentence = (
-        "Assumption 1 fails before any attention (one query for all) and "
-        + ("holds" if agree else "does not hold everywhere")
-        + f" after one; Assumption 2 holds; General Position in {len(general)} of {len(known)} "
-        f"tables; {absent} models are not available here."
+        f"Assumption 1 fails before any attention{_but(early)} and holds after one{_but(late)}; "
+        f"Assumption 2 holds{_but(flat)}; General Position is not refuted in {holds} of "
+        f"{len(general)} tables; {len(table) - len(known)} models are not available here."
     )
     return Finding(verdict, sentence, {}, {"assumptions": table})
 
 
+def _but(exceptions: list[str]) -> str:
+    return f" except in {', '.join(dict.fromkeys(exceptions))}" if exceptions else ""
+
+
 def draw(rows: list[Row], finding: Finding) -> Figure:
-    made, axes = figure.axes("Assumptions before and after one attention", "", "share that holds")
+    made, axes = figure.axes(
+        "Assumptions before and after one attention", "", "share that holds", width=9.0
+    )
     shown = [row for row in rows if row["available"] and row.seed == 0]
     for i, name in enumerate(CHECKS):
         at = np.arange(len(shown)) + 0.25 * (i - 1)
         axes.bar(at, [row[name] or 0.0 for row in shown], 0.23, color=figure.colour(i), label=name)
-    axes.set_xticks(range(len(shown)), [f"{r['model']}\n{r['layer']}" for r in shown], fontsize=7)
-    figure.legend(axes)
+    names = [f"{row['model']}\n{row['layer'].replace(' ', chr(10), 1)}" for row in shown]
+    axes.set_xticks(range(len(shown)), names, fontsize=8)
+    figure.legend(axes, most=0)
     return made
 
 
