@@ -48,9 +48,11 @@ faults()
 print(faults())
 """
 
+    plain = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
+
     def faults(**env: str) -> tuple[str, int]:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                              check=True, env=os.environ | env)  # fmt: skip
+                              check=True, env=plain | env)  # fmt: skip
         changed, number = done.stdout.split()
         return changed, int(number)
 
@@ -161,6 +163,7 @@ def test_what_is_no_engine(workers):
 
 
 def test_nobody_at_the_address(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("byheart.engine.PATIENCE", "1s")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

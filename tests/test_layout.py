@@ -26,6 +26,7 @@ LEVELS = [
     ("papers",),
     ("reports",),
     ("cli",),
+    ("__main__",),
 ]
 LEVEL = {part: level for level, parts in enumerate(LEVELS) for part in parts}
 

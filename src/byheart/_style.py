@@ -43,7 +43,7 @@ def plain(axes: Any) -> None:
     axes.grid(True, which="major", color=GRID, lw=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=8, colors=INK)
+    axes.tick_params(which="both", labelsize=8, colors=INK)
 
 
 def title(axes: Any, text: str) -> None:

@@ -17,6 +17,8 @@ from typing import Any
 
 from byheart.errors import ByheartError
 
+PATIENCE = "10s"  # for the answer of a scheduler
+
 
 class InProcess(Executor):
     """Runs each task when it is submitted."""
@@ -77,7 +79,7 @@ def engine(workers: int | str = 1) -> Iterator[Executor]:
             yield client.get_executor(pure=False)
         return
     try:
-        client = Client(text, timeout="10s")
+        client = Client(text, timeout=PATIENCE)
     except (OSError, TimeoutError, ValueError) as error:
         raise ByheartError(f"no Dask scheduler answers at {text}: {error}") from None
     with client:

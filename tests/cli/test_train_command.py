@@ -402,8 +402,8 @@ def test_the_checkpoint_is_as_documented(run: Run, tmp_path: Path):
 
 def test_the_search_prints_its_documented_keys(run_json: RunJson):
     """Of `byheart capacity`, both ways; here, where the documentation is read."""
-    options = ("--d-model", 2, "--steps", 100, "--seeds", 1, "--resolution", 1)
-    found = run_json("capacity", "--vocab", 4, "--heads", 1, *options)
+    options = ("--d-model", 2, "--steps", 100, "--seeds", 1)
+    found = run_json("capacity", "--vocab", 4, "--heads", 1, "--resolution", 1, *options)
     assert found.keys() == documented("capacity")
     text = " ".join(FORMATS.read_text(encoding="utf-8").split())
     for part in ("seeds", "trials", "bounds"):

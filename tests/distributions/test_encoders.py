@@ -39,7 +39,7 @@ def kl(table, made):
     return divergence(table.probabilities, made.logits, table.prior)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(seeds, KINDS, st.integers(2, 5))
 def test_measured_divergences_obey_every_rigorous_bound(seed, kind, d):
     """Bennett for every encoder, Theorem 2 (unit rows) for λ W_g with both λ."""

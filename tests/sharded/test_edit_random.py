@@ -129,7 +129,7 @@ class Editing(RuleBasedStateMachine):
 
 TestEditing = Editing.TestCase
 TestEditing.settings = settings(
-    max_examples=25,
+    max_examples=15,
     stateful_step_count=12,
     deadline=None,
     derandomize=True,

@@ -76,7 +76,8 @@ from tiny_study import tiny
 from byheart.studies import run
 
 def tell(progress):
-    print("row", flush=True)
+    if progress.last is not None:
+        print("row", flush=True)
 
 if __name__ == "__main__":
     print("started", flush=True)

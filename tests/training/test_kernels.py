@@ -1,5 +1,6 @@
 """Every path through the trainer has the gradients of the literal formula."""
 
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -109,16 +110,21 @@ def close(a, b, size, tolerance=1e-5):
     assert float((a - b).abs().max()) <= tolerance * max(1.0, float(size))
 
 
-@pytest.mark.parametrize(("spec", "path"), CASES, ids=lambda x: str(x))
-@pytest.mark.parametrize("regime", ["batch", "own batch", "full", "own full", "own sizes"])
-def test_gradients_equal_the_literal_oracle(spec, path, regime):
+@lru_cache(maxsize=4)  # the oracle's loops take longer than all paths that are held against it
+def oracle(spec, regime):
     data = some_data(spec, own="own" in regime)
     if regime == "own sizes":
         data = Data(**{**vars(data), "rows": torch.tensor([20, 7, 13])})
     made = torch.Generator().manual_seed(1)
     order = torch.randint(T, (2, M, B), generator=made) if "batch" in regime else None
     weights = some_weights(spec)
-    loss, outputs, expected = literal(spec, weights, data, order, 0)
+    return data, order, weights, literal(spec, weights, data, order, 0)
+
+
+@pytest.mark.parametrize(("spec", "path"), CASES, ids=lambda x: str(x))
+@pytest.mark.parametrize("regime", ["batch", "own batch", "full", "own full", "own sizes"])
+def test_gradients_equal_the_literal_oracle(spec, path, regime):
+    data, order, weights, (loss, outputs, expected) = oracle(spec, regime)
     made = learner(spec, M, Goal(), data, path=path)
     made.load(weights)
     made.prepare(data.to("cpu", torch.float32), order)
@@ -162,29 +168,35 @@ def test_gradients_equal_the_oracle_for_any_size(path, seed, **sizes):
         close(gradient, expected[name], expected[name].abs().max(), 3e-5)
 
 
+@lru_cache(maxsize=4)
+def literally_trained(spec):
+    """Autograd in float64 and `torch.optim.Adam`, 200 steps: data, order, start, weights."""
+    data, weights = some_data(spec), some_weights(spec, size=0.4)
+    order = torch.randint(T, (200, M, B), generator=torch.Generator().manual_seed(2))
+    leaves = {k: w.clone().requires_grad_() for k, w in weights.items()}
+    adam = torch.optim.Adam(list(leaves.values()), lr=0.01)
+    for i in range(200):
+        inputs, targets = data.batch(order[i])
+        outputs = module_of(spec).forward(spec, leaves, *inputs)
+        adam.zero_grad()
+        example_losses("cross-entropy", outputs, targets, "class").mean(1).sum().backward()
+        adam.step()
+    return data, order, weights, {k: w.detach() for k, w in leaves.items()}
+
+
 @pytest.mark.parametrize(("spec", "path"), [c for c in CASES if c[1] != "autograd"], ids=str)
 def test_parameters_after_200_adam_steps_equal_literal_training(spec, path):
     """The kernel and torch's fused Adam beside autograd in float64 and `torch.optim.Adam`."""
-    data, weights = some_data(spec), some_weights(spec, size=0.4)
-    order = torch.randint(T, (200, M, B), generator=torch.Generator().manual_seed(2))
+    data, order, weights, expected = literally_trained(spec)
     made = learner(spec, M, Goal(), data, path=path)
     made.load(weights)
     made.prepare(data.to("cpu", torch.float32), order)
     optimizer = FlatOptimizer("adam", made.theta, made.grad)
-    leaves = {k: w.clone().requires_grad_() for k, w in weights.items()}
-    oracle = torch.optim.Adam(list(leaves.values()))
     for i in range(200):
         made.gradient(i)
         optimizer.step(0.01)
-        inputs, targets = data.batch(order[i])
-        outputs = module_of(spec).forward(spec, leaves, *inputs)
-        for group in oracle.param_groups:
-            group["lr"] = 0.01
-        oracle.zero_grad()
-        example_losses("cross-entropy", outputs, targets, "class").mean(1).sum().backward()
-        oracle.step()
     for name, w in made.weights().items():
-        assert float((w - leaves[name].detach()).abs().max()) <= 1e-4, name
+        assert float((w - expected[name]).abs().max()) <= 1e-4, name
 
 
 @pytest.mark.parametrize("spec", DEEP, ids=str)

@@ -107,8 +107,7 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
         d = np.array(sorted({float(row["d"]) for row in rows}))
         figure.curve(one, d, d, "d", 2, "--")
         figure.curve(one, d, d**2, "d²", 3, ":")
-        one.set_xscale("log")
-        one.set_yscale("log")
+        figure.logarithmic(one)
         figure.legend(one)
     return made
 

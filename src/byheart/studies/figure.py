@@ -90,6 +90,16 @@ def curve(
     one.plot(x, y, style, color=i if isinstance(i, str) else colour(i), lw=1.2, label=label)
 
 
+def logarithmic(one: Any, axes: str = "xy") -> None:
+    """Logarithmic axes, with numbers at powers of ten (and at 2 and 5 times them on short ones)."""
+    from matplotlib.ticker import LogFormatter
+
+    for name in axes:
+        getattr(one, f"set_{name}scale")("log")
+        axis = getattr(one, f"{name}axis")
+        axis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.5)))
+
+
 def legend(one: Any, most: int = 4) -> None:
     """Inside where it is short, else beside the axes: never on the points."""
     names = one.get_legend_handles_labels()[1]

@@ -142,7 +142,11 @@ def analyse_precision(rows: list[Row]) -> Finding:
     exponents = ", ".join(f"{row['limit']}: {row['p']:.2f}" for row in table)
     sentence = (
         f"Exponent of the parameters in N by length of weights: {exponents}. All labels are right "
-        f"in float32 up to N = {right['float32']}, in float64 up to {right['float64']}."
+        + ", ".join(
+            f"in {name} {f'up to N = {right[name]}' if right[name] else 'at no N'}"
+            for name in ("float32", "float64")
+        )
+        + "."
     )
     formats = [{"format": k, "largest_N": v} for k, v in right.items()]
     return Finding(worst(verdicts), sentence, numbers, {"bits": table, "formats": formats})
