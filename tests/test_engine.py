@@ -149,6 +149,7 @@ def test_same_bytes_from_two_workers(table: bh.Facts, monkeypatch: pytest.Monkey
     assert weights_of(table, 2) == weights_of(table, 1)
 
 
+@pytest.mark.slow  # studies/test_engines.py has the scheduler by default
 def test_same_bytes_from_an_external_scheduler(
     table: bh.Facts, scheduler: str, monkeypatch: pytest.MonkeyPatch
 ):

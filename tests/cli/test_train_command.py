@@ -348,7 +348,11 @@ main()
 """
 
 
-@pytest.mark.parametrize("batch", [(), ("--batch", 20)], ids=["full batch", "mini-batches"])
+@pytest.mark.parametrize(
+    "batch",
+    [pytest.param((), marks=pytest.mark.slow, id="full batch"),
+     pytest.param(("--batch", 20), id="mini-batches")],
+)  # fmt: skip
 def test_a_killed_run_goes_on_to_the_same_weights(
     run: Run, run_json: RunJson, refused: Refused, tmp_path: Path, batch
 ):

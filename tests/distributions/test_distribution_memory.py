@@ -81,6 +81,7 @@ def test_theorem1_bounds_the_square_solve_and_c_is_the_same_both_ways(seed, kind
     assert found["sharp"] <= found["excess"] * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_readouts_over_all_sequences_beat_the_square_solve():
     """N = 20, T = 400, m = 160 of them likely: the literal solve is worse than the uniform
     answer; ridge, convex and joint come near the encoder, in this order."""

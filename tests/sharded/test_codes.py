@@ -83,7 +83,7 @@ def test_stored_gates_are_whole_multiples_of_lambda(make_relations, gate, code):
     assert (found.double().numpy() == squared_distance(own, point[heads])).all()
 
 
-@pytest.mark.parametrize("A", [2049, 3000, 5000])
+@pytest.mark.parametrize("A", [2049, pytest.param(5000, marks=pytest.mark.slow)])
 def test_hamming_frame_has_the_coherence_it_claims(A):
     d = hamming_width(A)
     rows = frame(A, d)

@@ -174,7 +174,9 @@ main()
 )
 
 
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "sign", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_interrupted(tmp_path: Path, sign: signal.Signals):
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM], cwd=tmp_path, stderr=subprocess.PIPE, text=True

@@ -109,7 +109,11 @@ DIGITS = Way(
     "byheart.papers.mahdavi2024.assumptions:digits",
     seconds=lambda p: 0.5 + 3e-4 * p["draws"] + 6e-4 * p["T"],
 )
-PRETRAINED = Way("byheart.papers.mahdavi2024.assumptions:audited", seconds=lambda p: 60.0)
+SECONDS = {"minilm": 0.0018, "smollm2": 0.014}  # CPU seconds a token of the contexts, measured
+PRETRAINED = Way(
+    "byheart.papers.mahdavi2024.assumptions:audited",
+    seconds=lambda p: SECONDS[p["model"]] * p["T"] * p["n"] if p["available"] else 0.01,
+)
 
 
 def missing(model: str) -> str | None:
