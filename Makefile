@@ -11,7 +11,7 @@ help:
 	@echo "make demo       build, certify, ask and show a memory of 585 facts; a scaling law"
 	@echo "make models     install pretrained models to audit (MiniLM, SmolLM2)"
 	@echo "make reproduce  all studies (Dana et al. in full, the others quick), docs/studies (1.5 hours)"
-	@echo "make test       lint, types, tests (about 9 minutes on 2 cores)"
+	@echo "make test       lint, types, tests (about 7 minutes on 2 cores)"
 	@echo "make test-slow  the checks that take minutes"
 	@echo "make bench      measure build and certificate times on this machine"
 	@echo "make bench-all  every table of the docs"
