@@ -74,12 +74,12 @@ def analyse(rows: list[Row], what: str = "H") -> Finding:
         for d, same in laws.by(mine, "d").items():
             x, y = figure.series(same, "H", laws.measure_of(variant))
             keep = laws.below_ceiling(x, y)
-            below = laws.below_ceiling(x, y, including=False)
+            under = laws.below_ceiling(x, y, including=False)
             if len(np.unique(x[keep])) < 4:
                 continue
             line = fit("linear", x[keep], y[keep], resamples=laws.RESAMPLES, validate=False)
             # Linear "until it saturates": a point above the ceiling would bend every law.
-            inside = below if len(np.unique(x[below])) >= 4 else keep
+            inside = under if len(np.unique(x[under])) >= 4 else keep
             power = fit("power", x[inside], y[inside], resamples=laws.RESAMPLES, validate=False)
             bent = fit("power", x[keep], y[keep], validate=False)
             p = power.interval("p")
