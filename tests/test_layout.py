@@ -15,7 +15,8 @@ LONGEST = 450
 
 # A module may import its own part, and every part on a lower line.
 LEVELS = [
-    ("facts", "errors", "specs", "engine", "_version", "_folders", "_machine", "_style"),
+    ("facts", "errors", "specs", "engine", "_version", "_folders", "_machine", "_style")
+    + ("_plugins", "_json", "_search", "_progress"),
     ("exact",),
     ("models",),
     ("theory",),

@@ -1,6 +1,9 @@
 """The errors that byheart raises: each message says what was expected, what was found, where, and
 what to do next.
 
+A message names parameters in backticks and as Python spells them (`d`, `dtype=float64`). The
+command line alone knows flags: it shows the same message with `--d-model` and `--dtype float64`.
+
 Example:
     >>> raise FactsError("capitals.csv, row 3: expected 2 cells, found 1. Add the missing cell.")
     Traceback (most recent call last):
@@ -10,6 +13,9 @@ Example:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 __all__ = [
     "ByheartError",
     "CapacityError",
@@ -18,6 +24,9 @@ __all__ = [
     "ConflictError",
     "FactsError",
     "MemoryFileError",
+    "OptionError",
+    "check_choice",
+    "did_you_mean",
 ]
 
 Conflict = tuple[tuple[str, ...], list[tuple[int, str]]]
@@ -28,6 +37,24 @@ class ByheartError(Exception):
     """Anything a user can put right. `exit_code` is what the command line returns."""
 
     exit_code = 2
+
+
+class OptionError(ByheartError):
+    """A parameter with a value it cannot have. `hint` says what to do next, in full sentences.
+
+    >>> raise OptionError("d", "at least 1", 0, "Leave it out to let byheart choose.")
+    Traceback (most recent call last):
+    ...
+    byheart.errors.OptionError: `d` must be at least 1, found 0. Leave it out to let byheart choose.
+    """
+
+    def __init__(self, parameter: str, expected: str, found: object, hint: str = "") -> None:
+        super().__init__(parameter, expected, found, hint)  # so that it can be pickled
+        self.parameter, self.expected, self.found, self.hint = parameter, expected, found, hint
+
+    def __str__(self) -> str:
+        text = f"`{self.parameter}` must be {self.expected}, found {self.found!r}."
+        return f"{text} {self.hint}" if self.hint else text
 
 
 class FactsError(ByheartError):
@@ -56,3 +83,21 @@ class CheckFailed(ByheartError):
     """A check ran and said no, for instance a certificate that does not hold."""
 
     exit_code = 1
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The known words most like `word` as a question, or nothing.
+
+    >>> did_you_mean("shraded", ["attention", "sharded"])
+    "Did you mean 'sharded'?"
+    """
+    near = get_close_matches(word, list(known), n=3, cutoff=0.6)
+    return f"Did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def check_choice(parameter: str, value: object, known: Iterable[str]) -> None:
+    """Refuse a value that is not among the `known` names of `parameter`."""
+    names = list(known)
+    if value not in names:
+        expected = f"one of {', '.join(names)}"
+        raise OptionError(parameter, expected, value, did_you_mean(str(value), names))

@@ -15,6 +15,7 @@ from typing import Any
 
 import typer
 
+from byheart.cli._flags import with_flags
 from byheart.errors import ByheartError, ConflictError
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -31,11 +32,22 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             command(*args, **options)
         except ByheartError as error:
             extra = {"conflicts": error.conflicts} if isinstance(error, ConflictError) else {}
-            fail(str(error), error.exit_code, as_json, **extra)
+            fail(with_flags(str(error), _parameters(options)), error.exit_code, as_json, **extra)
         except KeyboardInterrupt:
             fail("interrupted: nothing is half-written.", INTERRUPTED, as_json)
 
     return run
+
+
+# What options are called in Python, where commands have other names for them.
+PYTHON_NAMES = {"d_model": "d", "heads": "H", "d_head": "d_h", "length": "S", "vocab": "N",
+                "context": "n", "output": "folder", "unordered": "ordered",
+                "no_facts": "with_facts"}  # fmt: skip
+
+
+def _parameters(options: dict[str, Any]) -> set[str]:
+    """The parameters that the options of a command set, as the library calls them."""
+    return {PYTHON_NAMES.get(name, name) for name in options} | options.keys()
 
 
 def fail(message: str, code: int, as_json: bool, **extra: Any) -> None:
