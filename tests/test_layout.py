@@ -15,8 +15,10 @@ LONGEST = 450
 
 # A module may import its own part, and every part on a lower line.
 LEVELS = [
-    ("facts", "errors", "specs", "engine", "_version", "_folders", "_machine", "_style")
-    + ("_plugins", "_json", "_search", "_progress"),
+    (
+        *("facts", "errors", "specs", "engine", "_version", "_folders", "_machine", "_style"),
+        *("_plugins", "_json", "_search", "_progress"),
+    ),
     ("exact",),
     ("models",),
     ("theory",),

@@ -1,4 +1,4 @@
-"""Parameters as the command line spells them: the only place that knows flags for Python's names."""
+"""Parameters as the command line spells them: the only place that knows flags."""
 
 from __future__ import annotations
 
