@@ -25,17 +25,17 @@ def new_folder(folder: str | Path, *, marker: str, force: bool) -> Iterator[Path
     files), a place that cannot be written.
     """
     if not os.fspath(folder):
-        raise MemoryFileError("the output folder has no name: give -o DIR.")
+        raise MemoryFileError("the output folder has no name: give `folder`.")
     target = Path(os.path.realpath(folder))  # a link is kept, what it leads to is replaced
     if os.path.lexists(target):
         if not force:
             raise MemoryFileError(
-                f"{folder} exists already. Give another -o DIR, or --force to replace it."
+                f"{folder} exists already. Give another `folder`, or `force` to replace it."
             )
         if not _is_ours(target / marker):
             raise MemoryFileError(
                 f"{folder} exists and is not a byheart memory (no {marker} of byheart in it): "
-                "it is not replaced, not even with --force. Give another -o DIR."
+                "it is not replaced, not even with `force`. Give another `folder`."
             )
     missing = [p for p in target.parents if not os.path.lexists(p)]
     try:
@@ -46,7 +46,7 @@ def new_folder(folder: str | Path, *, marker: str, force: bool) -> Iterator[Path
         if isinstance(error, FileExistsError):
             reason = "a file is in the way"
         raise MemoryFileError(
-            f"{folder} cannot be written: {reason} ({target.parent}). Give another -o DIR."
+            f"{folder} cannot be written: {reason} ({target.parent}). Give another `folder`."
         ) from None
     try:
         temporary.chmod(0o777 & ~_umask())  # mkdtemp makes it private
@@ -92,7 +92,7 @@ def _put_in_place(temporary: Path, target: Path, marker: str, force: bool) -> No
         return
     # Looked at again: it may have appeared, or changed, while the memory was being made.
     if not force or not _is_ours(target / marker):
-        raise MemoryFileError(f"{target} appeared meanwhile and is kept. Give another -o DIR.")
+        raise MemoryFileError(f"{target} appeared meanwhile and is kept. Give another `folder`.")
     if _exchange(temporary, target):
         return
     # No atomic exchange on this system: two renames, and back again if the second one fails.

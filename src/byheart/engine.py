@@ -56,14 +56,14 @@ def engine(workers: int | str = 1) -> Iterator[Executor]:
         return
     if not (text.isdigit() and int(text) > 1) and "://" not in text:
         raise ByheartError(
-            f"--workers takes a number of processes (1, 2, ...) or the address of a Dask scheduler "
+            f"`workers` takes a number of processes (1, 2, ...) or the address of a Dask scheduler "
             f"(tcp://host:8786), found {workers!r}"
         )
     try:
         from distributed import Client, LocalCluster
     except ImportError:
         raise ByheartError(
-            "several workers need Dask: pip install 'byheart[cluster]', or use --workers 1"
+            "several workers need Dask: pip install 'byheart[cluster]', or use `workers=1`"
         ) from None
     if text.isdigit():
         with (

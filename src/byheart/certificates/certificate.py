@@ -57,17 +57,17 @@ def certify(
         facts = getattr(memory, "distribution", None) or memory.facts
     if isinstance(memory, ExactMemory) and arithmetic != "rounding":
         raise ByheartError(
-            "this memory has integer weights and is proved in integers: leave out --interval, "
-            "--float and --precision."
+            "this memory has integer weights and is proved in integers: leave out `arithmetic=ball`, "
+            "`arithmetic=float` and `precision`."
         )
     if facts is None:
         raise FactsError(
-            "the memory was saved without its facts: give the table with --facts FILE."
+            "the memory was saved without its facts: give the table with `facts`."
         )
     if isinstance(memory, VectorMemory) or isinstance(facts, VectorFacts):
         return certify_vectors(memory, facts, arithmetic, precision, tolerance, progress, started)
     if tolerance is not None:
-        raise ByheartError("--tolerance is for vector memories with numbers as labels.")
+        raise ByheartError("`tolerance` is for vector memories with numbers as labels.")
     if isinstance(facts, Distributions):
         if isinstance(memory, ExactMemory):
             raise ByheartError("a memory of integers holds one answer a key, not distributions.")
@@ -157,7 +157,7 @@ def _in_vocabulary_of(
     if facts.S != memory.key_length:
         raise FactsError(
             f"the facts have keys of {facts.S} tokens, the memory takes {memory.key_length}. "
-            "Is it the right table, and are --keys and --answer the ones of the build?"
+            "Is it the right table, and are `keys` and `answer` the ones of the build?"
         )
     n = facts.N
     if memory.vocabulary.tokens[:n] == facts.vocabulary.tokens:

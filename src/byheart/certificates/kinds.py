@@ -93,7 +93,7 @@ def certify_vectors(
         )
     allowed = tolerance if tolerance is not None else memory.tolerance
     if not allowed > 0 or (tolerance is not None and memory.classes is not None):
-        raise ByheartError("--tolerance is a positive number, for labels that are numbers.")
+        raise ByheartError("`tolerance` is a positive number, for labels that are numbers.")
     memory.check_fits(facts)
     margins, bounds = vectors.vector_margins(
         memory, facts, arithmetic, allowed, precision=precision, progress=progress

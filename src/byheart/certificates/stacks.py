@@ -66,7 +66,7 @@ def check_stack(spec: Spec) -> Stack:
     """The spec, if the proofs cover it; otherwise an error that says why not."""
     if not isinstance(spec, AttentionOnlySpec | SharedBottleneckSpec | MLPTransformerSpec):
         raise ByheartError(
-            f"certificates do not cover {spec} yet; the plain float64 check (--float) does."
+            f"certificates do not cover {spec} yet; the plain float64 check (`arithmetic=float`) does."
         )
     if not isinstance(spec, SharedBottleneckSpec):
         rounding.check_softmax(spec)

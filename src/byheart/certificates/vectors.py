@@ -117,7 +117,7 @@ def check_covered(spec: MultiHeadSpec) -> None:
     if spec.embed:
         raise ByheartError(
             "certificates cover layers that read the vectors as they are, not the reference model "
-            "with its embedding and sines: use --float."
+            "with its embedding and sines: use `arithmetic=float`."
         )
 
 

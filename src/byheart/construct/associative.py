@@ -6,13 +6,21 @@ margin, which with random embeddings holds for T of order d. The baseline for th
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
+from byheart._progress import Report
 from byheart.construct.frames import frame
+from byheart.construct.outcome import check_fits, held, holding, weight_bytes
 from byheart.facts import Facts
 from byheart.models import associative
+from byheart.models.construction import AssociativeConstruction
+from byheart.models.token_memory import TokenMemory
 from byheart.specs import AssociativeSpec
+
+WIDEST = 8192  # the largest width tried: its matrix has half a gigabyte in float64
 
 
 def associative_weights(facts: Facts, spec: AssociativeSpec, seed: int = 0) -> dict[str, Tensor]:
@@ -33,3 +41,35 @@ def associative_weights(facts: Facts, spec: AssociativeSpec, seed: int = 0) -> d
     tokens, right = torch.tensor(facts.tokens), torch.tensor(facts.answers)
     keys = associative.keys(spec, {"W_E": W_E[None]}, tokens)[0]
     return {"W_E": W_E, "W": keys.T @ W_U[:, right].T, "W_U": W_U}
+
+
+def associative_memory(
+    facts: Facts, d: int | None, dtype: torch.dtype, seed: int, progress: Report
+) -> TokenMemory:
+    """The Hebbian sum; without `d`, the width is doubled until every fact is recalled."""
+    width = d or 16
+    while True:
+        spec = AssociativeSpec(N=facts.N, S=facts.S, d=width)
+        check_fits(weight_bytes(spec.parameters), f"an associative memory of width {width:,}")
+        progress(f"adding up {facts.T:,} facts in a {width} x {width} matrix")
+        weights = associative_weights(facts, spec, seed)
+        construction = AssociativeConstruction(readout="sum", capacity=width)
+        memory = TokenMemory(
+            spec=spec,
+            weights={name: w.to(dtype) for name, w in weights.items()},
+            vocabulary=facts.vocabulary,
+            construction=construction,
+            facts=facts,
+            pad_id=facts.pad_id,
+        )
+        outcome = held(memory, facts)
+        if not outcome.lost or d is not None or width >= WIDEST:
+            break
+        width *= 2
+    reason = f"d = {width}: the first power of two at which the cross-talk stays below the margin"
+    if d is not None:
+        reason = f"d = {width} as asked"
+    elif outcome.lost:
+        reason = f"d = {width}: the largest width tried"
+    construction = replace(outcome.recorded(construction), why=(reason,))
+    return holding(replace(memory, construction=construction), facts)

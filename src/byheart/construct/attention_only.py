@@ -67,7 +67,7 @@ def check_admissible(spec: AttentionOnlySpec, T: int, last_tokens: int) -> None:
     if spec.d_h > spec.d:
         raise CapacityError(
             f"d_h <= d is needed (a head reads d coordinates): {spec.d_h} > {spec.d}. "
-            f"Use --d-head {spec.d} or less."
+            f"Use `d_h={spec.d}` or less."
         )
     capacity = corollary1_capacity(spec, last_tokens)
     if capacity >= T:
@@ -79,7 +79,7 @@ def check_admissible(spec: AttentionOnlySpec, T: int, last_tokens: int) -> None:
     raise CapacityError(
         f"{T:,} facts are more than H·d_h + d = {spec.H}·{spec.d_h} + {skip} = {capacity:,}, what "
         f"d={spec.d}, H={spec.H}, d_h={spec.d_h} holds for certain (Dana et al. 2025, "
-        f"Corollary 1). Use --heads {heads} or more, or --readout convex, which often holds more."
+        f"Corollary 1). Use `H={heads}` or more, or `readout=convex`, which often holds more."
     )
 
 

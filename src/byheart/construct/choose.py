@@ -41,20 +41,10 @@ def smallest_width(answers: int) -> int:
 
 def check_width(d: int | None, answers: int) -> None:
     """Refuse widths that cannot tell the answers apart."""
-    if d is not None and d < 1:
-        raise ByheartError(f"--d-model must be at least 1, found {d}")
     if d == 1 and answers > 2:
         raise ByheartError(
-            f"--d-model 1 tells at most 2 answers apart, these facts have {answers} "
-            "(Dana et al. 2025, Proposition 3: d = 2 is enough). Use --d-model 2 or more."
-        )
-
-
-def check_slack(slack: float) -> None:
-    """Refuse shares of further heads that are negative, NaN or beyond any use."""
-    if not 0 <= slack <= 10:
-        raise ByheartError(
-            f"--slack must lie between 0 and 10 (0.05 is 5 % more heads), found {slack}"
+            f"`d=1` tells at most 2 answers apart, these facts have {answers} "
+            "(Dana et al. 2025, Proposition 3: d = 2 is enough). Use `d=2` or more."
         )
 
 
@@ -74,16 +64,8 @@ def choose_attention_only(
     d, large d_h and r = 1. Without `H` and `d_h` the rank of W_QK is 1 (Remark 2: enough); with
     them it is d_h, the layer of the paper, unless `qk_rank` says otherwise.
     """
-    check_slack(slack)
     A, why = len(facts.answer_ids), []
     check_width(d, A)
-    for flag, value in (
-        ("--heads", H),
-        ("--d-head", d_h),
-        ("--qk-rank", qk_rank),
-    ):
-        if value is not None and value < 1:
-            raise ByheartError(f"{flag} must be at least 1, found {value}")
     if d is None:
         d = max(smallest_width(A), d_h or 1)
         why.append(f"d = {d}: the least width at which {A:,} answers keep a margin near 0.4")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from byheart._progress import Report
 from byheart.construct.attention_only import (
     attention_only_weights,
     check_admissible,
@@ -18,20 +19,14 @@ from byheart.construct.attention_only import (
 )
 from byheart.construct.choose import Choice
 from byheart.construct.frames import frame, ideal_margin
-from byheart.construct.outcome import (
-    Progress,
-    check_fits,
-    finite,
-    held,
-    holding,
-    weight_bytes,
-)
+from byheart.construct.outcome import check_fits, held, holding, weight_bytes
 from byheart.construct.readout import convex_readout
 from byheart.construct.solve import RankError, solve_bytes
 from byheart.errors import CapacityError, CheckFailed
 from byheart.facts import Facts
 from byheart.models.attention_only import Weights
-from byheart.models.memory import Memory
+from byheart.models.construction import AttentionConstruction, finite
+from byheart.models.token_memory import TokenMemory
 from byheart.specs import AttentionOnlySpec
 from byheart.theory import corollary1_capacity
 
@@ -75,8 +70,8 @@ def _task(facts: Facts, spec: AttentionOnlySpec, dtype: torch.dtype, seed: int) 
 
 
 def build_exact(
-    facts: Facts, choice: Choice, dtype: torch.dtype, seed: int, progress: Progress
-) -> Memory:
+    facts: Facts, choice: Choice, dtype: torch.dtype, seed: int, progress: Report
+) -> TokenMemory:
     """Corollary 1: the first attempt with a good margin, else the best that recalls all facts."""
     spec, why = choice.spec, list(choice.why)
     check_admissible(spec, facts.T, facts.last_tokens)
@@ -94,24 +89,24 @@ def build_exact(
             spec = replace(spec, H=math.ceil(spec.H * factor))
             why.append(f"H raised to {spec.H}: {failures[-1]}")
         ranks.clear()
-        best: Memory | None = None
+        best, best_margin = None, -math.inf
         for attempt, beta in enumerate(BETAS):
             progress(f"solving for {facts.T:,} facts in {spec.H * spec.d_h:,} head outputs")
             try:
-                memory, margin = _attempt(task, spec, attempt, beta, why)
+                memory, margin, condition = _attempt(task, spec, attempt, beta, why)
             except RankError as error:
                 failures.append(f"β = {beta:g}: {error}")
                 ranks.append(error.rank)
                 continue
             made = memory.construction
-            if made["recalled"] == facts.T:
+            if made.recalled == facts.T:
                 if margin >= GOOD_MARGIN * min(task.ideal, 1.0):
                     return memory
-                if best is None or margin > best.construction["margin"]:
-                    best = memory
+                if best is None or margin > best_margin:
+                    best, best_margin = memory, margin
             failures.append(
-                f"β = {beta:g}: {made['recalled']:,} of {facts.T:,} recalled, margin "
-                f"{margin:.1e}, condition number {made['condition']:.0e}"
+                f"β = {beta:g}: {made.recalled:,} of {facts.T:,} recalled, margin "
+                f"{margin:.1e}, condition number {condition:.0e}"
             )
         if best is not None:
             return best
@@ -121,9 +116,9 @@ def build_exact(
             f"d_h={spec.d_h}: {failures[-1]}. With {facts.N} tokens and {facts.S} positions a head "
             f"adds at most {min(spec.d_h, facts.N + facts.S - 2)} to the rank. Use more heads."
         )
-    advice = f"--heads {spec.H + max(1, spec.H // 20)}"
+    advice = f"`H={spec.H + max(1, spec.H // 20)}`"
     if dtype == torch.float32:
-        advice += " or --dtype float64"
+        advice += " or `dtype=float64`"
     raise CheckFailed(
         f"not all {facts.T:,} facts survive in {task.dtype_name} weights at d={spec.d}, "
         f"H={spec.H}, d_h={spec.d_h}: {'; '.join(failures[-len(BETAS) :])}. "
@@ -133,8 +128,9 @@ def build_exact(
 
 def _attempt(
     task: _Task, spec: AttentionOnlySpec, attempt: int, beta: float, why: list[str]
-) -> tuple[Memory, float]:
-    """One draw of the random heads, solved and verified as stored; the memory and its margin."""
+) -> tuple[TokenMemory, float, float]:
+    """One draw of the random heads, solved and verified as stored; the memory, its margin and the
+    condition number of the solve."""
     facts = task.facts
     made = attention_only_weights(
         spec,
@@ -145,52 +141,49 @@ def _attempt(
         beta=beta,
         dtype=task.dtype,
     )
-    memory = _memory(task, spec, made.weights)
+    construction = AttentionConstruction(
+        readout="exact",
+        capacity=corollary1_capacity(spec, facts.last_tokens),
+        ideal_margin=finite(task.ideal),
+        condition=made.solution.condition,
+        residual=made.solution.residual,
+        solver=made.solution.way,
+        skip=made.skip,
+        beta=beta,
+        why=tuple(why),
+    )
+    memory = _memory(task, spec, made.weights, construction)
     margins = memory.margins(facts)
     margin = float(margins.min())
-    record = {
-        "method": "attention",
-        "readout": "exact",
-        "capacity": corollary1_capacity(spec, facts.last_tokens),
-        "recalled": int((margins > 0).sum()),
-        "lost": [],
-        "margin": finite(margin),
-        "ideal_margin": finite(task.ideal),
-        "condition": made.solution.condition,
-        "residual": made.solution.residual,
-        "solver": made.solution.way,
-        "skip": made.skip,
-        "beta": beta,
-        "why": why,
-    }
-    return replace(memory, construction=record), margin
+    construction = replace(construction, recalled=int((margins > 0).sum()), margin=finite(margin))
+    return replace(memory, construction=construction), margin, made.solution.condition
 
 
 def build_convex(
-    facts: Facts, choice: Choice, dtype: torch.dtype, seed: int, progress: Progress
-) -> Memory:
+    facts: Facts, choice: Choice, dtype: torch.dtype, seed: int, progress: Report
+) -> TokenMemory:
     """The logistic read-out; more heads, if they are ours to choose, until all facts are held."""
     spec, why = choice.spec, list(choice.why)
     check_admissible(spec, 0, facts.last_tokens)
     system = solve_bytes(spec.H * spec.d_h + spec.d, facts.T)
     check_fits(system + weight_bytes(spec.parameters), f"a read-out of {facts.T:,} facts")
     task = _task(facts, spec, dtype, seed)
-    best: Memory | None = None
+    best: TokenMemory | None = None
     for growth in range(1 + (GROWTHS if choice.heads_free else 0)):
         if growth:
             spec = replace(spec, H=math.ceil(spec.H * GROWTH))
             why.append(f"H raised to {spec.H}: fewer heads did not hold all facts")
         progress(f"fitting {facts.T:,} facts on {spec.H * spec.d_h + spec.d:,} features")
         memory = _fitted(task, spec, why)
-        if best is None or memory.construction["recalled"] > best.construction["recalled"]:
+        if best is None or memory.construction.recalled > best.construction.recalled:
             best = memory
-        if not memory.construction["lost"]:
+        if not memory.construction.lost:
             break
     assert best is not None
     return holding(best, facts)
 
 
-def _fitted(task: _Task, spec: AttentionOnlySpec, why: list[str]) -> Memory:
+def _fitted(task: _Task, spec: AttentionOnlySpec, why: list[str]) -> TokenMemory:
     facts = task.facts
     weights = random_attention(spec, task.seed, BETAS[0])
     x_S, F = features(spec, weights, task.tokens)
@@ -201,29 +194,30 @@ def _fitted(task: _Task, spec: AttentionOnlySpec, why: list[str]) -> Memory:
     weights = in_basis(weights, fit.M_0)
     weights["W_O"] = fit.W_O.reshape(1, spec.H, spec.d_h, spec.d)
     weights["W_U"] = task.W_U
-    memory = _memory(task, spec, weights)
-    record = {
-        "method": "attention",
-        "readout": "convex",
-        "capacity": corollary1_capacity(spec, facts.last_tokens),
-        **held(memory, facts),
-        "ideal_margin": finite(task.ideal),
-        "iterations": fit.iterations,
-        "beta": BETAS[0],
-        "why": why,
-    }
-    return replace(memory, construction=record)
+    construction = AttentionConstruction(
+        readout="convex",
+        capacity=corollary1_capacity(spec, facts.last_tokens),
+        ideal_margin=finite(task.ideal),
+        iterations=fit.iterations,
+        beta=BETAS[0],
+        why=tuple(why),
+    )
+    memory = _memory(task, spec, weights, construction)
+    return replace(memory, construction=held(memory, facts).recorded(construction))
 
 
-def _memory(task: _Task, spec: AttentionOnlySpec, weights: Weights) -> Memory:
+def _memory(
+    task: _Task, spec: AttentionOnlySpec, weights: Weights, construction: AttentionConstruction
+) -> TokenMemory:
     facts = task.facts
     vocabulary, start_id = facts.vocabulary, None
     if spec.S > facts.S:
         vocabulary, start_id = vocabulary.with_special("<start>")
-    return Memory(
+    return TokenMemory(
         spec=spec,
         weights={name: w.to(task.dtype) for name, w in weights.items()},
         vocabulary=vocabulary,
+        construction=construction,
         facts=facts,
         start_id=start_id,
         pad_id=facts.pad_id,

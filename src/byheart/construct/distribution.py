@@ -16,14 +16,15 @@ The softmax runs over the answers only; tokens that are never answers have zero 
 from __future__ import annotations
 
 import math
-import time
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from byheart._progress import Report
 from byheart.construct.attention_only import (
     attention_only_weights,
     check_admissible,
@@ -32,7 +33,6 @@ from byheart.construct.attention_only import (
     random_attention,
     rounded,
 )
-from byheart.construct.choose import check_slack
 from byheart.construct.dense import BETAS, SEED_STRIDE
 from byheart.construct.distribution_readout import (
     ReadoutTask,
@@ -42,97 +42,126 @@ from byheart.construct.distribution_readout import (
 )
 from byheart.construct.distribution_theory import theorem1_quantities, theorem3_quantities
 from byheart.construct.encoders import Encoder, encode
-from byheart.construct.outcome import Progress, check_fits, weight_bytes
+from byheart.construct.outcome import DTYPES, check_fits, weight_bytes
 from byheart.construct.solve import RankError, minimum_norm, solve_bytes
 from byheart.errors import ByheartError, CapacityError, CheckFailed
 from byheart.facts import Distributions
 from byheart.models.attention_only import Weights
-from byheart.models.memory import Memory
+from byheart.models.construction import DistributionConstruction
+from byheart.models.token_memory import DistributionMemory
 from byheart.specs import AttentionOnlySpec
 from byheart.theory import corollary1_capacity
 from byheart.theory.divergences import kl, log_ratio, top_answers, total_variation
 
-READOUTS: tuple[str, ...] = ("auto", "exact", "convex", "joint", "ridge", "literal")
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
-DEFAULT_WIDTH = 32  # beyond it, --d-model says what the rank is worth
+if TYPE_CHECKING:
+    from byheart.construct.methods import DistributionAttention
+
+DEFAULT_WIDTH = 32  # beyond it, `d` says what the rank is worth
 MOST_CONDITION = {torch.float32: 1e2, torch.float64: 1e3}  # of M_0, so that scores survive it
 MOST_FEATURES = 2000  # chosen by default: a solve of some seconds
 
 
-def build_distribution(
-    table: Distributions,
-    *,
-    d: int | None = None,
-    H: int | None = None,
-    d_h: int | None = None,
-    qk_rank: int | None = None,
-    encoder: str | Encoder = "best",
-    readout: str = "auto",
-    dtype: str = "float64",
-    slack: float = 0.05,
-    seed: int = 0,
-    progress: Progress = lambda _: None,
-) -> Memory:
-    """A memory whose softmax over the answers is near π_t for every sequence, verified as stored.
+@dataclass(frozen=True)
+class _Task:
+    """What every read-out starts from; `spec` is what the weights will have."""
 
-    `readout`: "auto" is "exact" where H d_h + d >= T and "convex" elsewhere. `encoder`: a name of
-    `byheart.construct.encoders.ENCODERS`, "best", or an encoder.
+    table: Distributions
+    spec: AttentionOnlySpec
+    encoder: Encoder
+    dtype: torch.dtype
+    seed: int
+    progress: Report
 
-    >>> import byheart as bh
-    >>> memory = build_distribution(bh.random_distributions("gauss", N=6, seed=1), d=5)
-    >>> memory.construction["kl"] < 1e-12  # d = N - 1 and H d_h >= T: exact
-    True
-    """
-    started = time.perf_counter()
-    for name, value, known in (("readout", readout, READOUTS), ("dtype", dtype, tuple(DTYPES))):
-        if value not in known:
-            raise ByheartError(f"{name} must be one of {', '.join(known)}, found {value!r}")
-    spec, why = _sizes(table, d, H, d_h, qk_rank, slack, encoder)
+    @cached_property
+    def tokens(self) -> Tensor:
+        """The keys as the model reads them, the start token in front where there is one."""
+        tokens = torch.tensor(self.table.tokens)
+        if self.spec.S == self.table.S:
+            return tokens
+        return torch.cat([torch.full((self.table.T, 1), self.spec.N - 1), tokens], dim=1)
+
+    @property
+    def targets(self) -> Tensor:
+        return torch.from_numpy(self.encoder.E.copy())
+
+    def unembedding(self, W: Tensor | None = None) -> Tensor:
+        """W_U with the encoder's W (or another) in the columns of the answers."""
+        W = torch.from_numpy(self.encoder.W.copy()) if W is None else W
+        W_U = torch.zeros(self.spec.d, self.spec.N, dtype=torch.float64)
+        W_U[:, torch.tensor(self.table.support)] = W.T
+        return W_U
+
+    def theorems(self, X: Tensor) -> dict:
+        """What Theorems 1 and 3 say about these features: fields of the construction."""
+        eps, theorem1 = theorem1_quantities(self.table, self.encoder, X.numpy())
+        theorem3 = theorem3_quantities(self.table, self.encoder, X.shape[1])
+        return {"eps": eps, "theorem1": theorem1, "theorem3": theorem3}
+
+
+def distribution_memory(
+    table: Distributions, options: DistributionAttention, seed: int, progress: Report
+) -> DistributionMemory:
+    """A memory whose softmax over the answers is near π_t for every sequence, verified as stored."""
+    spec, why = _sizes(table, options)
     check_admissible(spec, 0, table.facts.last_tokens)
     m = spec.H * spec.d_h + spec.d
     check_fits(
         solve_bytes(min(table.T, m), max(table.T, m)) + weight_bytes(spec.parameters),
         f"a read-out of {table.T:,} sequences",
     )
-    capacity = corollary1_capacity(spec, table.facts.last_tokens)
+    capacity, readout = corollary1_capacity(spec, table.facts.last_tokens), options.readout
     if readout == "auto":
         readout = "exact" if capacity >= table.T else "convex"
         why.append(_reason(readout, capacity, table.T))
     if readout == "exact":
         check_admissible(spec, table.T, table.facts.last_tokens)
+    encoder = options.encoder
     if isinstance(encoder, str):
         encoder = encode(table, spec.d, encoder, seed=seed, progress=progress)
     why.append(f"encoder: {encoder.why}")
-    way = {"exact": _exact, "literal": _literal}.get(readout, _fitted)
-    weights, record = way(table, spec, encoder.balanced(), readout, DTYPES[dtype], seed, progress)
-    memory = _memory(table, spec, weights, DTYPES[dtype])
+    task = _Task(table, spec, encoder.balanced(), DTYPES[options.dtype], seed, progress)
+    if readout in ("exact", "literal"):
+        weights, record = (_exact if readout == "exact" else _literal)(task)
+    else:
+        weights, record = _fitted(task, readout)
     pi, prior = table.probabilities, table.prior
-    f = answer_logits(memory, table)
-    construction = {
-        "method": "attention",
-        "kind": "distribution",
-        "readout": readout,
-        "capacity": capacity,
-        "encoder": encoder.name,
-        "kl": _mean_kl(table, f),
-        "kl_encoder": _mean_kl(table, encoder.logits),
-        "total_variation": float(prior @ total_variation(pi, f)),
-        "max_log_ratio": float(log_ratio(pi, f).max()),
-        "entropy": float(prior @ table.entropy),
-        "recalled": int(top_answers(pi, f).sum()),
-        "facts": table.T,
-        "lost": [],
-        "margin": None,
+    vocabulary, start_id = table.vocabulary, None
+    if spec.S > table.S:
+        vocabulary, start_id = vocabulary.with_special("<start>")
+    construction = DistributionConstruction(
+        readout=readout,
+        capacity=capacity,
+        encoder=encoder.name,
+        kl=0.0,  # the divergences are measured from the stored weights, below
+        kl_encoder=_mean_kl(table, encoder.logits),
+        total_variation=0.0,
+        max_log_ratio=0.0,
+        entropy=float(prior @ table.entropy),
+        why=tuple(why),
         **record,
-        "why": why,
-        "dtype": dtype,
-        "seed": seed,
-        "seconds": time.perf_counter() - started,
-    }
-    if not math.isfinite(construction["kl"]):
+    )
+    memory = DistributionMemory(
+        spec=spec,
+        weights={name: w.to(task.dtype) for name, w in weights.items()},
+        vocabulary=vocabulary,
+        construction=construction,
+        facts=table.facts,
+        start_id=start_id,
+        pad_id=table.facts.pad_id,
+        distribution=table,
+    )
+    f = memory.answer_logits()
+    construction = replace(
+        construction,
+        kl=_mean_kl(table, f),
+        total_variation=float(prior @ total_variation(pi, f)),
+        max_log_ratio=float(log_ratio(pi, f).max()),
+        recalled=int(top_answers(pi, f).sum()),
+    )
+    if not math.isfinite(construction.kl):
         raise CheckFailed(
-            f"the stored {dtype} weights give no finite divergence at d={spec.d}, H={spec.H}. "
-            "Nothing was written. Use --dtype float64 or more heads."
+            f"the stored {options.dtype} weights give no finite divergence at d={spec.d}, "
+            f"H={spec.H}. Nothing was written. Use `dtype=float64` or more heads."
         )
     return replace(memory, construction=construction)
 
@@ -143,38 +172,14 @@ def _mean_kl(table: Distributions, f: np.ndarray) -> float:
     return 0.0 if found < 0 else found
 
 
-def answer_logits(memory: Memory, table: Distributions) -> np.ndarray:
-    """Logits (T, A) of the answers, the stored weights evaluated in float64."""
-    ids = memory.with_start(table.tokens)
-    support = torch.tensor(table.support)
-    parts = [
-        memory.logits(ids[batch], torch.float64)[:, support] for batch in memory.batches(len(ids))
-    ]
-    return torch.cat(parts).numpy()
-
-
 def _sizes(
-    table: Distributions,
-    d: int | None,
-    H: int | None,
-    d_h: int | None,
-    qk_rank: int | None,
-    slack: float,
-    encoder: str | Encoder,
+    table: Distributions, options: DistributionAttention
 ) -> tuple[AttentionOnlySpec, list[str]]:
-    check_slack(slack)
     why: list[str] = []
-    for flag, value in (
-        ("--d-model", d),
-        ("--heads", H),
-        ("--d-head", d_h),
-        ("--qk-rank", qk_rank),
-    ):
-        if value is not None and value < 1:
-            raise ByheartError(f"{flag} must be at least 1, found {value}")
+    d, H, d_h, encoder = options.d, options.H, options.d_h, options.encoder
     if isinstance(encoder, Encoder):
         if d is not None and d != encoder.d:
-            raise ByheartError(f"--d-model {d} and an encoder of rank {encoder.d} disagree")
+            raise ByheartError(f"`d={d}` and an encoder of rank {encoder.d} disagree")
         d = encoder.d
     exact = min(table.T, table.A - 1)
     if d is None:
@@ -188,14 +193,14 @@ def _sizes(
         why.append(f"d = {d} >= min(T, A - 1) = {exact:,}: no divergence is left to the rank")
     d_h = d if d_h is None else d_h
     if H is None:
-        wanted = min(table.T * (1 + slack), MOST_FEATURES)
+        wanted = min(table.T * (1 + options.slack), MOST_FEATURES)
         H = max(1, math.ceil(wanted / d_h))
         why.append(f"H = {H}: H·d_h >= {wanted:,.0f} for {table.T:,} sequences")
     S, N = table.S, table.N
     if S == 1:
         S, N = 2, N + 1
         why.append("a start token stands in front: attention over one position is constant")
-    spec = AttentionOnlySpec(N=N, S=S, d=d, d_h=d_h, H=H, qk_rank=qk_rank or d_h)
+    spec = AttentionOnlySpec(N=N, S=S, d=d, d_h=d_h, H=H, qk_rank=options.qk_rank or d_h)
     return spec, why
 
 
@@ -205,48 +210,25 @@ def _reason(readout: str, capacity: int, T: int) -> str:
     return f"convex read-out: H·d_h + d = {capacity:,} < {T:,} sequences"
 
 
-def _tokens(table: Distributions, spec: AttentionOnlySpec) -> Tensor:
-    tokens = torch.tensor(table.tokens)
-    if spec.S == table.S:
-        return tokens
-    return torch.cat([torch.full((table.T, 1), spec.N - 1), tokens], dim=1)
+Solved = tuple[Weights, dict]  # weights, and fields of the construction
 
 
-def _unembedding(table: Distributions, spec: AttentionOnlySpec, W: Tensor) -> Tensor:
-    W_U = torch.zeros(spec.d, spec.N, dtype=torch.float64)
-    W_U[:, torch.tensor(table.support)] = W.T
-    return W_U
-
-
-Made = tuple[Weights, dict[str, Any]]
-
-
-def _exact(
-    table: Distributions,
-    spec: AttentionOnlySpec,
-    encoder: Encoder,
-    readout: str,
-    dtype: torch.dtype,
-    seed: int,
-    progress: Progress,
-) -> Made:
+def _exact(task: _Task) -> Solved:
     """F W_O + x_S M_0 = E for all sequences: Theorem 1 with ε = 0, by the solve of Corollary 1."""
-    W_U = rounded({"W_U": _unembedding(table, spec, torch.from_numpy(encoder.W.copy()))}, dtype)[
-        "W_U"
-    ]
-    targets, tokens = torch.from_numpy(encoder.E.copy()), _tokens(table, spec)
+    spec, table = task.spec, task.table
+    W_U = rounded({"W_U": task.unembedding()}, task.dtype)["W_U"]
     failures = []
     for attempt, beta in enumerate(BETAS):
-        progress(f"solving for {table.T:,} sequences in {spec.H * spec.d_h:,} head outputs")
+        task.progress(f"solving for {table.T:,} sequences in {spec.H * spec.d_h:,} head outputs")
         try:
             made = attention_only_weights(
                 spec,
-                tokens,
-                targets,
+                task.tokens,
+                task.targets,
                 W_U,
-                seed=seed + SEED_STRIDE * attempt,
+                seed=task.seed + SEED_STRIDE * attempt,
                 beta=beta,
-                dtype=dtype,
+                dtype=task.dtype,
             )
         except RankError as error:
             failures.append(f"β = {beta:g}: {error}")
@@ -255,37 +237,35 @@ def _exact(
         return made.weights, record
     raise CapacityError(
         f"the keys are not generic enough for Lemma 2 at {spec}: {failures[-1]}. Use more heads, "
-        "or --readout convex."
+        "or `readout=convex`."
     )
 
 
-def _fitted(
-    table: Distributions,
-    spec: AttentionOnlySpec,
-    encoder: Encoder,
-    readout: str,
-    dtype: torch.dtype,
-    seed: int,
-    progress: Progress,
-) -> Made:
+def _fitted(task: _Task, readout: str) -> Solved:
     """Ridge on E over all sequences; "convex" and "joint" go on from there on d_KL itself."""
-    nominal = random_attention(spec, seed, BETAS[0])
-    tokens = _tokens(table, spec)
-    x_S, F = features(spec, nominal, tokens)
-    task = _task(table, encoder, torch.cat([F, x_S], 1), x_S)
-    progress(f"ridge read-out of {table.T:,} sequences on {task.X.shape[1]:,} features")
-    fit = ridge_readout(task, torch.from_numpy(encoder.E.copy()))
-    record: dict[str, Any] = {"ridge": fit.ridge, "kl_ridge": fit.kl}
+    spec, table, dtype = task.spec, task.table, task.dtype
+    nominal = random_attention(spec, task.seed, BETAS[0])
+    x_S, F = features(spec, nominal, task.tokens)
+    problem = ReadoutTask(
+        torch.cat([F, x_S], 1),
+        x_S,
+        torch.from_numpy(task.encoder.W.copy()),
+        torch.from_numpy(table.probabilities.copy()),
+        torch.from_numpy(table.prior.copy()),
+    )
+    task.progress(f"ridge read-out of {table.T:,} sequences on {problem.X.shape[1]:,} features")
+    fit = ridge_readout(problem, task.targets)
+    record = {"ridge": fit.ridge, "kl_ridge": fit.kl}
     if readout in ("convex", "joint"):
-        progress(f"convex KL read-out of {table.T:,} sequences")
-        fit = convex_kl_readout(task, fit.V)
+        task.progress(f"convex KL read-out of {table.T:,} sequences")
+        fit = convex_kl_readout(problem, fit.V)
         record |= {"kl_convex": fit.kl, "iterations": fit.iterations}
-    record |= _theorems(table, encoder, task.X)
+    record |= task.theorems(problem.X)
     if readout == "joint":
-        progress(f"read-out and unembedding of {table.T:,} sequences at once")
-        fit = joint_kl_readout(task, fit.V)
+        task.progress(f"read-out and unembedding of {table.T:,} sequences at once")
+        fit = joint_kl_readout(problem, fit.V)
         record["iterations"] += fit.iterations
-    W = task.W if fit.W is None else fit.W
+    W = problem.W if fit.W is None else fit.W
     M_0 = torch.eye(spec.d, dtype=torch.float64) + fit.V[-spec.d :]
     M_0, condition, clipped = _well_conditioned(M_0, MOST_CONDITION[dtype])
     record["condition"] = condition
@@ -293,14 +273,14 @@ def _fitted(
     weights = rounded(in_basis(nominal, M_0), dtype)
     if clipped or dtype != torch.float64:
         # The basis moved the skip or the features: fit W_O once more to what is really stored.
-        x_S, F = features(spec, weights, tokens)
-        stored = replace(task, X=F, base=x_S, W=W)
+        x_S, F = features(spec, weights, task.tokens)
+        stored = replace(problem, X=F, base=x_S, W=W)
         if readout == "ridge":
-            W_O = ridge_readout(stored, torch.from_numpy(encoder.E.copy())).V
+            W_O = ridge_readout(stored, task.targets).V
         else:
             W_O = convex_kl_readout(stored, W_O).V
     weights["W_O"] = W_O.reshape(1, spec.H, spec.d_h, spec.d)
-    weights["W_U"] = _unembedding(table, spec, W)
+    weights["W_U"] = task.unembedding(W)
     return rounded(weights, dtype), record | {"beta": BETAS[0], "skip": "change of basis"}
 
 
@@ -318,70 +298,29 @@ def _well_conditioned(M_0: Tensor, most: float) -> tuple[Tensor, float, bool]:
     return U * s.clamp_min(least) @ Vt, most, True
 
 
-def _literal(
-    table: Distributions,
-    spec: AttentionOnlySpec,
-    encoder: Encoder,
-    readout: str,
-    dtype: torch.dtype,
-    seed: int,
-    progress: Progress,
-) -> Made:
+def _literal(task: _Task) -> Solved:
     """Theorem 1 as written: X_1 [W_O; M_0] = E_1 on the m = H d_h + d likely sequences."""
+    spec, table = task.spec, task.table
     m = spec.H * spec.d_h + spec.d
     if table.T < m or table.facts.last_tokens < spec.d:
         raise CapacityError(
             f"the square solve of Theorem 1 needs T >= H·d_h + d = {m:,} sequences and d = "
             f"{spec.d} distinct last tokens, found {table.T:,} and {table.facts.last_tokens}. "
-            "Use fewer heads, or --readout exact."
+            "Use fewer heads, or `readout=exact`."
         )
-    nominal = random_attention(spec, seed, BETAS[0])
-    x_S, F = features(spec, nominal, _tokens(table, spec))
+    nominal = random_attention(spec, task.seed, BETAS[0])
+    x_S, F = features(spec, nominal, task.tokens)
     X = torch.cat([F, x_S], 1)
     likely = torch.from_numpy(table.by_prior()[:m].copy())
-    progress(f"solving for the {m:,} likely sequences")
+    task.progress(f"solving for the {m:,} likely sequences")
     try:
-        solution = minimum_norm(X[likely], torch.from_numpy(encoder.E.copy())[likely])
+        solution = minimum_norm(X[likely], task.targets[likely])
     except RankError as error:
         raise CapacityError(
-            f"X_1 is singular: {error}. Use another --seed or other sizes."
+            f"X_1 is singular: {error}. Use another `seed` or other sizes."
         ) from None
     weights = in_basis(nominal, solution.W[-spec.d :])
     weights["W_O"] = solution.W[: -spec.d].reshape(1, spec.H, spec.d_h, spec.d)
-    weights["W_U"] = _unembedding(table, spec, torch.from_numpy(encoder.W.copy()))
+    weights["W_U"] = task.unembedding()
     record = {"condition": solution.condition, "beta": BETAS[0], "skip": "change of basis"}
-    return rounded(weights, dtype), record | _theorems(table, encoder, X)
-
-
-def _task(table: Distributions, encoder: Encoder, X: Tensor, x_S: Tensor) -> ReadoutTask:
-    return ReadoutTask(
-        X,
-        x_S,
-        torch.from_numpy(encoder.W.copy()),
-        torch.from_numpy(table.probabilities.copy()),
-        torch.from_numpy(table.prior.copy()),
-    )
-
-
-def _theorems(table: Distributions, encoder: Encoder, X: Tensor) -> dict[str, Any]:
-    return {
-        **theorem1_quantities(table, encoder, X.numpy()),
-        "theorem3": theorem3_quantities(table, encoder, X.shape[1]),
-    }
-
-
-def _memory(
-    table: Distributions, spec: AttentionOnlySpec, weights: Weights, dtype: torch.dtype
-) -> Memory:
-    vocabulary, start_id = table.vocabulary, None
-    if spec.S > table.S:
-        vocabulary, start_id = vocabulary.with_special("<start>")
-    return Memory(
-        spec=spec,
-        weights={name: w.to(dtype) for name, w in weights.items()},
-        vocabulary=vocabulary,
-        facts=table.facts,
-        start_id=start_id,
-        pad_id=table.facts.pad_id,
-        distribution=table,
-    )
+    return rounded(weights, task.dtype), record | task.theorems(X)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from byheart.construct.encoders import Encoder
 from byheart.errors import ByheartError
 from byheart.facts import Distributions
+from byheart.models.construction import Theorem1Excess, Theorem3Quantities
 from byheart.theory.dana2025 import (
     theorem1_constant,
     theorem1_constant_svd,
@@ -20,7 +20,9 @@ from byheart.theory.dana2025 import (
 SVD_UP_TO = 1200  # features: above, the second way to C takes minutes
 
 
-def theorem1_quantities(table: Distributions, encoder: Encoder, X: np.ndarray) -> dict[str, Any]:
+def theorem1_quantities(
+    table: Distributions, encoder: Encoder, X: np.ndarray
+) -> tuple[float, Theorem1Excess]:
     """ε, C in two ways, ||W E||_2 and both bounds on d_KL(π, T) - d_KL(π, f), from the matrices.
 
     `X` (T, m) features [F, x_S]. ε is the prior of all but the m likely sequences. The spectral
@@ -30,7 +32,7 @@ def theorem1_quantities(table: Distributions, encoder: Encoder, X: np.ndarray) -
     T, m = X.shape
     order = table.by_prior()
     if m >= T:
-        return {"eps": 0.0, "theorem1": {"C": 1.0, "C_svd": 1.0, "excess": 0.0, "sharp": 0.0}}
+        return 0.0, Theorem1Excess(C=1.0, C_svd=1.0, excess=0.0, sharp=0.0)
     prior, pi = table.prior[order], table.probabilities[order]
     eps = float(prior[m:].sum())
     f = encoder.logits
@@ -43,18 +45,12 @@ def theorem1_quantities(table: Distributions, encoder: Encoder, X: np.ndarray) -
             C_svd = theorem1_constant_svd(by_column[:, :m], by_column[:, m:])
         sharp = theorem1_excess_per_sequence(pi, prior, encoder.W, encoder.E[order].T, by_column)
     except ByheartError as error:
-        return {"eps": eps, "theorem1": {"reason": str(error)}}
-    found = {
-        "C": C,
-        "C_svd": C_svd,
-        "norm": norm,
-        "excess": theorem1_excess(C, eps, f - f.mean(axis=1, keepdims=True)),
-        "sharp": sharp,
-    }
-    return {"eps": eps, "theorem1": found}
+        return eps, Theorem1Excess(reason=str(error))
+    excess = theorem1_excess(C, eps, f - f.mean(axis=1, keepdims=True))
+    return eps, Theorem1Excess(C=C, C_svd=C_svd, norm=norm, excess=excess, sharp=sharp)
 
 
-def theorem3_quantities(table: Distributions, encoder: Encoder, m: int) -> dict[str, Any]:
+def theorem3_quantities(table: Distributions, encoder: Encoder, m: int) -> Theorem3Quantities:
     """The pieces of d_KL(π, M) + O(ε log 1/ε): δ, max f - min f, and ε log 1/ε.
 
     δ = max |log π / softmax f| over the support (how well f approximates π), `logit_range` the
@@ -64,7 +60,7 @@ def theorem3_quantities(table: Distributions, encoder: Encoder, m: int) -> dict[
     >>> from byheart.construct.encoders import encode
     >>> from byheart.facts import random_distributions
     >>> table = random_distributions("gauss", N=5)
-    >>> round(theorem3_quantities(table, encode(table, 4), 8)["delta"], 9)
+    >>> round(theorem3_quantities(table, encode(table, 4), 8).delta, 9)
     0.0
     """
     from byheart.theory.divergences import log_ratio
@@ -72,9 +68,9 @@ def theorem3_quantities(table: Distributions, encoder: Encoder, m: int) -> dict[
     eps = float(table.prior[table.by_prior()[m:]].sum())
     f, positive = encoder.logits, table.probabilities[table.probabilities > 0]
     logit_range = float((f.max(axis=1) - f.min(axis=1)).max())
-    return {
-        "delta": float(log_ratio(table.probabilities, f).max()),
-        "logit_range": logit_range,
-        "per_log": logit_range / max(math.log(1 / float(positive.min())), 1e-300),
-        "eps_log": eps * math.log(1 / eps) if eps > 0 else 0.0,
-    }
+    return Theorem3Quantities(
+        delta=float(log_ratio(table.probabilities, f).max()),
+        logit_range=logit_range,
+        per_log=logit_range / max(math.log(1 / float(positive.min())), 1e-300),
+        eps_log=eps * math.log(1 / eps) if eps > 0 else 0.0,
+    )

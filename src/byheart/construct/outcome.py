@@ -2,48 +2,57 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import torch
 
 from byheart._machine import memory_bytes
 from byheart.errors import CapacityError
 from byheart.facts import Facts
-from byheart.models.memory import Memory
+from byheart.models.construction import Construction, LostFact, finite
+from byheart.models.token_memory import TokenMemory
 
-Progress = Callable[[str], None]
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+AnyConstruction = TypeVar("AnyConstruction", bound=Construction)
+AnyTokenMemory = TypeVar("AnyTokenMemory", bound=TokenMemory)
 
 
-def held(memory: Memory, facts: Facts) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Held:
     """What a memory without a guarantee recalls: counts, lost rows, margin of the held ones."""
+
+    recalled: int
+    lost: tuple[LostFact, ...]
+    margin: float | None
+
+    def recorded(self, construction: AnyConstruction) -> AnyConstruction:
+        """The record with these numbers."""
+        return replace(construction, recalled=self.recalled, lost=self.lost, margin=self.margin)
+
+
+def held(memory: TokenMemory, facts: Facts) -> Held:
+    """Ask for every fact, from the weights as they are stored."""
     margins = memory.margins(facts)
     good = margins > 0
-    return {
-        "recalled": int(good.sum()),
-        "lost": [
-            {"row": int(facts.rows[i]), "key": list(facts.key(i)), "answer": facts.answer(i)}
-            for i in (~good).nonzero()[:, 0].tolist()
-        ],
-        "margin": finite(float(margins[good].min())) if bool(good.any()) else None,
-    }
+    lost = [
+        LostFact(int(facts.rows[i]), facts.answer(i), facts.key(i))
+        for i in (~good).nonzero()[0].tolist()
+    ]
+    margin = finite(float(margins[good].min())) if good.any() else None
+    return Held(int(good.sum()), tuple(lost), margin)
 
 
-def holding(memory: Memory, facts: Facts) -> Memory:
+def holding(memory: AnyTokenMemory, facts: Facts) -> AnyTokenMemory:
     """The memory with only the facts that it recalls; an error if there are none."""
-    if not memory.construction["lost"]:
+    if not memory.construction.lost:
         return memory
-    if not memory.construction["recalled"]:
+    if not memory.construction.recalled:
         raise CapacityError(
             f"none of the {facts.T:,} facts could be held by {memory.spec}. "
-            "Use more heads (--heads) or a larger --d-model."
+            "Use more heads (`H`) or a larger `d`."
         )
-    return replace(memory, facts=facts.subset((memory.margins(facts) > 0).numpy()))
-
-
-def finite(value: float) -> float | None:
-    """JSON has no infinity: a margin without competitors is null."""
-    return value if math.isfinite(value) else None
+    return replace(memory, facts=facts.subset(memory.margins(facts) > 0))
 
 
 def weight_bytes(parameters: int) -> int:
@@ -57,6 +66,6 @@ def check_fits(needed: int, what: str) -> None:
     if needed > 0.9 * present:
         raise CapacityError(
             f"{what} needs about {needed / 1e9:,.0f} GB of memory, this machine has "
-            f"{present / 1e9:.0f} GB. Use smaller --d-model, --heads, --d-head or --qk-rank, "
-            "or --method sharded for many facts."
+            f"{present / 1e9:.0f} GB. Use smaller `d`, `H`, `d_h` or `qk_rank`, "
+            "or `method=sharded` for many facts."
         )

@@ -38,9 +38,9 @@ def export_memory(memory: Any, folder: str | Path, *, to: str, force: bool = Fal
     """Write `memory` to `folder` for another tool: "torch", "transformer-lens", "hugging-face" or
     "onnx". Whole or not at all; `force` replaces an earlier export."""
     if to not in TARGETS:
-        raise ByheartError(f"expected --to {', '.join(TARGETS)}, found {to!r}.")
+        raise ByheartError(f"expected `to={', '.join(TARGETS)}`, found {to!r}.")
     if to != "torch" and getattr(memory.spec, "family", "") == "multi-head":
         raise ByheartError(
-            f"a memory of vectors reads no tokens, which --to {to} needs: export it --to torch."
+            f"a memory of vectors reads no tokens, which `to={to}` needs: export it `to=torch`."
         )
     return TARGETS[to](memory, folder, force=force)

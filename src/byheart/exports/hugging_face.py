@@ -142,7 +142,7 @@ def _epsilon(form: NormalForm, width: int) -> float:
     if 4.0**k > LARGEST_EPSILON[dtype]:
         raise ByheartError(
             f"the stream of this memory may reach {form.stream_bound():.1e}, too large for the "
-            f"LayerNorm of GPT-2 in {dtype}. Export it --to torch or transformer-lens."
+            f"LayerNorm of GPT-2 in {dtype}. Export it `to=torch` or transformer-lens."
         )
     return 4.0**k
 

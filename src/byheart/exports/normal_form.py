@@ -81,7 +81,7 @@ def dense_spec(memory: Memory) -> tuple[Memory, AttentionOnlySpec]:
     if family not in ("attention-only", "sharded"):
         raise ByheartError(
             f"a memory of the {family} family has no attention-only layer to export: those of the "
-            "attention-only and sharded families have (build --method attention or sharded)."
+            "attention-only and sharded families have (build `method=attention` or sharded)."
         )
     dense = memory.to_dense()
     assert isinstance(dense.spec, AttentionOnlySpec)
@@ -102,7 +102,7 @@ def normal_form(memory: Memory, d_head: int | None = None) -> NormalForm:
     if spec.attention == "hardmax":
         raise ByheartError(
             "hardmax attention has no counterpart in TransformerLens, GPT-2 or the ONNX export: "
-            "use --to torch, or build with softmax attention."
+            "use `to=torch`, or build with softmax attention."
         )
     w = memory.weights
     width = d_head or max(spec.qk_rank, spec.d_h)

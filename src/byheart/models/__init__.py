@@ -1,13 +1,39 @@
-"""The architectures, one file each, and `Memory`: an architecture with weights and a vocabulary.
+"""The architectures, one file each, and `Memory`: an architecture with weights that recalls.
 
-The sizes live in `byheart.specs`. Every architecture module offers
-`forward(spec, weights, tokens)` with a leading model axis, and a slow oracle where the fast path
-is not obvious. `memory_files` alone knows how a memory lies on disk.
+The sizes live in `byheart.specs`. Every architecture module offers `forward(spec, weights, inputs)`
+with a leading model axis; `architectures` finds it by the class of the spec. `memory` is the
+contract, `token_memory`, `sharded_memory`, `vector_memory` and `exact_memory` are its families,
+`memory_files` the folder on disk.
 """
 
-from byheart.models.memory import Memory, Recall
-from byheart.models.memory_files import load
-from byheart.models.vector_memory import VectorMemory
-from byheart.specs import AssociativeSpec, AttentionOnlySpec
+from typing import TYPE_CHECKING
 
-__all__ = ["AssociativeSpec", "AttentionOnlySpec", "Memory", "Recall", "VectorMemory", "load"]
+from byheart._lazy import attach
+
+if TYPE_CHECKING:
+    from byheart.models.architectures import register_architecture
+    from byheart.models.construction import Construction
+    from byheart.models.exact_memory import ExactMemory
+    from byheart.models.memory import Description, Memory, Owner, Recall, Split
+    from byheart.models.memory_files import load, register_memory
+    from byheart.models.sharded_memory import ShardedMemory
+    from byheart.models.token_memory import DistributionMemory, TokenMemory
+    from byheart.models.vector_memory import VectorMemory
+
+__all__ = [
+    "Construction",
+    "Description",
+    "DistributionMemory",
+    "ExactMemory",
+    "Memory",
+    "Owner",
+    "Recall",
+    "ShardedMemory",
+    "Split",
+    "TokenMemory",
+    "VectorMemory",
+    "load",
+    "register_architecture",
+    "register_memory",
+]
+__getattr__, __dir__ = attach(__name__)

@@ -1,12 +1,13 @@
-"""Every architecture that can be trained, by family: forward, literal_forward and initial."""
+"""Every architecture by the class of its spec: the module with its `forward` and, where it can be
+trained, its `initial`."""
 
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
 
 from byheart.errors import ByheartError
 from byheart.models import (
+    associative,
     attention_only,
     deep_multi_head,
     feed_forward,
@@ -16,6 +17,7 @@ from byheart.models import (
     shared_bottleneck,
 )
 from byheart.specs import (
+    AssociativeSpec,
     AttentionOnlySpec,
     DeepMultiHeadSpec,
     FeedForwardTransformerSpec,
@@ -23,27 +25,34 @@ from byheart.specs import (
     MultiHeadSpec,
     SequenceEncoderSpec,
     SharedBottleneckSpec,
+    Spec,
 )
 
-ARCHITECTURES: dict[str, ModuleType] = {
-    AttentionOnlySpec.family: attention_only,
-    SharedBottleneckSpec.family: shared_bottleneck,
-    MLPTransformerSpec.family: mlp_transformer,
-    MultiHeadSpec.family: multi_head,
-    SequenceEncoderSpec.family: sequence_encoder,
-    FeedForwardTransformerSpec.family: feed_forward,
-    DeepMultiHeadSpec.family: deep_multi_head,
+ARCHITECTURES: dict[type, ModuleType] = {
+    AssociativeSpec: associative,
+    AttentionOnlySpec: attention_only,
+    SharedBottleneckSpec: shared_bottleneck,
+    MLPTransformerSpec: mlp_transformer,
+    MultiHeadSpec: multi_head,
+    SequenceEncoderSpec: sequence_encoder,
+    FeedForwardTransformerSpec: feed_forward,
+    DeepMultiHeadSpec: deep_multi_head,
 }
 
 
-def module_of(spec: Any) -> ModuleType:
+def register_architecture(spec: type[Spec], module: ModuleType) -> None:
+    """Add the architecture of another package: `module.forward(spec, weights, inputs)` with a
+    leading model axis."""
+    ARCHITECTURES[spec] = module
+
+
+def module_of(spec: Spec) -> ModuleType:
     """The module of `spec`'s architecture.
 
     >>> module_of(AttentionOnlySpec(N=5, S=2, d=2, d_h=2, H=1)).__name__
     'byheart.models.attention_only'
     """
-    if spec.family not in ARCHITECTURES:
-        raise ByheartError(
-            f"{spec.family} models are not trained; those of {', '.join(ARCHITECTURES)} are"
-        )
-    return ARCHITECTURES[spec.family]
+    if type(spec) not in ARCHITECTURES:
+        names = ", ".join(kind.family for kind in ARCHITECTURES)
+        raise ByheartError(f"no forward is known for {spec.family}; there are those of {names}")
+    return ARCHITECTURES[type(spec)]

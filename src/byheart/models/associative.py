@@ -31,11 +31,3 @@ def keys(spec: AssociativeSpec, weights: Weights, tokens: Tensor) -> Tensor:
 def forward(spec: AssociativeSpec, weights: Weights, tokens: Tensor) -> Tensor:
     """Logits of every model: (models, B, N)."""
     return torch.bmm(keys(spec, weights, tokens), weights["W"]) @ weights["W_U"]
-
-
-def memory_logits(
-    spec: AssociativeSpec, weights: Weights, tokens: Tensor, dtype: torch.dtype | None = None
-) -> Tensor:
-    """Logits (B, N) of one model whose weights have no model axis, evaluated in `dtype`."""
-    stacked = {name: w[None].to(dtype or w.dtype) for name, w in weights.items()}
-    return forward(spec, stacked, tokens)[0]

@@ -107,14 +107,6 @@ def forward(
     return x @ weights["W_U"]
 
 
-def memory_logits(
-    spec: AttentionOnlySpec, weights: Weights, tokens: Tensor, dtype: torch.dtype | None = None
-) -> Tensor:
-    """Logits (B, N) of one model whose weights have no model axis, evaluated in `dtype`."""
-    stacked = {name: w[None].to(dtype or w.dtype) for name, w in weights.items()}
-    return forward(spec, stacked, tokens)[0]
-
-
 def embed_input(spec: AttentionOnlySpec, weights: Weights, tokens: Tensor) -> Tensor:
     """x_s = e(t_s), plus pos_s if positions are added at the input: (models, B, S, d)."""
     x = embed(weights["W_E"], tokens)

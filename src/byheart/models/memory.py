@@ -1,202 +1,364 @@
-"""A memory: a spec with weights and a vocabulary, that can be asked."""
+"""Memory: what every family of memories can do, and the records that its answers are."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from byheart._machine import memory_bytes
+from byheart._json import Json
 from byheart.errors import ByheartError, FactsError
-from byheart.facts import Distributions, Facts, Vocabulary
-from byheart.models import (
-    associative,
-    attention_only,
-    mlp_transformer,
-    multi_head,
-    sharded,
-    shared_bottleneck,
-)
-from byheart.specs import (
-    AssociativeSpec,
-    AttentionOnlySpec,
-    MLPTransformerSpec,
-    MultiHeadSpec,
-    ShardedSpec,
-    SharedBottleneckSpec,
-    Spec,
-)
+from byheart.facts import Distributions, Facts, VectorFacts
+from byheart.models.construction import Construction
+from byheart.models.folder import Files, Record
+from byheart.specs import Spec
 
-FAMILIES: dict[str, tuple[type, ModuleType]] = {
-    AttentionOnlySpec.family: (AttentionOnlySpec, attention_only),
-    AssociativeSpec.family: (AssociativeSpec, associative),
-    ShardedSpec.family: (ShardedSpec, sharded),
-    SharedBottleneckSpec.family: (SharedBottleneckSpec, shared_bottleneck),
-    MLPTransformerSpec.family: (MLPTransformerSpec, mlp_transformer),
-    MultiHeadSpec.family: (MultiHeadSpec, multi_head),  # `VectorMemory`
-}
+if TYPE_CHECKING:
+    from typing import Self
+
+FactTable = Facts | VectorFacts | Distributions
+Inputs = TypeVar("Inputs")  # what `encode` gives, and `outputs` and `to_torch()` read
 
 BATCH_BYTES = 256 * 2**20  # keeps intermediates well below the size of the solve that made them
+SHOWN_ROWS = 6  # of a description, in `repr`
 
 
 @dataclass(frozen=True)
 class Recall:
-    """One answer: `margin` is its logit minus the next best (inf if there is only one token)."""
+    """One answer.
+
+    `margin`: its logit minus the next best, that of `runner_up` (inf: only one token; None: the
+    memory has no logits). `known`: whether the key is stored; None where the memory cannot tell,
+    because its facts were left out of the folder. `output`: the numbers of a vector memory, the
+    class of an exact one. `probabilities`: the likeliest answers of a memory of distributions.
+    """
 
     key: tuple[str, ...]
-    answer: str
-    margin: float
-    runner_up: str | None
+    answer: str | int | None
+    margin: float | None = None
+    runner_up: str | None = None
+    known: bool | None = None
+    output: tuple[float, ...] = ()
+    probabilities: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
-class Memory:
-    """A spec with weights (no model axis), the vocabulary and, usually, the facts it holds.
+class HeadParts:
+    """Of inputs `at` (B,) that the same `heads` (h,) carry: margin = skip + Σ_h parts_h, exactly,
+    because logits are linear in the heads.
 
-    `start_id`: the token put in front of every key (keys of one token need it, see
-    `byheart.construct.attention_only`); `order`: the key columns as the model reads them, where
-    that is not the order in which they are asked; `construction` says how the weights were made.
-    `distribution`: where keys have several right answers, what they are; `facts` then holds the
-    most probable ones.
-
-    >>> import byheart as bh
-    >>> memory = bh.build(bh.read_facts("countries"))
-    >>> memory.recall("France", "capital").answer
-    'Paris'
+    `parts` (B, h), `skip` (B,) with biases, `attention` (B, h, positions), `answers` and
+    `runners_up` (B,) token or class ids, `logits` (B, N), `written` (B, h, d): what each head adds
+    to what W_U reads (None: the parts are all there is). float64.
     """
 
+    at: Tensor
+    heads: Tensor
+    parts: Tensor
+    skip: Tensor
+    attention: Tensor
+    answers: Tensor
+    runners_up: Tensor
+    logits: Tensor
+    written: Tensor | None = None
+
+    @property
+    def margins(self) -> Tensor:
+        return self.skip + self.parts.sum(1)
+
+
+@dataclass(frozen=True)
+class Split:
+    """margin = skip + Σ parts of one key: what each of `heads` adds to the lead of `answer` over
+    `runner_up`, and what the skip (with biases) does."""
+
+    key: tuple[str, ...]
+    answer: str | int | None
+    runner_up: str | int | None
+    heads: tuple[int, ...]
+    parts: tuple[float, ...]
+    skip: float
+
+    @property
+    def margin(self) -> float:
+        return self.skip + sum(self.parts)
+
+    def largest(self) -> list[tuple[int, float]]:
+        """(head, part), the largest part first."""
+        pairs = zip(self.heads, self.parts, strict=True)
+        return sorted(pairs, key=lambda pair: -pair[1])
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The heads that hold a key and the `facts` (rows of the memory's table) that they hold, and
+    nothing else; no heads at all where the key is in nobody's charge."""
+
+    key: tuple[str, ...]
+    heads: tuple[int, ...]
+    facts: tuple[int, ...]
+    shard: int | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part that a key runs through; `heads` draws that many heads, `skip` a bypass."""
+
+    name: str
+    lines: tuple[str, ...]
+    parameters: int | None = None
+    heads: int = 0
+    skip: bool = False
+
+
+@dataclass(frozen=True)
+class Description:
+    """A memory in words, from which `repr`, notebooks, the command line and pages are made.
+
+    `rows` are (what, value); `why` the reasons of the construction; `parts` the architecture;
+    `record` the same as JSON.
+    """
+
+    title: str
+    rows: tuple[tuple[str, str], ...]
+    why: tuple[str, ...]
+    parts: tuple[Part, ...]
+    record: dict[str, Json]
+
+    def text(self) -> str:
+        """At most eight lines."""
+        width = max((len(name) for name, _ in self.rows[:SHOWN_ROWS]), default=0)
+        lines = [f"  {name:<{width}}  {value}" for name, value in self.rows[:SHOWN_ROWS]]
+        return "\n".join([self.title, *lines])
+
+    def html(self) -> str:
+        """A small table."""
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{escape(name)}</th>"
+            f"<td style='text-align:left'>{escape(value)}</td></tr>"
+            for name, value in self.rows
+        )
+        return f"<b>{escape(self.title)}</b><table>{cells}</table>"
+
+
+class Memory(ABC, Generic[Inputs]):
+    """A spec with weights, usually with the facts it holds: it recalls.
+
+    The contract (`byheart.check_memory` runs it over a memory): `encode` gives exactly what
+    `outputs` and `to_torch()` read; `margins` are positive where a fact is recalled; `split` adds
+    up to the margin; `save` and `byheart.load` give an equal memory. What a family has not (owners,
+    a torch module), it refuses with the reason.
+
+    >>> import byheart as bh
+    >>> memory = bh.build("countries")
+    >>> memory.recall("France", "capital").answer
+    'Paris'
+    >>> bool((memory.margins() > 0).all())
+    True
+    """
+
+    specs: ClassVar[tuple[type[Spec], ...]]  # the architectures of which it can have weights
     spec: Spec
-    weights: Mapping[str, Tensor]
-    vocabulary: Vocabulary
-    facts: Facts | None = None
-    start_id: int | None = None
-    pad_id: int | None = None
-    order: tuple[int, ...] | None = None
-    construction: Mapping[str, Any] = field(default_factory=dict)
-    distribution: Distributions | None = None
+    facts: Facts | VectorFacts | None
+    construction: Construction
 
-    def __post_init__(self) -> None:
-        for name, shape in self.spec.weight_shapes().items():
-            if name not in self.weights or tuple(self.weights[name].shape) != shape:
-                found = tuple(self.weights[name].shape) if name in self.weights else "nothing"
-                raise ValueError(f"{name}: expected shape {shape} for {self.spec}, found {found}")
+    # What is asked
+
+    @abstractmethod
+    def encode(self, keys: Sequence) -> Inputs:
+        """Keys as users give them, as the model reads them."""
+
+    @abstractmethod
+    def inputs_of(self, facts: FactTable) -> Inputs:
+        """The keys of a table in this memory's vocabulary, as the model reads them."""
+
+    @abstractmethod
+    def outputs(self, inputs: Inputs, dtype: torch.dtype | None = None) -> Tensor | np.ndarray:
+        """What the model computes, in the stored number format or in `dtype`."""
+
+    @abstractmethod
+    def margins(
+        self, facts: FactTable | None = None, dtype: torch.dtype | None = None
+    ) -> np.ndarray:
+        """One number for each fact (its own by default), positive where it is recalled: the logit
+        of the right answer minus the largest other one; float64."""
+
+    @abstractmethod
+    def recall(self, *key) -> Recall:
+        """Ask for one key."""
+
+    def head_parts(self, inputs: Inputs, answers: Tensor | None = None) -> Iterator[HeadParts]:
+        """The margins of `answers` (what the memory says, by default) split over the heads of the
+        last layer, batch by batch; refused, with the reason, where logits are no sum over heads."""
+        raise ByheartError(str(self.no_heads))
 
     @property
-    def dtype(self) -> torch.dtype:
-        """The number format in which the weights are stored."""
-        return self.weights["W_U"].dtype
+    def no_heads(self) -> str | None:
+        """Why a margin cannot be split over heads; None where it can."""
+        return None
 
-    @property
-    def key_length(self) -> int:
-        """Tokens that a user gives: S without the start token."""
-        return self.spec.S - (self.start_id is not None)
+    def split(self, *key) -> Split:
+        """The margin of one key, exactly split over skip and heads.
 
-    @cached_property
-    def key_vocabulary(self) -> Vocabulary:
-        """The tokens that a key may hold: all but the start token, which is the last."""
-        n = self.spec.N - (self.start_id is not None or isinstance(self.spec, ShardedSpec))
-        return Vocabulary(self.vocabulary.tokens[:n])
-
-    def recall(self, *tokens: str) -> Recall:
-        """Ask for one key, in words. Keys shorter than S are padded if the facts were."""
-        ids = self.encode([tokens])
-        logits = self.logits(ids)[0]
-        order = torch.topk(logits, min(2, len(logits))).indices.tolist()
-        margin = float(logits[order[0]] - logits[order[1]]) if len(order) == 2 else float("inf")
-        names = [self.vocabulary.token(i) for i in order] + [None]
-        return Recall(tuple(tokens), str(names[0]), margin, names[1])
-
-    def encode(self, keys: Sequence[Sequence[str]]) -> Tensor:
-        """Token ids (B, S) of keys given in words, with padding and start token."""
-        n = self.key_length
-        rows = []
-        for key in keys:
-            if len(key) > n or (len(key) < n and self.pad_id is None) or not key:
-                raise FactsError(
-                    f"this memory takes keys of {n} token{'s'[: n > 1]}, found {len(key)}: "
-                    f"{', '.join(map(repr, key)) or 'nothing'}. Example: {self._example_key()}"
-                )
-            pad = [self.pad_id] * (n - len(key)) if self.pad_id is not None else []
-            rows.append(pad + self.key_vocabulary.ids(key))
-        return self.with_start(torch.tensor(rows, dtype=torch.long).reshape(len(rows), n))
-
-    def with_start(self, tokens: Tensor | np.ndarray) -> Tensor:
-        """Token ids as the model reads them: in its order, the start token, if any, in front."""
-        # torch.tensor copies: facts keep their arrays read-only.
-        ids = tokens if isinstance(tokens, Tensor) else torch.tensor(tokens)
-        if self.order is not None:
-            ids = ids[:, list(self.order)]
-        if self.start_id is None:
-            return ids
-        return torch.cat([torch.full((len(ids), 1), self.start_id), ids], dim=1)
-
-    def logits(self, tokens: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """T(t) for token ids (B, S), evaluated in the stored number format or in `dtype`."""
-        module = FAMILIES[self.spec.family][1]
-        return module.memory_logits(self.spec, dict(self.weights), tokens, dtype)
-
-    def answers(self, tokens: Tensor) -> Tensor:
-        """argmax of the logits for token ids (B, S), in batches of bounded memory."""
-        return torch.cat([self.logits(tokens[b]).argmax(1) for b in self.batches(len(tokens))])
-
-    def margins(self, facts: Facts, dtype: torch.dtype | None = None) -> Tensor:
-        """Logit of the right answer minus the largest other one, per fact: > 0 means recalled.
-
-        `facts` must use this memory's vocabulary. Evaluated in the stored number format unless
-        `dtype` says otherwise; in batches of bounded memory.
+        >>> import byheart as bh
+        >>> split = bh.build("elements").split("Fe", "name")
+        >>> split.answer, abs(split.margin - split.skip - sum(split.parts)) < 1e-12
+        ('iron', True)
         """
-        tokens = self.with_start(facts.tokens)
-        right = torch.tensor(facts.answers)
-        parts = [
-            answer_margins(self.logits(tokens[b], dtype), right[b])
-            for b in self.batches(len(tokens))
-        ]
-        return torch.cat(parts).to(torch.float64)
+        if self.no_heads is not None:
+            raise ByheartError(self.no_heads)
+        part = next(iter(self.head_parts(self.encode([key]))))
+        return Split(
+            tuple(map(str, key)),
+            self.answer_name(int(part.answers[0])),
+            self.answer_name(int(part.runners_up[0])),
+            tuple(part.heads.tolist()),
+            tuple(part.parts[0].tolist()),
+            float(part.skip[0]),
+        )
+
+    def answer_name(self, answer: int) -> str | int:
+        """An answer id as users read it."""
+        return answer
+
+    def owner(self, *key) -> Owner:
+        """Which heads hold a key, and what else they hold."""
+        raise ByheartError(
+            f"only sharded memories and one-hot vector memories have owners; this is "
+            f"{self.name}, where no head holds a fact alone (`split` shows what each adds)."
+        )
+
+    # What it is
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The family in words."""
+
+    @classmethod
+    def spec_class(cls, family: str) -> type[Spec]:
+        """The class of the specs of a family, by its name in `memory.json`."""
+        return next(spec for spec in cls.specs if spec.family == family)
+
+    @property
+    def table(self) -> FactTable | None:
+        """What the memory is about, and what a certificate proves: its facts, or distributions."""
+        return self.facts
+
+    def own(self, facts: FactTable | None = None) -> FactTable:
+        """`facts`, or what the memory holds; an error where there is neither."""
+        chosen = self.table if facts is None else facts
+        if chosen is None:
+            raise FactsError(
+                "this memory was saved without its facts: give the table with `facts`."
+            )
+        return chosen
+
+    @abstractmethod
+    def parts(self) -> tuple[Part, ...]:
+        """The architecture, part by part, with parameter counts that add up."""
+
+    def parameter_rows(self) -> list[tuple[str, str]]:
+        """How large it is, as (what, value)."""
+        made, count = self.construction, self.spec.parameters
+        per = f" ({count / made.facts:.1f} per {made.unit[:-1]})" if made.facts else ""
+        return [("parameters", f"{count:,}{per}")]
+
+    def describe(self) -> Description:
+        """The memory in words; the one source of `repr`, notebooks, command line and pages."""
+        made = self.construction
+        record: dict[str, Json] = {
+            "family": self.spec.family,
+            "spec": {"family": self.spec.family, **self.spec.to_json()},
+            "parameters": self.spec.parameters,
+            **made.to_json(),
+        }
+        rows = (("architecture", str(self.spec)), *self.parameter_rows(), *made.rows())
+        title = f"{self.name} with {made.recalled:,} {made.unit}"
+        return Description(title, rows, made.why, self.parts(), record)
+
+    def __repr__(self) -> str:
+        return f"<{self.describe().text()}>"
+
+    def _repr_html_(self) -> str:
+        return self.describe().html()
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self.identity() == other.identity()
+
+    def __hash__(self) -> int:
+        return hash(self.identity())
+
+    def identity(self) -> tuple[object, ...]:
+        """Spec, weights, what keys mean, and facts: equal for equal memories, however made."""
+        table = self.table
+        digest = None if table is None else table.digest()
+        keys = {k: str(v) for k, v in self.record().items() if k != "facts"}
+        return self.spec, self.weights_sha256(), tuple(sorted(keys.items())), digest
 
     def batches(self, rows: int, copies: int = 1) -> Iterator[slice]:
         """Slices of at most `BATCH_BYTES` of intermediates, of which `copies` are kept at once."""
         step = max(1, BATCH_BYTES // (copies * self.spec.row_bytes(8)))
         return (slice(i, min(i + step, rows)) for i in range(0, rows, step))
 
-    def to_dense(self) -> Memory:
-        """A sharded memory as one plain attention-only layer, every head and gate written out;
-        other memories as they are. Refused, with the size, where it does not fit."""
-        if not isinstance(self.spec, ShardedSpec):
-            return self
-        needed = 8 * 2 * self.spec.parameters  # float64 while it is written, then a copy
-        present = memory_bytes()
-        if needed > present / 2:
-            raise ByheartError(
-                f"the literal layer has {self.spec.parameters:,} parameters and needs about "
-                f"{needed / 1e9:,.0f} GB to write out, this machine has {present / 1e9:.0f} GB. "
-                "Recall and certificates do without it."
-            )
-        spec, weights = sharded.to_dense(self.spec, dict(self.weights))
-        return replace(self, spec=spec, weights=weights, start_id=self.spec.N - 1)
+    # What it becomes
 
+    @abstractmethod
     def to_torch(self) -> torch.nn.Module:
-        """A plain `torch.nn.Module` of the literal layer; see `byheart.models.torch_module`."""
-        from byheart.models.torch_module import to_torch
+        """A plain `torch.nn.Module` whose parts have names and can be hooked."""
 
-        return to_torch(self)
+    def to_dense(self) -> Memory:
+        """The literal layer, every head and gate written out; most memories are one already."""
+        return self
+
+    # How it lies on disk (`memory_files` writes and reads the folder)
+
+    @abstractmethod
+    def weight_files(self) -> dict[str, bytes]:
+        """The files that hold the weights."""
+
+    @abstractmethod
+    def facts_file(self) -> bytes | None:
+        """The facts as a safetensors file; None where there are none."""
+
+    @abstractmethod
+    def record(self) -> dict[str, Json]:
+        """The fields of `memory.json` that this family has of its own."""
+
+    @classmethod
+    @abstractmethod
+    def from_files(cls, record: Record, files: Files) -> Self:
+        """The memory that a description and its files make; a `ValueError` where they contradict
+        each other."""
+
+    def weights_sha256(self) -> str:
+        """SHA-256 of the weight file as `save` writes it; of the sums of all if there are several."""
+        from byheart.models.memory_files import joint_sha256
+
+        return joint_sha256(self.weight_files())
 
     def save(self, folder: str | Path, *, force: bool = False, with_facts: bool = True) -> Path:
-        """Write the memory folder; see `byheart.models.memory_files.save`."""
+        """Write the memory folder, whole or not at all; `byheart.load` gives an equal memory."""
         from byheart.models.memory_files import save
 
         return save(self, folder, force=force, with_facts=with_facts)
 
-    def _example_key(self) -> str:
-        if self.facts is None:
-            return " ".join(["TOKEN"] * self.key_length)
-        return " ".join(repr(token) for token in self.facts.key(0))
+
+def check_shapes(spec: Spec, weights: Mapping[str, Tensor]) -> None:
+    """Refuse weights that are not those of the spec."""
+    for name, shape in spec.weight_shapes().items():
+        if name not in weights or tuple(weights[name].shape) != shape:
+            found = tuple(weights[name].shape) if name in weights else "nothing"
+            raise ValueError(f"{name}: expected shape {shape} for {spec}, found {found}")
 
 
 def answer_margins(logits: Tensor, right: Tensor) -> Tensor:
@@ -205,6 +367,6 @@ def answer_margins(logits: Tensor, right: Tensor) -> Tensor:
     >>> answer_margins(torch.tensor([[3.0, 1.0, 2.5]]), torch.tensor([0]))
     tensor([0.5000])
     """
-    own = logits.gather(1, right[:, None])
+    lead = logits.gather(1, right[:, None])
     others = logits.scatter(1, right[:, None], -torch.inf)
-    return (own - others.amax(1, keepdim=True))[:, 0]
+    return (lead - others.amax(1, keepdim=True))[:, 0]

@@ -71,14 +71,6 @@ def _mlp(spec: MLPTransformerSpec, weights: Weights, layer: int, x: Tensor) -> T
     return torch.baddbmm(x, act(hidden), W_out)
 
 
-def memory_logits(
-    spec: MLPTransformerSpec, weights: Weights, tokens: Tensor, dtype: torch.dtype | None = None
-) -> Tensor:
-    """Logits (B, N) of one model whose weights have no model axis, evaluated in `dtype`."""
-    stacked = {name: w[None].to(dtype or w.dtype) for name, w in weights.items()}
-    return forward(spec, stacked, tokens)[0]
-
-
 def literal_forward(
     spec: MLPTransformerSpec,
     weights: Weights,

@@ -155,14 +155,6 @@ def residual(
     return out
 
 
-def memory_logits(
-    spec: ShardedSpec, weights: Weights, tokens: Tensor, dtype: torch.dtype | None = None
-) -> Tensor:
-    """Logits (B, N) through the own heads."""
-    out = residual(spec, weights, tokens, dtype)
-    return out[:, : spec.d_g] @ weights["W_U"].to(out.dtype)
-
-
 def drawn_as(spec: ShardedSpec, weights: Weights) -> Tensor:
     """Which of the stored u, w, V each of the H heads uses: (H,)."""
     if spec.untied:

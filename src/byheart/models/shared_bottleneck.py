@@ -64,14 +64,6 @@ def forward(spec: SharedBottleneckSpec, weights: Weights, tokens: Tensor) -> Ten
     return x[:, :, -1] @ weights["W_U"]
 
 
-def memory_logits(
-    spec: SharedBottleneckSpec, weights: Weights, tokens: Tensor, dtype: torch.dtype | None = None
-) -> Tensor:
-    """Logits (B, N) of one model whose weights have no model axis, evaluated in `dtype`."""
-    stacked = {name: w[None].to(dtype or w.dtype) for name, w in weights.items()}
-    return forward(spec, stacked, tokens)[0]
-
-
 def literal_forward(spec: SharedBottleneckSpec, weights: Weights, tokens: Tensor) -> Tensor:
     """The formula, one model, sequence, head and position at a time: the oracle."""
 

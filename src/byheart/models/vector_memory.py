@@ -2,37 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
+from safetensors.torch import save as dump_tensors
 from torch import Tensor
 
-from byheart.errors import FactsError
+from byheart._json import Json
+from byheart.errors import ByheartError, FactsError
 from byheart.facts import VectorFacts
 from byheart.models import multi_head
-from byheart.models.memory import BATCH_BYTES, answer_margins
-from byheart.specs import MultiHeadSpec
+from byheart.models.construction import Construction, MultiHeadConstruction
+from byheart.models.folder import FACTS, WEIGHTS, Files, Record
+from byheart.models.memory import (
+    FactTable,
+    HeadParts,
+    Memory,
+    Owner,
+    Part,
+    Recall,
+    answer_margins,
+    check_shapes,
+)
+from byheart.specs import MultiHeadSpec, Spec
 
 # What a label may be off by where nothing else is said: 1e-5 of float32 arithmetic, some thousand
 # units in the last place of labels of order 1, and 1e-9 of float64.
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
+PARTS_BYTES = 256 * 2**20  # of the contributions of all heads that are held at once
+CONTEXT = "context"  # beside the weights: a shared context is part of what is evaluated
 
 
-@dataclass(frozen=True)
-class VectorRecall:
-    """One answer: the outputs; for classes the largest one and its margin over the next."""
+class VectorInputs(NamedTuple):
+    """What the layer reads: `context` (n, d), shared, or (B, n, d); `query` (B, d)."""
 
-    output: tuple[float, ...]
-    answer: int | None
-    margin: float | None
+    context: Tensor
+    query: Tensor
+
+    def rows(self, batch: slice) -> VectorInputs:
+        shared = self.context.dim() == 2
+        return VectorInputs(self.context if shared else self.context[batch], self.query[batch])
 
 
-@dataclass(frozen=True)
-class VectorMemory:
+@dataclass(frozen=True, eq=False, repr=False)
+class VectorMemory(Memory[VectorInputs]):
     """A multi-head spec with weights (no model axis) and, usually, the examples it holds.
 
     `classes`: outputs are logits of so many classes (None: the outputs are the label). `context`:
@@ -45,22 +61,25 @@ class VectorMemory:
     True
     """
 
+    specs: ClassVar[tuple[type[Spec], ...]] = (MultiHeadSpec,)
+
     spec: MultiHeadSpec
     weights: Mapping[str, Tensor]
+    construction: Construction
     facts: VectorFacts | None = None
     classes: int | None = None
     context: np.ndarray | None = None
-    construction: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, shape in self.spec.weight_shapes().items():
-            if name not in self.weights or tuple(self.weights[name].shape) != shape:
-                found = tuple(self.weights[name].shape) if name in self.weights else "nothing"
-                raise ValueError(f"{name}: expected shape {shape} for {self.spec}, found {found}")
+        check_shapes(self.spec, self.weights)
         if self.classes not in (None, self.spec.d_out):
             raise ValueError(f"{self.classes} classes, but {self.spec.d_out} outputs")
         if bool(self.spec.shared) != (self.context is not None):
             raise ValueError("a shared context belongs to a spec that says shared, and only there")
+
+    @property
+    def name(self) -> str:
+        return "multi-head attention layer"
 
     @property
     def dtype(self) -> torch.dtype:
@@ -70,103 +89,182 @@ class VectorMemory:
     @property
     def tolerance(self) -> float:
         """How far an output may be from its label and still count as recalled."""
-        return float(self.construction.get("tolerance") or TOLERANCE[self.dtype])
+        asked = getattr(self.construction, "tolerance", None)
+        return float(asked or TOLERANCE[self.dtype])
 
-    def outputs(
-        self,
-        query: Tensor | np.ndarray,
-        context: Tensor | np.ndarray | None = None,
-        dtype: torch.dtype | None = None,
+    # Asking
+
+    def encode(self, keys: Sequence) -> VectorInputs:
+        """Keys are (query,) where all examples share the context, else (query, context)."""
+        queries = np.stack([np.asarray(key[0], dtype=np.float64) for key in keys])
+        given = [key[1] for key in keys if len(key) > 1 and key[1] is not None]
+        if given and len(given) != len(keys):
+            raise FactsError("expected a context with every query, or with none.")
+        contexts = np.stack([np.asarray(E, dtype=np.float64) for E in given]) if given else None
+        return self.inputs(queries, contexts)
+
+    def inputs(
+        self, query: Tensor | np.ndarray, context: Tensor | np.ndarray | None = None
+    ) -> VectorInputs:
+        """`query` (B, d); `context` (B, n, d), or nothing where all examples share one."""
+        chosen = self.context if context is None else context
+        if chosen is None:
+            raise FactsError(
+                "this memory was built for examples with contexts of their own: give the context "
+                f"(n={self.spec.n}, d={self.spec.d}) with the query."
+            )
+        e, E = _tensor(query), _tensor(chosen)
+        if e.dim() != 2 or e.shape[1] != self.spec.d:
+            raise FactsError(
+                f"expected queries of d={self.spec.d} numbers, found {tuple(e.shape)}."
+            )
+        if E.shape[-2:] != (self.spec.n, self.spec.d):
+            raise FactsError(
+                f"expected contexts of n={self.spec.n} tokens with d={self.spec.d} numbers, found "
+                f"shape {tuple(E.shape)}."
+            )
+        return VectorInputs(E, e)
+
+    def inputs_of(self, facts: FactTable) -> VectorInputs:
+        examples = self._fitting(facts)
+        return self.inputs(
+            examples.query, None if self.context is not None else examples.contexts()
+        )
+
+    def _each(
+        self, compute: Callable[..., Tensor], inputs: VectorInputs, dtype: torch.dtype
     ) -> Tensor:
-        """f(E, e): (B, d_out), evaluated in the stored number format or in `dtype`.
-
-        `query` (B, d); `context` (B, n, d), or nothing where all examples share one.
-        """
-        dtype = dtype or self.dtype
-        E = self._context(context)
-        e = _tensor(query).to(dtype)
+        """compute(spec, weights, E, e) of `models.multi_head`, batch by batch."""
         stacked = {name: w[None].to(dtype) for name, w in self.weights.items()}
-        if E.dim() == 2:
-            E = E.to(dtype)
         parts = []
-        for b in self.batches(len(e)):
-            own = E if E.dim() == 2 else E[None, b].to(dtype)
-            parts.append(multi_head.forward(self.spec, stacked, own, e[b])[0])
+        for b in self.batches(len(inputs.query)):
+            E, e = inputs.rows(b)
+            E = E.to(dtype) if E.dim() == 2 else E[None].to(dtype)
+            parts.append(compute(self.spec, stacked, E, e.to(dtype))[0])
         return torch.cat(parts)
 
-    def attention(
-        self, query: Tensor | np.ndarray, context: Tensor | np.ndarray | None = None
-    ) -> Tensor:
+    def outputs(self, inputs: VectorInputs, dtype: torch.dtype | None = None) -> Tensor:
+        """f(E, e): (B, d_out), evaluated in the stored number format or in `dtype`."""
+        return self._each(multi_head.forward, inputs, dtype or self.dtype)
+
+    def attention(self, inputs: VectorInputs) -> Tensor:
         """a^h(t) of every head, float64: (B, H, n)."""
-        E = self._context(context).double()
-        e = _tensor(query).double()
-        stacked = {name: w[None].double() for name, w in self.weights.items()}
-        parts = []
-        for b in self.batches(len(e)):
-            own = E if E.dim() == 2 else E[None, b]
-            parts.append(multi_head.attention(self.spec, stacked, own, e[b])[0])
-        return torch.cat(parts)
+        return self._each(multi_head.attention, inputs, torch.float64)
 
-    def contributions(
-        self, query: Tensor | np.ndarray, context: Tensor | np.ndarray | None = None
-    ) -> Tensor:
+    def contributions(self, inputs: VectorInputs) -> Tensor:
         """What each head adds to the outputs, float64: (B, H, d_out)."""
-        E = self._context(context).double()
-        e = _tensor(query).double()
-        stacked = {name: w[None].double() for name, w in self.weights.items()}
-        parts = []
-        for b in self.batches(len(e)):
-            own = E if E.dim() == 2 else E[None, b]
-            parts.append(multi_head.head_outputs(self.spec, stacked, own, e[b])[0])
-        return torch.cat(parts)
+        return self._each(multi_head.head_outputs, inputs, torch.float64)
 
-    def recall(self, query: np.ndarray, context: np.ndarray | None = None) -> VectorRecall:
+    def recall(self, query: np.ndarray, context: np.ndarray | None = None) -> Recall:
         """Ask with one query (d,), and its context (n, d) unless that is shared."""
-        out = self.outputs(
-            np.asarray(query)[None], None if context is None else np.asarray(context)[None]
-        )[0]
+        inputs = self.encode([(query, context)])
+        out = self.outputs(inputs)[0]
+        stored = self._stored(inputs)
         if self.classes is None:
-            return VectorRecall(tuple(out.tolist()), None, None)
+            return Recall((), None, None, None, stored, tuple(out.tolist()))
         g = out.argmax()
         margin = float(answer_margins(out[None], g[None])[0])
-        return VectorRecall(tuple(out.tolist()), int(g), margin)
+        return Recall((), int(g), margin, None, stored, tuple(out.tolist()))
 
-    def errors(self, facts: VectorFacts, dtype: torch.dtype | None = None) -> Tensor:
+    def _stored(self, inputs: VectorInputs) -> bool | None:
+        """Whether one example is stored, number by number; None without the facts."""
+        if self.facts is None:
+            return None
+        rows = (self.facts.query == inputs.query.numpy()).all(axis=1)
+        if self.context is None:
+            rows &= (self.facts.contexts() == inputs.context.numpy()).all(axis=(1, 2))
+        return bool(rows.any())
+
+    def errors(
+        self, facts: VectorFacts | None = None, dtype: torch.dtype | None = None
+    ) -> np.ndarray:
         """max_j |f_j(E(t), e(t)) - y_j(t)| of each example (regression): (T,)."""
-        out = self.outputs(facts.query, self._own(facts), dtype).double()
-        return (out - torch.tensor(facts.targets)).abs().amax(1)
+        examples = self._fitting(self.own(facts))
+        out = self.outputs(self.inputs_of(examples), dtype).double()
+        return (out - torch.tensor(examples.targets)).abs().amax(1).numpy()
 
-    def margins(self, facts: VectorFacts, dtype: torch.dtype | None = None) -> Tensor:
+    def margins(
+        self, facts: FactTable | None = None, dtype: torch.dtype | None = None
+    ) -> np.ndarray:
         """> 0 means recalled: for classes the logit of the right one minus the largest other, for
         regression the tolerance minus the largest error of an output; (T,)."""
+        examples = self._fitting(self.own(facts))
         if self.classes is None:
-            return self.tolerance - self.errors(facts, dtype)
-        out = self.outputs(facts.query, self._own(facts), dtype)
-        return answer_margins(out, torch.tensor(facts.label)).double()
+            return self.tolerance - self.errors(examples, dtype)
+        out = self.outputs(self.inputs_of(examples), dtype)
+        return answer_margins(out, torch.tensor(examples.label)).double().numpy()
 
-    def batches(self, rows: int, copies: int = 1) -> Iterator[slice]:
-        """Slices of at most `BATCH_BYTES` of intermediates, of which `copies` are kept at once."""
-        step = max(1, BATCH_BYTES // (copies * self.spec.row_bytes(8)))
-        return (slice(i, min(i + step, rows)) for i in range(0, rows, step))
+    def head_parts(
+        self, inputs: VectorInputs, answers: Tensor | None = None
+    ) -> Iterator[HeadParts]:
+        """Classes: parts of the margin. Numbers: parts of one output, by default the one furthest
+        from 0; the "answer" and the "runner-up" are then that coordinate."""
+        spec, heads = self.spec, torch.arange(self.spec.H)
+        step = max(1, PARTS_BYTES // (8 * spec.H * (spec.d_out + spec.n)))
+        for i in range(0, len(inputs.query), step):
+            some = inputs.rows(slice(i, i + step))
+            parts, out = self.contributions(some), self.outputs(some, torch.float64)
+            constant = out - parts.sum(1)  # the decoder's bias, if there is one
+            attention = self.attention(some)
+            at = torch.arange(i, i + len(out))
+            if self.classes is None:
+                j = out.abs().argmax(1) if answers is None else answers[at]
+                pick = j[:, None, None].expand(-1, parts.shape[1], 1)
+                split, skip = parts.gather(2, pick)[..., 0], constant.gather(1, j[:, None])[:, 0]
+                yield HeadParts(at, heads, split, skip, attention, j, j, out)
+                continue
+            g = out.argmax(1) if answers is None else answers[at]
+            j = out.scatter(1, g[:, None], -torch.inf).argmax(1)
+            index = torch.arange(len(g))
+            split = parts[index, :, g] - parts[index, :, j]
+            skip = constant[index, g] - constant[index, j]
+            yield HeadParts(at, heads, split, skip, attention, g, j, out)
 
-    def to_dense(self) -> VectorMemory:
-        """Already a plain layer: as it is."""
-        return self
+    def owner(self, query: np.ndarray, context: np.ndarray | None = None) -> Owner:
+        """The head whose group of the proof holds the example, and the other examples of it."""
+        made, facts = self.construction, self.facts
+        groups = made.groups if isinstance(made, MultiHeadConstruction) else None
+        if groups is None or facts is None:
+            reason = "was saved without its examples" if facts is None else "has no groups"
+            raise ByheartError(
+                f"this memory {reason}: `proof=one-hot` and `proof=literal` give every head a group "
+                "of examples of its own."
+            )
+        e = self.encode([(query, context)]).query.numpy()
+        rows = np.flatnonzero((facts.query == e).all(axis=1)).tolist()
+        for head, group in enumerate(groups):
+            if rows and rows[0] in group:
+                return Owner((), (head,), tuple(group))
+        return Owner((), (), ())
 
-    def to_torch(self) -> torch.nn.Module:
-        """A plain `torch.nn.Module` with trainable weights: `forward(context, query)`."""
-        return MultiHeadModule(self.spec, dict(self.weights))
+    # Describing
 
-    def save(self, folder: str | Path, *, force: bool = False, with_facts: bool = True) -> Path:
-        """Write the memory folder; see `byheart.models.memory_files.save`."""
-        from byheart.models.memory_files import save
+    def parts(self) -> tuple[Part, ...]:
+        spec, shapes = self.spec, self.spec.weight_shapes()
+        size = {name: int(np.prod(shape)) for name, shape in shapes.items()}
+        projections = tuple(
+            f"{name}: {' × '.join(map(str, shapes[name][-2:]))}"
+            for name in ("W_Q", "W_K", "W_V", "W_O")
+        )
+        heads = sum(size[name] for name in ("W_Q", "W_K", "W_V", "W_O"))
+        blocks = [Part("query and context", (f"e: {spec.d} numbers", f"E: {spec.n} × {spec.d}"))]
+        if spec.embed:
+            blocks.append(Part("embedding", (f"{spec.d} × {spec.d}",), size["W_E"] + size["b_E"]))
+        blocks.append(Part(f"{spec.H} head{'s'[: spec.H != 1]}", projections, heads, spec.H))
+        if spec.decoder:
+            blocks.append(Part("decoder", (f"{spec.d} × {spec.d_out}",), size["W_U"] + size["b_U"]))
+        kind = f"logits of {self.classes} classes" if self.classes else "the label"
+        return (*blocks, Part(kind, (f"{spec.d_out} number{'s'[: spec.d_out > 1]}",)))
 
-        return save(self, folder, force=force, with_facts=with_facts)
-
-    def _own(self, facts: VectorFacts) -> np.ndarray | None:
-        """The contexts of `facts`; None where the memory has the one they share."""
+    def _fitting(self, facts: FactTable) -> VectorFacts:
+        """Vector facts that this memory can be asked for; others are refused."""
+        if not isinstance(facts, VectorFacts):
+            raise FactsError(
+                "a vector memory holds vector facts (.safetensors, .npz) and a token memory tables: "
+                "memory and facts do not belong together."
+            )
         self.check_fits(facts)
-        return None if self.context is not None else facts.contexts()
+        return facts
 
     def check_fits(self, facts: VectorFacts) -> None:
         """Refuse examples that this memory cannot be asked for."""
@@ -191,33 +289,94 @@ class VectorMemory:
     def _labels(self) -> str:
         return f"{self.classes} classes" if self.classes else f"labels of {self.spec.d_out} numbers"
 
-    def _context(self, context: Tensor | np.ndarray | None) -> Tensor:
-        if context is None and self.context is None:
-            raise FactsError(
-                "this memory was built for examples with contexts of their own: give the context "
-                f"(n={self.spec.n}, d={self.spec.d}) with the query."
-            )
-        chosen = self.context if context is None else context
-        return _tensor(chosen)
+    # What it becomes
+
+    def to_torch(self) -> torch.nn.Module:
+        """A plain `torch.nn.Module` with trainable weights and hookable parts: it takes what
+        `encode` gives, or a context and a query. See `byheart.models.modules`."""
+        from byheart.models.modules import vector_module
+
+        return vector_module(self)
+
+    def weight_files(self) -> dict[str, bytes]:
+        tensors = {name: w.contiguous() for name, w in self.weights.items()}
+        if self.context is not None:
+            tensors[CONTEXT] = torch.tensor(self.context)
+        return {WEIGHTS: dump_tensors(tensors)}
+
+    def facts_file(self) -> bytes | None:
+        facts = self.facts
+        if facts is None:
+            return None
+        tensors = {"query": torch.tensor(facts.query), "label": torch.tensor(facts.label)}
+        tensors["rows"] = torch.tensor(facts.rows.astype(np.int64))
+        if not facts.shared:
+            tensors[CONTEXT] = torch.tensor(facts.context)
+        return dump_tensors(tensors)
+
+    def record(self) -> dict[str, Json]:
+        facts = self.facts
+        about: dict[str, Json] | None = None
+        if facts is not None:
+            about = {
+                "count": facts.T,
+                "digest": facts.digest(),
+                "name": facts.name,
+                "classes": facts.classes,
+                "merged": facts.merged,
+            }
+        return {"classes": self.classes, "facts": about, "vocabulary": []}
+
+    @classmethod
+    def from_files(cls, record: Record, files: Files) -> Self:
+        spec = MultiHeadSpec(**record["spec"])
+        weights = dict(_tensors(files[WEIGHTS]))
+        context = weights.pop(CONTEXT, None)
+        E = None if context is None else context.numpy()
+        if E is not None and E.shape != (spec.n, spec.d):
+            raise ValueError(f"the context has shape {E.shape}, the spec says ({spec.n}, {spec.d})")
+        facts = None
+        if FACTS in files:
+            facts = _examples(record["facts"], _tensors(files[FACTS]), spec, E)
+        made = Construction.from_json(record["construction"])
+        return cls(spec, weights, made, facts, record["classes"], E)
 
 
-def _tensor(values: Tensor | np.ndarray | None) -> Tensor:
+def _examples(
+    about: Record, tensors: Mapping[str, Tensor], spec: MultiHeadSpec, context: np.ndarray | None
+) -> VectorFacts:
+    """The examples of a folder. Not the checks of `VectorFacts.make`: a changed file must still be
+    evaluated, to say what is lost."""
+    arrays = {name: t.numpy() for name, t in tensors.items()}
+    facts = VectorFacts(
+        context if context is not None else arrays[CONTEXT],
+        arrays["query"],
+        arrays["label"],
+        arrays["rows"],
+        about["name"],
+        about["classes"],
+        about["merged"],
+    )
+    T = len(facts.rows)
+    if facts.query.shape != (T, spec.d) or len(facts.label) != T:
+        raise ValueError(f"{FACTS} has tables of unequal length")
+    if context is None and facts.context.shape != (T, spec.n, spec.d):
+        raise ValueError(f"{FACTS} has contexts of shape {facts.context.shape}")
+    if facts.classes is not None and not (
+        facts.label.dtype == np.int64
+        and (0 <= facts.label).all()
+        and (facts.label < facts.classes).all()
+    ):
+        raise ValueError(f"{FACTS} has labels that are no classes")
+    return facts
+
+
+def _tensors(content: dict[str, Tensor] | bytes) -> dict[str, Tensor]:
+    if isinstance(content, bytes):
+        raise ValueError("a file of tensors was expected")
+    return content
+
+
+def _tensor(values: Tensor | np.ndarray) -> Tensor:
     # torch.tensor copies: facts keep their arrays read-only.
     return values if isinstance(values, Tensor) else torch.tensor(np.asarray(values))
-
-
-class MultiHeadModule(torch.nn.Module):
-    """Σ_h softmax(E W_K^h W_Q^h^T e)^T E W_V^h W_O^h with trainable weights.
-
-    `forward(context, query)`: (n, d) or (B, n, d), and (B, d) -> (B, d_out).
-    """
-
-    def __init__(self, spec: MultiHeadSpec, weights: multi_head.Weights) -> None:
-        super().__init__()
-        self.spec = spec
-        for name in spec.weight_shapes():
-            self.register_parameter(name, torch.nn.Parameter(weights[name].clone()))
-
-    def forward(self, context: Tensor, query: Tensor) -> Tensor:
-        stacked = {name: w[None] for name, w in self.named_parameters()}
-        return multi_head.forward(self.spec, stacked, context, query)[0]

@@ -15,9 +15,11 @@ from byheart.specs.sharded import GATES, Gate, ShardedSpec
 from byheart.specs.shared_bottleneck import SharedBottleneckSpec
 from byheart.specs.transformer import TransformerSpec
 
+DTYPES: tuple[str, ...] = ("float32", "float64")
 Spec = AttentionOnlySpec | AssociativeSpec | ShardedSpec | SharedBottleneckSpec | MLPTransformerSpec
 
 __all__ = [
+    "DTYPES",
     "GATES",
     "AssociativeSpec",
     "AttentionOnlySpec",

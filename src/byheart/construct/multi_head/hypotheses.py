@@ -14,7 +14,7 @@ def check_sizes(facts: VectorFacts) -> None:
     if facts.n > facts.d:
         raise CapacityError(
             f"n <= d is needed (contexts of rank n): n = {facts.n} tokens of d = {facts.d} "
-            "coordinates. Use fewer tokens or wider vectors, or --proof random, which does not "
+            "coordinates. Use fewer tokens or wider vectors, or `proof=random`, which does not "
             "need it."
         )
     if facts.n < 2:
@@ -36,7 +36,7 @@ def check_contexts(facts: VectorFacts) -> None:
         more = "" if len(wrong) == 1 else f"; {len(wrong):,} contexts in all"
         raise CapacityError(
             f"Assumption 2 fails: {which} has rank {ranks[i]} < n = {facts.n}{more}. "
-            "Add position encodings to the tokens, or use --proof random."
+            "Add position encodings to the tokens, or use `proof=random`."
         )
 
 
@@ -46,9 +46,9 @@ def check_capacity(facts: VectorFacts, H: int, d_h: int) -> None:
     if facts.T > capacity:
         r = min(facts.n, d_h)
         heads = theorem1_heads(facts.T, facts.n, d_h) if r > 1 else 0
-        advice = f"Use --heads {heads} or more" if r > 1 else "Use --d-head 2 or more"
+        advice = f"Use `H={heads}` or more" if r > 1 else "Use `d_h=2` or more"
         raise CapacityError(
             f"{facts.T:,} examples are more than H(r-1)+1 = {H}·{r - 1}+1 = {capacity:,}, "
-            f"r = min(n, d_h) = {r} (Mahdavi et al. 2024, Theorem 1). {advice}, or --proof "
-            "random, newton, which go further."
+            f"r = min(n, d_h) = {r} (Mahdavi et al. 2024, Theorem 1). {advice}, or "
+            "`proof=random` or `proof=newton`, which go further."
         )

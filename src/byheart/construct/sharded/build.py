@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from byheart._progress import Report
 from byheart.construct.attention_only import POSITION_SHARE, TOKEN_SHARE
+from byheart.construct.dense import SEED_STRIDE
 from byheart.construct.frames import frame, ideal_margin
+from byheart.construct.outcome import DTYPES
 from byheart.construct.sharded.codes import lattice
-from byheart.construct.sharded.fingerprint import coordinates, fingerprints
-from byheart.construct.sharded.plan import Plan
+from byheart.construct.sharded.fingerprint import abstention, coordinates
+from byheart.construct.sharded.plan import Plan, plan
 from byheart.construct.sharded.solve import (
     batches,
     by_shard,
@@ -22,12 +25,26 @@ from byheart.construct.sharded.solve import (
     unknowns_needed,
 )
 from byheart.construct.sharded.spread import solve_all
+from byheart.construct.solve import RankError
+from byheart.errors import CheckFailed
 from byheart.facts import Facts
 from byheart.models.attention_only import Weights
-from byheart.models.memory import Memory
+from byheart.models.construction import ShardedConstruction, finite
+from byheart.models.fingerprints import fingerprints
 from byheart.models.sharded import heads_sum, residual
+from byheart.models.sharded_memory import ShardedMemory
 from byheart.models.threads import one_thread
 from byheart.specs import ShardedSpec
+
+if TYPE_CHECKING:
+    from byheart.construct.methods import Sharded
+
+# Slack of the second and third draw of a sharded memory: shards with fewer distinct tokens than
+# d_h have heads of smaller rank, which only more heads make up for.
+MORE_SLACK = (0.0, 0.2, 1.0)
+# A draw that keeps this share of the frame's margin is taken at once: what rounding took is then
+# far from enough, in the literal layer too. Otherwise the best of all draws.
+SAFE_SHARE = 0.5
 
 # Foreign heads put at most ε = 1e-12 on real tokens: 28 nats beyond the largest score.
 LEAK_NATS = -math.log(1e-12)
@@ -38,37 +55,66 @@ TOTAL_LEAK = 1e-9
 SINK_HEADS = 4
 
 
+def sharded_memory(facts: Facts, options: Sharded, seed: int, progress: Report) -> ShardedMemory:
+    """Shards of some hundred facts; other draws and more slack if one of them fails."""
+    chosen = {"gate": options.gate, "shard": options.shard_size, "code": options.code}
+    layout = plan(
+        facts,
+        d_g=options.d,
+        d_h=options.d_h,
+        seed=seed,
+        dtype=options.dtype,
+        untied=options.untied,
+        **{name: value for name, value in chosen.items() if value is not None},
+    )
+    failures: list[str] = []
+    best, best_margin = None, -math.inf
+    for attempt, least in enumerate(MORE_SLACK):
+        draw = replace(options, slack=max(options.slack, least))
+        try:
+            memory = build_sharded(facts, layout, draw, seed + SEED_STRIDE * attempt, progress)
+        except RankError as error:
+            failures.append(str(error))
+            continue
+        progress(f"recalling {facts.T:,} facts")
+        recalled, margin = recalled_through_own_heads(memory, facts)
+        made = memory.construction
+        if recalled == facts.T and margin > best_margin:
+            made = replace(
+                made,
+                capacity=memory.spec.H * layout.d_h,
+                recalled=recalled,
+                margin=finite(margin),
+            )
+            memory = replace(memory, construction=made)
+            if options.abstain:
+                try:
+                    abstain = abstention(memory, facts, seed + SEED_STRIDE * attempt)
+                except CheckFailed as error:
+                    failures.append(str(error))
+                    continue
+                memory = replace(memory, construction=replace(made, abstain=abstain))
+            best, best_margin = memory, margin
+        if best_margin >= SAFE_SHARE * made.ideal_margin:
+            break
+        failures.append(f"{recalled:,} of {facts.T:,} recalled, condition {made.condition:.0e}")
+    if best is not None:
+        return best
+    raise CheckFailed(
+        f"not all {facts.T:,} facts survive at d_g={layout.d_g}, d_h={layout.d_h}: "
+        f"{'; '.join(failures)}. Nothing was written. Use a larger `d` or `dtype=float64`."
+    )
+
+
+@one_thread()
 def build_sharded(
-    facts: Facts,
-    layout: Plan,
-    *,
-    slack: float,
-    seed: int,
-    dtype: torch.dtype,
-    progress: Callable[[str], None],
-    abstain: bool = False,
-    workers: int | str = 1,
-) -> Memory:
-    """Weights for the layout; only W_O depends on the facts. `abstain`: with fingerprints.
+    facts: Facts, layout: Plan, options: Sharded, seed: int, progress: Report
+) -> ShardedMemory:
+    """Weights for the layout; only W_O depends on the facts. With `abstain`: and fingerprints.
     `workers`: processes or the address of a Dask scheduler; the bytes are the same."""
+    dtype, slack = DTYPES[options.dtype], options.slack
     order = layout.order(facts.S)
     tokens = torch.from_numpy(facts.tokens[:, order])
-    with one_thread():
-        return _build(facts, layout, tokens, order, slack, seed, dtype, progress, abstain, workers)
-
-
-def _build(
-    facts: Facts,
-    layout: Plan,
-    tokens: Tensor,
-    order: list[int],
-    slack: float,
-    seed: int,
-    dtype: torch.dtype,
-    progress: Callable[[str], None],
-    abstain: bool,
-    workers: int | str,
-) -> Memory:
     needed = unknowns_needed(
         layout.shard, layout.sizes, tokens.numpy(), layout.d_h, layout.gate == "query"
     )
@@ -102,7 +148,7 @@ def _build(
         s2=code.s2,
         k=code.k,
         bits=layout.bits.shape[1],
-        check=coordinates(dtype) if abstain else 0,
+        check=coordinates(dtype) if options.abstain else 0,
         gate=layout.gate,
         untied=layout.untied,
     )
@@ -124,8 +170,8 @@ def _build(
     if spec.check:
         targets = torch.cat([targets, fingerprints(tokens, spec.check, seed)], dim=1)
     members = by_shard(layout.shard, layout.sizes)
-    W_O, residual, condition = solve_all(
-        spec, weights, made, members, tokens, targets, start, workers, progress
+    W_O, error, condition = solve_all(
+        spec, weights, made, members, tokens, targets, start, options.workers, progress
     )
     weights["W_O"] = W_O.to(dtype)
     reach = largest_score(spec, weights, tokens)
@@ -136,25 +182,25 @@ def _build(
         coarse = total.to(dtype)
         weights["cancel"] = torch.stack([coarse, (total - coarse.double()).to(dtype)])
     vocabulary, start_id = facts.vocabulary.with_special("<start>")
-    return Memory(
+    construction = ShardedConstruction(
+        readout="exact",
+        start_id=start_id,
+        ideal_margin=ideal_margin(rows, spec.N),
+        residual=error,
+        condition=condition,
+        s_max=reach,
+        beta=layout.beta,
+        slack=slack,
+        why=tuple(layout.why),
+    )
+    return ShardedMemory(
         spec=spec,
         weights=weights,
         vocabulary=vocabulary,
+        construction=construction,
         facts=facts,
         pad_id=facts.pad_id,
         order=tuple(order),
-        construction={
-            "method": "sharded",
-            "readout": "exact",
-            "start_id": start_id,
-            "ideal_margin": ideal_margin(rows, spec.N),
-            "residual": residual,
-            "condition": condition,
-            "s_max": reach,
-            "beta": layout.beta,
-            "slack": slack,
-            "why": list(layout.why),
-        },
     )
 
 
@@ -194,20 +240,19 @@ def _random_parts(facts: Facts, layout: Plan, J: int, seed: int, dtype: torch.dt
     return {name: w.to(dtype) for name, w in parts.items()}
 
 
-def recalled_through_own_heads(memory: Memory, facts: Facts) -> tuple[int, float]:
+def recalled_through_own_heads(memory: ShardedMemory, facts: Facts) -> tuple[int, float]:
     """How many facts the stored weights recall, in the stored arithmetic, and the least margin.
 
     With δ = residual - w_g and frame margin m, every logit gap is at least m - 2|δ|: that decides
     almost always, without the logits of all tokens. Facts for which it does not are looked at in
     full. The margin returned is this lower bound where it is positive.
     """
-    spec, weights = memory.spec, dict(memory.weights)
-    assert isinstance(spec, ShardedSpec)
-    ideal = memory.construction["ideal_margin"]
+    spec, weights = memory.spec, memory.tensors
+    ideal = memory.construction.ideal_margin
     if not math.isfinite(ideal):
         return facts.T, ideal
     with one_thread():
-        out = residual(spec, weights, memory.with_start(facts.tokens))[:, : spec.d_g]
+        out = residual(spec, weights, memory.in_order(facts.tokens))[:, : spec.d_g]
     right = torch.from_numpy(facts.answers.copy())
     # The stored rows are rounded: each inner product of the frame by at most 2 eps.
     ideal -= 4 * torch.finfo(weights["W_U"].dtype).eps

@@ -12,7 +12,7 @@ from byheart.errors import ConflictError, FactsError
 from byheart.facts import Facts, Vocabulary
 from byheart.facts._distinct import conflict_error, conflicting_groups, group_equal_rows
 from byheart.facts._words import did_you_mean, quote
-from byheart.models.memory import Memory
+from byheart.models.sharded_memory import ShardedMemory
 
 Key = Sequence[str]
 Sets = Mapping[tuple[str, ...], str] | Iterable[tuple[Key, str]]
@@ -33,7 +33,7 @@ class Change:
 
 
 def change_facts(
-    memory: Memory, facts: Facts, set: Sets, add: Facts | None, delete: Iterable[Key]
+    memory: ShardedMemory, facts: Facts, set: Sets, add: Facts | None, delete: Iterable[Key]
 ) -> Change:
     """The table after the edit. Ids of known tokens stay, new tokens follow them; facts that are
     set stay where they are, added ones follow, deleted ones leave no gap.
@@ -108,16 +108,14 @@ def _refuse_bare_words(keys: list[Key]) -> None:
             )
 
 
-def _ids(memory: Memory, keys: list[Key]) -> np.ndarray:
+def _ids(memory: ShardedMemory, keys: list[Key]) -> np.ndarray:
     """Token ids (m, S) in the order of the table; unknown tokens are refused with suggestions."""
     if not keys:
         return np.empty((0, memory.key_length), dtype=np.int64)
-    ids = memory.encode(keys).numpy()
-    back = np.argsort(memory.order) if memory.order is not None else slice(None)
-    return ids[:, back]
+    return memory.key_ids(keys)
 
 
-def _refuse_twice(memory: Memory, keys: np.ndarray) -> None:
+def _refuse_twice(memory: ShardedMemory, keys: np.ndarray) -> None:
     _, first, counts = np.unique(keys, axis=0, return_index=True, return_counts=True)
     if (counts > 1).any():
         i = int(first[counts > 1].min())
@@ -143,7 +141,7 @@ def rows_of(facts: Facts, keys: np.ndarray) -> np.ndarray:
 
 
 def _refuse_missing(
-    memory: Memory, facts: Facts, keys: np.ndarray, at: np.ndarray, sets: int
+    memory: ShardedMemory, facts: Facts, keys: np.ndarray, at: np.ndarray, sets: int
 ) -> None:
     missing = np.flatnonzero(at < 0)
     if not len(missing):
@@ -152,7 +150,7 @@ def _refuse_missing(
     key = [memory.vocabulary.token(int(t)) for t in keys[i]]
     verb, instead = "delete", "Nothing was changed"
     if i < sets:
-        verb, instead = "set", "To store a new fact, add it (--add FILE)"
+        verb, instead = "set", "To store a new fact, add it (`add`)"
     raise FactsError(
         f"expected a stored fact to {verb}, found none with the key "
         f"{_key_text(memory.vocabulary, keys[i])}.{_nearest_keys(facts, keys[i], key)} {instead}."
@@ -182,14 +180,14 @@ def _words(facts: Facts) -> list[str]:
 
 
 def _translated(
-    memory: Memory, add: Facts, vocabulary: Vocabulary, S: int
+    memory: ShardedMemory, add: Facts, vocabulary: Vocabulary, S: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Keys and answers of the added facts in the memory's ids, padded on the left if it pads."""
     if add.S > S or (memory.pad_id is None and (add.S < S or add.pad_id is not None)):
         raise FactsError(
             f"{add.name}: expected keys of {S} token{'s'[: S > 1]}, as in the memory, found "
             f"{add.S}{' with padding' if add.pad_id is not None else ''}. "
-            "Are --keys and --answer the ones of the build?"
+            "Are `keys` and `answer` the ones of the build?"
         )
     padding = -1 if memory.pad_id is None else memory.pad_id
     table = np.full(add.N, padding, dtype=np.int64)
@@ -231,7 +229,7 @@ def _refuse_conflicts(
     groups = [order[s : s + 2] for s in starts[conflicting_groups(said, order, starts)]]
     error = conflict_error(groups, both, said, rows, vocabulary, f"{facts.name} and {name}")
     raise ConflictError(
-        f"{error}\nThe lower row is stored already: change its answer with --set.", error.conflicts
+        f"{error}\nThe lower row is stored already: change its answer with `set`.", error.conflicts
     )
 
 

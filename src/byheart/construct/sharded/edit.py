@@ -14,29 +14,31 @@ between embedding and gate, exactly).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from byheart.construct.outcome import finite
+from byheart._progress import Report, quiet
 from byheart.construct.sharded import grow
 from byheart.construct.sharded.build import recalled_through_own_heads, strength
 from byheart.construct.sharded.changes import Change, Key, Sets, change_facts
-from byheart.construct.sharded.fingerprint import fingerprints, widened
+from byheart.construct.sharded.fingerprint import widened
 from byheart.construct.sharded.rooms import Rooms, Shard
 from byheart.construct.sharded.solve import Batch, largest_score, solve_batch
 from byheart.construct.solve import CHOLESKY_LIMIT, RankError
 from byheart.errors import ByheartError, CheckFailed, FactsError
 from byheart.facts import Facts
 from byheart.models.attention_only import Weights
+from byheart.models.construction import ShardedConstruction, finite
+from byheart.models.fingerprints import fingerprints
+from byheart.models.folder import DIGESTS
 from byheart.models.memory import Memory
-from byheart.models.memory_files import DIGESTS
 from byheart.models.sharded import shard_of
+from byheart.models.sharded_memory import ShardedMemory
 from byheart.models.threads import one_thread
 from byheart.specs import ShardedSpec
 
@@ -51,7 +53,7 @@ class Edited:
     """An edited memory; `kept` (shards,) says which shard of the old memory each shard is, bit for
     bit, or -1 if it was solved again; `counts` what was done, in numbers."""
 
-    memory: Memory
+    memory: ShardedMemory
     kept: np.ndarray
     counts: dict[str, int]
     why: tuple[str, ...] = ()
@@ -68,8 +70,8 @@ def edit(
     set: Sets = (),
     add: Facts | None = None,
     delete: Iterable[Key] = (),
-    progress: Callable[[str], None] = lambda _: None,
-) -> Memory:
+    progress: Report = quiet,
+) -> ShardedMemory:
     """The memory with answers set, facts added and facts deleted; `memory` itself stays as it is.
 
     `set` maps stored keys to new answers (a mapping, or pairs), `add` holds new facts, `delete`
@@ -90,10 +92,11 @@ def edit_shards(
     set: Sets = (),
     add: Facts | None = None,
     delete: Iterable[Key] = (),
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Report = quiet,
 ) -> Edited:
     """Like `edit`, and says which shards are the old ones."""
-    spec, facts = _editable(memory)
+    memory, facts = _editable(memory)
+    spec = memory.spec
     change = change_facts(memory, facts, set, add, delete)
     counts = {
         "set": change.set,
@@ -104,31 +107,31 @@ def edit_shards(
     if not len(change.touched):
         return Edited(memory, np.arange(spec.shards), counts)
     with one_thread():
-        made = _edited(memory, spec, change, progress)
+        made = _edited(memory, change, progress)
     return replace(made, counts=counts | made.counts)
 
 
-def _editable(memory: Memory) -> tuple[ShardedSpec, Facts]:
-    spec = memory.spec
-    if not isinstance(spec, ShardedSpec):
+def _editable(memory: Memory) -> tuple[ShardedMemory, Facts]:
+    if not isinstance(memory, ShardedMemory):
         raise ByheartError(
-            f"only sharded memories can be edited in place; this one is {spec.family}, where every "
+            f"only sharded memories can be edited in place; this is {memory.name}, where every "
             "weight depends on every fact. Change the table and build it again, or build it once "
-            "with --method sharded."
+            "with `method=sharded`."
         )
+    spec = memory.spec
     if spec.gate == "subject-sink" or spec.untied:
         sink = "a subject sink, whose cancelling heads add up all shards"
         raise ByheartError(
-            f"expected a memory of tied heads with --gate query or key, found "
+            f"expected a memory of tied heads with `gate=query` or key, found "
             f"{'untied heads' if spec.untied else sink}: it cannot be edited in place. Change the "
             "table and build it again."
         )
     if memory.facts is None:
         raise FactsError(
-            "this memory was saved without its facts (--no-facts), and a shard is solved from all "
-            "facts it holds. Build it again without --no-facts."
+            "this memory was saved without its facts (`with_facts=False`), and a shard is solved from all "
+            "facts it holds. Build it again without `with_facts=False`."
         )
-    return spec, memory.facts
+    return memory, memory.facts
 
 
 @dataclass
@@ -136,30 +139,28 @@ class _Draft:
     """An edit in the making: the old `memory`, the `facts` to be, `weights` that grow, `tokens`
     (T, S) of all facts and `touched` (m, S) of the changed keys as the model reads them."""
 
-    memory: Memory
+    memory: ShardedMemory
     spec: ShardedSpec
     facts: Facts
     weights: Weights
     tokens: Tensor
     touched: Tensor
-    progress: Callable[[str], None]
+    progress: Report
 
     @property
-    def made(self) -> Mapping[str, Any]:
+    def made(self) -> ShardedConstruction:
         return self.memory.construction
 
 
-def _edited(
-    memory: Memory, spec: ShardedSpec, change: Change, progress: Callable[[str], None]
-) -> Edited:
+def _edited(memory: ShardedMemory, change: Change, progress: Report) -> Edited:
     """New rows, then rooms, then the solve; then everything that says what was done."""
-    facts, made = change.facts, memory.construction
+    spec, facts, made = memory.spec, change.facts, memory.construction
     weights = {name: w for name, w in memory.weights.items() if name != DIGESTS}
-    seed = int(made["seed"])
+    seed = made.seed
     new_tokens = facts.N + 1 - spec.N
     if new_tokens:
         weights |= grow.with_tokens(spec, weights, new_tokens, seed)
-    new_answers, ideal = grow.place_answers(facts, weights, float(made["ideal_margin"]), seed)
+    new_answers, ideal = grow.place_answers(facts, weights, made.ideal_margin, seed)
     order = list(memory.order or range(facts.S))
     tokens, touched = (torch.from_numpy(t[:, order]) for t in (facts.tokens, change.touched))
     draft = _Draft(memory, spec, facts, weights, tokens, touched, progress)
@@ -170,18 +171,18 @@ def _edited(
     vocabulary, start_id = memory.vocabulary, spec.N - 1
     if new_tokens:
         vocabulary, start_id = facts.vocabulary.with_special("<start>")
-    record = {
-        **made,
-        "ideal_margin": ideal,
-        "start_id": start_id,
-        "residual": max(made["residual"], solved.residual),
-        "condition": max(made["condition"], solved.condition),
-        "s_max": max(made["s_max"], solved.s_max),
-        "capacity": spec.H * spec.d_h,
-        "facts": facts.T,
-        "recalled": facts.T,
-        "edits": made.get("edits", 0) + 1,
-    }
+    record = replace(
+        made,
+        ideal_margin=ideal,
+        start_id=start_id,
+        residual=max(made.residual, solved.residual),
+        condition=max(made.condition, solved.condition),
+        s_max=max(made.s_max, solved.s_max),
+        capacity=spec.H * spec.d_h,
+        facts=facts.T,
+        recalled=facts.T,
+        edits=made.edits + 1,
+    )
     edited = replace(
         memory,
         spec=spec,
@@ -218,8 +219,8 @@ def _rooms(draft: _Draft) -> Rooms:
         bits=bits,
         parts=[shards[a : a + 2**j] for a, j in zip(first, level, strict=True)],
         d_h=spec.d_h,
-        slack=float(draft.made["slack"]),
-        seed=int(draft.made["seed"]),
+        slack=draft.made.slack,
+        seed=draft.made.seed,
         limit=int(2 / torch.finfo(weights["W_O"].dtype).eps),  # integers up to it are exact
         fixed_value=by_key,
     )
@@ -247,7 +248,7 @@ def _solve_in(rooms: Rooms, draft: _Draft) -> tuple[np.ndarray, _Solved]:
     for left in reversed(range(ATTEMPTS)):
         draft.weights |= _layout(rooms)
         most = max(shard.heads for shard in shards)
-        grow.draw_heads(draft.spec, draft.weights, most, draft.made)
+        grow.draw_heads(draft.spec, draft.weights, most, draft.made.beta, draft.made.seed)
         owners = shard_of(draft.weights, draft.touched).numpy()
         kept[owners[owners >= 0]] = -1
         s_max = _resize(rooms, draft)
@@ -312,7 +313,7 @@ def _solve(draft: _Draft, kept: np.ndarray) -> _Solved:
             W_O[start[a] : start[b]] = before["W_O"][old_start[a + step] : old_start[b + step]]
     shards = shard_of(weights, draft.tokens).numpy()
     fresh = np.flatnonzero(kept < 0)
-    limit = max(ROUNDING_MOVES / (torch.finfo(dtype).eps / 2), float(made["condition"]))
+    limit = max(ROUNDING_MOVES / (torch.finfo(dtype).eps / 2), made.condition)
     limit = min(limit, CHOLESKY_LIMIT)
     worst = condition = 0.0
     touched, poor = [], []
@@ -324,8 +325,8 @@ def _solve(draft: _Draft, kept: np.ndarray) -> _Solved:
         mine, heads = draft.tokens[torch.from_numpy(members)], start[g + 1] - start[g]
         right = torch.from_numpy(draft.facts.answers[members])
         targets = [weights["W_U"][:, right].T.double()]
-        if spec.check:
-            targets.append(fingerprints(mine, spec.check, made["abstain"]["seed"]))
+        if spec.check and made.abstain is not None:
+            targets.append(fingerprints(mine, spec.check, made.abstain.seed))
         batch = Batch(np.array([g]), heads, len(members))
         own = [np.arange(len(members))]
         try:
@@ -343,19 +344,19 @@ def _solve(draft: _Draft, kept: np.ndarray) -> _Solved:
     return _Solved(worst, condition, np.concatenate(touched), poor)
 
 
-_NOTHING = "Nothing was changed. Build the memory again from the edited table, with more --slack."
+_NOTHING = "Nothing was changed. Build the memory again from the edited table, with more `slack`."
 
 
 def _verified(
-    memory: Memory,
+    memory: ShardedMemory,
     facts: Facts,
     solved: np.ndarray,
     new_answers: bool,
-    progress: Callable[[str], None],
-) -> Memory:
+    progress: Report,
+) -> ShardedMemory:
     """Recall what was solved as it is stored; everything if there are new answers to confuse
     others with. Updates the margin and the tolerance of fingerprints."""
-    made = dict(memory.construction)
+    made = memory.construction
     part = facts if new_answers else facts.subset(solved) if len(solved) else None
     if part is None:
         return memory
@@ -364,10 +365,10 @@ def _verified(
     if recalled < part.T:
         raise CheckFailed(
             f"{part.T - recalled:,} of {part.T:,} facts would be lost (condition number "
-            f"{made['condition']:.0e}). {_NOTHING}"
+            f"{made.condition:.0e}). {_NOTHING}"
         )
-    known = [m for m in (made["margin"], finite(margin)) if m is not None]
-    made["margin"] = min(known) if known else None
-    if memory.spec.to_json()["check"] and len(solved):
-        made["abstain"] = widened(memory, facts.subset(solved))
+    margins = [m for m in (made.margin, finite(margin)) if m is not None]
+    made = replace(made, margin=min(margins, default=None))
+    if made.abstain is not None and len(solved):
+        made = replace(made, abstain=widened(memory, made.abstain, facts.subset(solved)))
     return replace(memory, construction=made)

@@ -7,8 +7,6 @@ and its own number only: the same edits give the same bytes, in one step or in s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -122,7 +120,7 @@ def answer_rows(W: Tensor, count: int, seed: int, least: float) -> tuple[Tensor,
         raise CapacityError(
             f"{count:,} new answer{'s'[: count > 1]} beside {A:,} in R^{d}: the best margin found "
             f"is {margin:.2g}, the stored number format needs {least:.2g}. Build the memory again "
-            f"with --d-model {max(needed, d + 1)}, at which {A + count:,} answers keep about 0.4."
+            f"with `d={max(needed, d + 1)}`, at which {A + count:,} answers keep about 0.4."
         )
     return rows, margin
 
@@ -227,11 +225,10 @@ def place_answers(facts: Facts, weights: Weights, ideal: float, seed: int) -> tu
     return len(new), min(ideal, margin)
 
 
-def draw_heads(spec: ShardedSpec, weights: Weights, heads: int, made: Mapping[str, Any]) -> None:
+def draw_heads(spec: ShardedSpec, weights: Weights, heads: int, beta: float, seed: int) -> None:
     """More tied heads behind the stored ones, if a shard has more than any had."""
     J = len(weights["u"])
     if heads > J:
-        beta, seed = float(made["beta"]), int(made["seed"])
         drawn = head_rows(seed, J, heads - J, spec.d_g, spec.d_h, beta)
         for name, rows in zip(("u", "w", "V"), drawn, strict=True):
             weights[name] = torch.cat([weights[name], rows.to(weights[name].dtype)])

@@ -145,24 +145,24 @@ def plan(
 
 def _checked_options(gate: str, code: str, shard: int, S: int) -> Gate:
     if gate not in GATES:
-        raise ByheartError(f"--gate must be one of {', '.join(GATES)}, found {gate!r}")
+        raise ByheartError(f"`gate` must be one of {', '.join(GATES)}, found {gate!r}")
     if code not in DIMENSIONS:
         raise ByheartError(f"code must be one of {', '.join(DIMENSIONS)}, found {code!r}")
     if not 1 <= shard <= MAX_SHARD:
         raise ByheartError(
-            f"--shard-size must lie between 1 and {MAX_SHARD:,} facts (time grows like its 1.5th "
+            f"`shard_size` must lie between 1 and {MAX_SHARD:,} facts (time grows like its 1.5th "
             f"power, {SHARD} is a good value), found {shard:,}"
         )
     if gate == "key" and S != 2:
         raise ByheartError(
-            f"--gate key reads the first of two key tokens and shuts the second out, found keys of "
-            f"{S}. Use --gate query (any length; the deciding column is read last)"
-            + (", or --gate subject-sink." if S > 2 else ".")
+            f"`gate=key` reads the first of two key tokens and shuts the second out, found keys of "
+            f"{S}. Use `gate=query` (any length; the deciding column is read last)"
+            + (", or `gate=subject-sink`." if S > 2 else ".")
         )
     if gate == "subject-sink" and S < 2:
         raise ByheartError(
-            "--gate subject-sink needs keys of at least 2 tokens: with one, first and last are "
-            "the same. Use --gate query."
+            "`gate=subject-sink` needs keys of at least 2 tokens: with one, first and last are "
+            "the same. Use `gate=query`."
         )
     return cast(Gate, gate)
 
@@ -170,20 +170,20 @@ def _checked_options(gate: str, code: str, shard: int, S: int) -> Gate:
 def _widths(A: int, d_g: int | None, d_h: int | None, dtype: str) -> tuple[int, int, list[str]]:
     why = []
     if d_h is not None and d_h < 1:
-        raise ByheartError(f"--d-head must be at least 1, found {d_h}")
+        raise ByheartError(f"`d_h` must be at least 1, found {d_h}")
     if d_g is None:
         d_g = max(LEAST_WIDTH, smallest_width(A), d_h or 1)
         why.append(f"d_g = {d_g}: the least width at which {A:,} answers keep a margin near 0.4")
     if d_g < 2:
         raise ByheartError(
-            f"--d-model must be at least 2 for a sharded memory (features in one dimension are "
+            f"`d` must be at least 2 for a sharded memory (features in one dimension are "
             f"linearly dependent), found {d_g}"
         )
     d_h = d_h or d_g
     if d_h > d_g:
         raise ByheartError(
-            f"--d-head must be at most the width d_g = {d_g} that W_V reads, found {d_h}. "
-            f"Use --d-head {d_g}, or --d-model {d_h}."
+            f"`d_h` must be at most the width d_g = {d_g} that W_V reads, found {d_h}. "
+            f"Use `d_h={d_g}`, or `d={d_h}`."
         )
     check_width(A, d_g, dtype)
     return d_g, d_h, why
@@ -196,7 +196,7 @@ def _deciding_column(facts: Facts, shard: int, gate: Gate, asked: int | None) ->
     names = facts.columns or tuple(str(c + 1) for c in range(facts.S))
     if gate != "query":
         if asked not in (None, 0):
-            raise ByheartError(f"--gate {gate} is decided by the first column, not {asked + 1}")
+            raise ByheartError(f"`gate={gate}` is decided by the first column, not {asked + 1}")
         return 0, f"column {names[0]!r} decides the shard ({gate} gate: keys are read as asked)"
     if asked is not None:
         if not 0 <= asked < facts.S:
@@ -228,9 +228,9 @@ def _roles(facts: Facts) -> np.ndarray:
     if len(both):
         examples = ", ".join(repr(facts.vocabulary.token(int(t))) for t in both[:3])
         raise ByheartError(
-            f"--gate subject-sink needs tokens with one role each: {len(both):,} tokens stand both "
+            f"`gate=subject-sink` needs tokens with one role each: {len(both):,} tokens stand both "
             f"first and elsewhere in a key, such as {examples}, and would attract heads there. "
-            "Use --gate query, or give the tokens of the first column names of their own."
+            "Use `gate=query`, or give the tokens of the first column names of their own."
         )
     subject = np.ones(facts.N + 1, dtype=np.int8)
     subject[elsewhere] = subject[-1] = 0
@@ -243,7 +243,7 @@ def _refuse_too_hot(facts: Facts, deciding: int, counts: np.ndarray, gate: Gate,
     if counts[worst] <= MAX_SHARD and gate != "key":
         return
     what = f"keys of {facts.S} tokens" if gate == "query" else f"the {gate} gate"
-    other = "--gate query, which " + (
+    other = "`gate=query`, which " + (
         "may find a better column" if facts.S != 2 else "splits hot tokens of keys of 2"
     )
     raise CapacityError(
@@ -251,7 +251,7 @@ def _refuse_too_hot(facts: Facts, deciding: int, counts: np.ndarray, gate: Gate,
         f"{facts.vocabulary.token(worst)!r} (column {deciding + 1}), and {what} "
         f"cannot split them: at most {shard if gate == 'key' else MAX_SHARD:,} fit one shard. Use "
         + (f"{other}, " if gate != "query" else "")
-        + "--method attention (up to about 10,000 facts), or join two key columns into one."
+        + "`method=attention` (up to about 10,000 facts), or join two key columns into one."
     )
 
 
@@ -278,9 +278,9 @@ def _key_head_width(
         return min(d_h, most)
     if asked > most:
         raise ByheartError(
-            f"--d-head must be at most {most} with --gate key: facts with the same first token "
+            f"`d_h` must be at most {most} with `gate=key`: facts with the same first token "
             f"(up to {busiest.max():,} in a shard of {sizes[busiest.argmax()]:,}) need a head each "
-            f"and some to spare, found {asked}. Leave it out, or use --gate query."
+            f"and some to spare, found {asked}. Leave it out, or use `gate=query`."
         )
     return asked
 
@@ -291,7 +291,7 @@ def _check_groups(groups: int, code: str, shard: int) -> None:
         raise CapacityError(
             f"{groups:,} groups of facts, {code} codes are exact up to {most:,}. "
             + ("Use code lat2" if code == "lat1" else "Use fewer facts")
-            + f" or a --shard-size of {math.ceil(groups * shard / most):,} or more."
+            + f" or a `shard_size` of {math.ceil(groups * shard / most):,} or more."
         )
 
 

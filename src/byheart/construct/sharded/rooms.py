@@ -202,7 +202,7 @@ class Rooms:
             raise CapacityError(
                 f"{facts:,} facts share a deciding token, which cannot be split here: at most "
                 f"{most:,} fit one shard. Build the memory again"
-                + (" with --gate query." if self.fixed_value else ", two key columns joined.")
+                + (" with `gate=query`." if self.fixed_value else ", two key columns joined.")
             )
         shard.heads = math.ceil(facts * (1 + self.slack) / self._most(1))
         shard.old = None

@@ -48,9 +48,9 @@ def check_width(A: int, d_g: int, dtype: str) -> None:
     if margin >= least:
         return
     needed = next(d for d in range(d_g + 1, 10_000) if frame_margin(A, d) >= least)
-    other = " or --dtype float64" if margin >= LEAST_MARGIN["float64"] else ""
+    other = " or `dtype=float64`" if margin >= LEAST_MARGIN["float64"] else ""
     raise CapacityError(
         f"{A:,} distinct answers in d_g = {d_g} dimensions leave a margin of about {margin:.0e}, "
-        f"{dtype} keeps margins from {least:.0e} on. Use --d-model {needed} or more "
+        f"{dtype} keeps margins from {least:.0e} on. Use `d={needed}` or more "
         f"({smallest_width(A)} for a margin near 0.4){other}."
     )

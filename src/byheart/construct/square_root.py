@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations_with_replacement, product
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from byheart._progress import Report
 from byheart.errors import ByheartError, CheckFailed, ConflictError
 from byheart.exact.build import memorize
 from byheart.facts import Facts
 from byheart.facts._distinct import conflict_error, conflicting_groups, group_equal_rows
-from byheart.models.exact import ExactMemory, as_vectors
+from byheart.models.construction import SquareRootConstruction, Unknowns
+from byheart.models.exact_memory import ExactMemory, as_vectors
 from byheart.specs import ExactSpec
+
+if TYPE_CHECKING:
+    from byheart.construct.methods import SquareRoot
 
 FOLDS = 12  # a non-member slips through the folds with probability of order 2^-12, then the table
 FOLDS_ABSTAIN = 24
@@ -26,16 +31,16 @@ SAMPLE = 100_000  # random keys that are not stored, asked after the build
 LITERAL = 64  # facts that the oracle recalls before a memory is handed over
 
 
-def build_sqrt(
-    facts: Facts,
-    *,
-    ff1: str = "hash",
-    grouping: str = "sorted",
-    max_bits: int | None = None,
-    ordered: bool = True,
-    abstain: bool = False,
-    seed: int = 0,
-    progress: Callable[[str], None] = lambda _: None,
+IDS = {
+    "hash": "folds of the key, checked",
+    "product": "random products, which work for every table",
+    "paper": "a table (Lemmas B.1-B.3)",
+    "embedding": "an embedding",
+}
+
+
+def square_root_memory(
+    facts: Facts, options: SquareRoot, seed: int, progress: Report
 ) -> ExactMemory:
     """A square-root Transformer that recalls every fact in exact integers.
 
@@ -46,13 +51,11 @@ def build_sqrt(
     on that: all of up to 2^18 possible keys, else a share of at most 2^-20.
 
     >>> import byheart as bh
-    >>> memory = build_sqrt(bh.random_associations(N=100, S=2, T=2000))
-    >>> memory.construction["recalled"], memory.spec.parameters < 2000
+    >>> memory = bh.build(bh.random_associations(N=100, S=2, T=2000), "sqrt")
+    >>> memory.construction.recalled, memory.spec.parameters < 2000
     (2000, True)
     """
-    started = time.perf_counter()
-    if max_bits is not None and max_bits < 2:
-        raise ByheartError(f"max_bits must be at least 2, found {max_bits}")
+    max_bits, ordered, abstain = options.max_bits, options.ordered, options.abstain
     if not ordered:
         facts = _multisets(facts)
     answers = facts.answer_ids
@@ -61,8 +64,8 @@ def build_sqrt(
     built = memorize(
         as_vectors(facts.tokens, ordered),
         labels,
-        ff1=ff1,
-        grouping=grouping,
+        ff1=options.ff1,
+        grouping=options.grouping,
         max_bits=max_bits,
         others=None if others is None or not len(others) else as_vectors(others, ordered),
         rate=RATE_ABSTAIN if abstain and others is None else None,
@@ -75,7 +78,7 @@ def build_sqrt(
     if max_bits is not None and counts.max_bits > max_bits:
         raise ByheartError(
             f"the longest weight needs {counts.max_bits} bits, found a limit of {max_bits}: keys "
-            f"and sums alone have as many. Give --max-bits {counts.max_bits} or more."
+            f"and sums alone have as many. Give `max_bits={counts.max_bits}` or more."
         )
     spec = ExactSpec(
         N=facts.N,
@@ -86,39 +89,27 @@ def build_sqrt(
         m=built.network.m,
         **counts.to_json(),
     )
-    memory = ExactMemory(
-        spec, built.parts, facts.vocabulary, tuple(answers.tolist()), facts, facts.pad_id
+    table = built.parts.table
+    why = (
+        f"{built.mode}: ids of the tokens by {IDS[built.mode]}",
+        f"{table.m:,} groups of {table.k} records, {table.t} bits of the key and {table.c} of the "
+        "answer each",
+        *built.notes,
     )
+    construction = SquareRootConstruction(
+        recalled=facts.T,
+        capacity=facts.T,
+        dtype="integers",
+        readout="exact",
+        why=why,
+        answers=tuple(answers.tolist()),
+        grouping=table.grouping,
+        unknown=Unknowns(True, 0, 0, 0.0),  # until it is measured
+    )
+    memory = ExactMemory(spec, built.parts, facts.vocabulary, construction, facts, facts.pad_id)
     _check(memory, facts, labels, others, seed)
     unknown = _unknown(memory, facts, others, seed)
-    table = built.parts.table
-    record: dict[str, Any] = {
-        "method": "sqrt",
-        "answers": answers.tolist(),
-        "facts": facts.T,
-        "recalled": facts.T,
-        "lost": [],
-        "capacity": facts.T,
-        "margin": None,
-        "dtype": "integers",
-        "readout": "exact",
-        "seed": seed,
-        "grouping": table.grouping,
-        "unknown": unknown,
-        "why": [
-            f"{built.mode}: ids of the tokens by "
-            + {"hash": "folds of the key, checked", "product": "random products, which work for "
-               "every table", "paper": "a table (Lemmas B.1-B.3)",
-               "embedding": "an embedding"}[built.mode],
-            f"{table.m:,} groups of {table.k} records, {table.t} bits of the key and {table.c} of "
-            "the answer each",
-            *built.notes,
-        ],
-        "seconds": time.perf_counter() - started,
-    }  # fmt: skip
-    return ExactMemory(
-        spec, built.parts, facts.vocabulary, memory.answers, facts, facts.pad_id, record
-    )
+    return replace(memory, construction=replace(construction, unknown=unknown))
 
 
 def _multisets(facts: Facts) -> Facts:
@@ -133,7 +124,7 @@ def _multisets(facts: Facts) -> Facts:
             groups, facts.tokens, facts.answers, facts.rows, facts.vocabulary, facts.name
         )
         raise ConflictError(
-            f"{error}\nThese keys have the same tokens in another order: leave out --unordered to "
+            f"{error}\nThese keys have the same tokens in another order: leave out `ordered=False` to "
             "tell them apart.",
             error.conflicts,
         )
@@ -171,16 +162,14 @@ def _check(
         )
 
 
-def _unknown(
-    memory: ExactMemory, facts: Facts, others: np.ndarray | None, seed: int
-) -> dict[str, Any]:
+def _unknown(memory: ExactMemory, facts: Facts, others: np.ndarray | None, seed: int) -> Unknowns:
     """How sure "unknown" is: proved for all possible keys, or measured, beside what is expected.
 
     `rate`: the share of all residues l that the table answers, counted exactly; a key that is not
     stored has one of them at random. What correlates keys (the folds) shows in the measurement.
     """
     if others is not None:
-        return {"proved": True, "asked": len(others), "answered": 0, "rate": 0.0}
+        return Unknowns(proved=True, asked=len(others), answered=0, rate=0.0)
     rng = np.random.default_rng(seed + 1)
     keys = rng.integers(0, facts.N, size=(SAMPLE, facts.S))
     stored = facts.tokens
@@ -194,10 +183,10 @@ def _unknown(
         if b - a > 1 and order[a] < facts.T:
             fresh[order[a:b]] = False
     keys = keys[fresh[facts.T :]]
-    table = memory.parts.table
-    return {
-        "proved": False,
-        "asked": len(keys),
-        "answered": int((memory.outputs(keys) != 0).sum()),
-        "rate": table.hits() / (table.largest + 1),
-    }
+    table = memory.integers.table
+    return Unknowns(
+        proved=False,
+        asked=len(keys),
+        answered=int((memory.outputs(keys) != 0).sum()),
+        rate=table.hits() / (table.largest + 1),
+    )

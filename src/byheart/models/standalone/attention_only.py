@@ -76,9 +76,13 @@ class Model(nn.Module):
             x = x + self.W_pos
         x = self.hook_embed(x)
         read = self.W_pos if self.config["positions"] == "attention" else None
+        return self.run_layers(x, read)[:, -1] @ self.W_U
+
+    def run_layers(self, x: Tensor, positions: Tensor | None) -> Tensor:
+        """The stream (batch, position, d) after the last layer."""
         for layer in self.layers:
-            x = layer(x, read)
-        return x[:, -1] @ self.W_U
+            x = layer(x, positions)
+        return x
 
     def encode(self, *words: str) -> Tensor:
         """Token ids (1, S) of one key, as the model reads it: reordered, padded, with start."""

@@ -1,14 +1,16 @@
-"""The four ways from vector facts to weights, each with its sizes and its reasons."""
+"""The four proofs from vector facts to weights, each with its sizes and its reasons."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from byheart._progress import Report
 from byheart.construct.multi_head.generic import condition_heads, random_heads
 from byheart.construct.multi_head.groups import GroupCertificate, find_groups
 from byheart.construct.multi_head.hypotheses import check_capacity, check_contexts, check_sizes
@@ -16,11 +18,12 @@ from byheart.construct.multi_head.literal import literal_heads
 from byheart.construct.multi_head.newton import LOGITS, newton_run
 from byheart.construct.multi_head.one_hot import one_hot_heads
 from byheart.construct.multi_head.values import Weights, features, value_weights, value_width
-from byheart.construct.outcome import Progress, check_fits, weight_bytes
+from byheart.construct.outcome import DTYPES, check_fits, weight_bytes
 from byheart.construct.readout import convex_readout
 from byheart.construct.solve import RankError, Solution, minimum_norm, solve_bytes
 from byheart.errors import CapacityError, CheckFailed
 from byheart.facts import VectorFacts
+from byheart.models.construction import MultiHeadConstruction, NewtonStart
 from byheart.specs import MultiHeadSpec
 from byheart.theory.mahdavi2024 import (
     effective_parameters,
@@ -28,6 +31,9 @@ from byheart.theory.mahdavi2024 import (
     theorem1_capacity,
     theorem1_heads,
 )
+
+if TYPE_CHECKING:
+    from byheart.construct.methods import MultiHead
 
 SEED_STRIDE = 1_000_003
 ORDERS = 20  # orders of the examples tried where the sign system is singular
@@ -41,27 +47,13 @@ SAFE = 1e-4  # convex margin, of the mean |logits|: a hundred times what float32
 
 
 @dataclass(frozen=True)
-class Options:
-    """What the four ways take, checked."""
-
-    H: int | None
-    d_h: int | None
-    dtype: torch.dtype
-    readout: str
-    slack: float
-    seed: int
-    steps: int
-    starts: int
-
-
-@dataclass(frozen=True)
-class Made:
+class Layer:
     """Weights before rounding of the read-out, and what is worth telling about them."""
 
     spec: MultiHeadSpec
     weights: Weights
     capacity: int
-    record: dict[str, Any]
+    construction: MultiHeadConstruction
     why: list[str]
 
 
@@ -83,31 +75,33 @@ def _spec(facts: VectorFacts, H: int, d_h: int) -> MultiHeadSpec:
 def _width(facts: VectorFacts, d_h: int | None, why: list[str]) -> int:
     if d_h is not None:
         if d_h > facts.d:
-            raise CapacityError(f"d_h <= d is needed: {d_h} > {facts.d}. Use --d-head {facts.d}.")
+            raise CapacityError(f"d_h <= d is needed: {d_h} > {facts.d}. Use `d_h={facts.d}`.")
         return d_h
     chosen = min(facts.n, facts.d)
     why.append(f"d_h = {chosen}: as many as tokens; more buys nothing (Theorem 1)")
     return max(chosen, 1)
 
 
-def _theorem(facts: VectorFacts, options: Options) -> tuple[MultiHeadSpec, GroupCertificate, list]:
+def _theorem(
+    facts: VectorFacts, options: MultiHead, seed: int
+) -> tuple[MultiHeadSpec, GroupCertificate, list]:
     """Sizes by Theorem 1 and its hypotheses, checked; the groups that head by head are owned."""
     why: list[str] = []
     check_sizes(facts)
     d_h = _width(facts, options.d_h, why)
     if d_h < 2:
-        raise CapacityError("d_h >= 2 is needed: r - 1 = 0 examples a head. Use --d-head 2.")
+        raise CapacityError("d_h >= 2 is needed: r - 1 = 0 examples a head. Use `d_h=2`.")
     H = options.H
     if H is None:
         H = theorem1_heads(facts.T, facts.n, d_h)
         why.append(f"H = {H}: the fewest with H(r-1)+1 >= {facts.T}, r = {min(facts.n, d_h)}")
     check_capacity(facts, H, d_h)
     check_contexts(facts)
-    groups = find_groups(facts.query, H, min(facts.n, d_h) - 1, options.seed)
+    groups = find_groups(facts.query, H, min(facts.n, d_h) - 1, seed)
     if not groups.holds:
         raise CapacityError(
             f"Assumption 1 fails where the proof uses it: {groups.reason()}, for every order of "
-            "the examples tried. `byheart kruskal` shows more; --proof random needs less."
+            "the examples tried. `byheart kruskal` shows more; `proof=random` needs less."
         )
     why.append(
         f"queries independent where the proof needs it: smallest pivot {groups.pivot:.1e}, "
@@ -116,50 +110,46 @@ def _theorem(facts: VectorFacts, options: Options) -> tuple[MultiHeadSpec, Group
     return _spec(facts, H, d_h), groups, why
 
 
-def one_hot(facts: VectorFacts, options: Options, progress: Progress) -> Made:
-    spec, groups, why = _theorem(facts, options)
+def one_hot(facts: VectorFacts, options: MultiHead, seed: int, progress: Report) -> Layer:
+    spec, groups, why = _theorem(facts, options, seed)
     progress(f"saturating {spec.H} heads")
-    heads = one_hot_heads(facts, groups, spec.d_h, options.seed)
+    heads = one_hot_heads(facts, groups, spec.d_h, seed)
     for attempt in range(1, ORDERS):  # few directions to choose from can leave equal sign patterns
         if heads.condition is None or math.isfinite(heads.condition):
             break
         size = min(facts.n, spec.d_h) - 1
-        found = find_groups(facts.query, spec.H, size, options.seed + attempt, shuffled=True)
+        found = find_groups(facts.query, spec.H, size, seed + attempt, shuffled=True)
         if found.holds:
             groups = found
-            heads = one_hot_heads(facts, groups, spec.d_h, options.seed)
-    QK = _rounded({"W_Q": heads.W_Q, "W_K": heads.W_K}, options.dtype)
+            heads = one_hot_heads(facts, groups, spec.d_h, seed)
+    QK = _rounded({"W_Q": heads.W_Q, "W_K": heads.W_K}, DTYPES[options.dtype])
     if heads.V is not None:
         if not math.isfinite(heads.condition or math.inf):
             raise CheckFailed(
                 "the sign system of the saturated heads is singular for every draw: try another "
-                "--seed, more --heads, or --proof random."
+                "`seed`, more `H`, or `proof=random`."
             )
         values, condition = value_weights(spec, facts, heads.V), heads.condition
         why.append(f"{spec.H + 1} sign equations instead of {facts.T}, the rest by assignment")
     else:
         solution, values = _solved(spec, facts, QK, progress)
         condition = solution.condition
-    record = {"condition": condition, "strength": heads.strength, **_groups(groups)}
+    made = _owned("one-hot", groups, condition, heads.strength)
     capacity = theorem1_capacity(spec.H, spec.n, spec.d_h)
-    return Made(spec, QK | values, capacity, record, why)
+    return Layer(spec, QK | values, capacity, made, why)
 
 
-def literal(facts: VectorFacts, options: Options, progress: Progress) -> Made:
-    spec, groups, why = _theorem(facts, options)
-    heads = literal_heads(facts, groups, spec.d_h, options.seed)
-    QK = _rounded({"W_Q": heads.W_Q, "W_K": heads.W_K}, options.dtype)
+def literal(facts: VectorFacts, options: MultiHead, seed: int, progress: Report) -> Layer:
+    spec, groups, why = _theorem(facts, options, seed)
+    heads = literal_heads(facts, groups, spec.d_h, seed)
+    QK = _rounded({"W_Q": heads.W_Q, "W_K": heads.W_K}, DTYPES[options.dtype])
     solution, values = _solved(spec, facts, QK, progress)
-    record = {
-        "condition": solution.condition,
-        "strength": max(heads.strengths),
-        **_groups(groups),
-    }
+    made = _owned("literal", groups, solution.condition, max(heads.strengths))
     why.append(f"λ up to {max(heads.strengths):.0e}: beyond about 1e6 float32 loses the own logits")
-    return Made(spec, QK | values, theorem1_capacity(spec.H, spec.n, spec.d_h), record, why)
+    return Layer(spec, QK | values, theorem1_capacity(spec.H, spec.n, spec.d_h), made, why)
 
 
-def random(facts: VectorFacts, options: Options, progress: Progress) -> Made:
+def random(facts: VectorFacts, options: MultiHead, seed: int, progress: Report) -> Layer:
     why: list[str] = []
     d_h = _width(facts, options.d_h, why)
     exact = options.readout == "exact"
@@ -178,19 +168,20 @@ def random(facts: VectorFacts, options: Options, progress: Progress) -> Made:
         formula = "H(n-1)+1" if facts.shared else "H·d"
         raise CapacityError(
             f"{facts.T:,} examples are more than {formula} = {D:,}, the rank that {H} heads reach "
-            f"with {'a shared context' if facts.shared else 'own contexts'}. Use more --heads, "
-            "--readout convex (classes) or --proof newton (scalars)."
+            f"with {'a shared context' if facts.shared else 'own contexts'}. Use more `H`, "
+            "`readout=convex` (classes) or `proof=newton` (scalars)."
         )
     spec = _spec(facts, H, d_h)
     failures: list[str] = []
-    best: Made | None = None
+    best, best_condition = None, math.inf
     for attempt in range(RANDOM_DRAWS):
-        W_Q, W_K = random_heads(facts, H, d_h, options.seed + SEED_STRIDE * attempt)
-        record: dict[str, Any] = {}
+        W_Q, W_K = random_heads(facts, H, d_h, seed + SEED_STRIDE * attempt)
+        seen = None
         if options.steps:
             progress(f"conditioning {H} heads, {options.steps} steps")
-            W_Q, W_K, record["conditions_seen"] = condition_heads(facts, W_Q, W_K, options.steps)
-        QK = _rounded({"W_Q": W_Q, "W_K": W_K}, options.dtype)
+            W_Q, W_K, conditions = condition_heads(facts, W_Q, W_K, options.steps)
+            seen = tuple(conditions)
+        QK = _rounded({"W_Q": W_Q, "W_K": W_K}, DTYPES[options.dtype])
         if not exact:
             return _convex(spec, facts, QK, D, why, progress)
         try:
@@ -198,16 +189,19 @@ def random(facts: VectorFacts, options: Options, progress: Progress) -> Made:
         except RankError as error:
             failures.append(str(error))
             continue
-        record["condition"] = solution.condition
-        if best is None or solution.condition < best.record["condition"]:
-            best = Made(spec, QK | values, D, record, why)
+        if best is None or solution.condition < best_condition:
+            best_condition = solution.condition
+            made = MultiHeadConstruction(
+                proof="random", condition=best_condition, conditions_seen=seen
+            )
+            best = Layer(spec, QK | values, D, made, why)
         if solution.condition < GOOD_CONDITION:
             break
     if best is not None:
         return best
     raise CheckFailed(
         f"random heads do not reach the rank {facts.T:,}: {failures[-1]}. Are queries or contexts "
-        "repeated (`byheart kruskal`)? Use more --heads or a larger --d-head."
+        "repeated (`byheart kruskal`)? Use more `H` or a larger `d_h`."
     )
 
 
@@ -217,8 +211,8 @@ def _convex(
     QK: Weights,
     D: int,
     why: list[str],
-    progress: Progress,
-) -> Made:
+    progress: Report,
+) -> Layer:
     """Multinomial logistic read-out of frozen random attention: more classes than the rank."""
     progress(f"features of {facts.T:,} examples")
     X = features(spec, QK, facts)
@@ -234,10 +228,11 @@ def _convex(
     )
     values = value_weights(spec, facts, found.W_O.reshape(spec.H, -1, K))
     why.append(f"{facts.T / D:.1f} examples per unit of rank ({D:,}); no theorem behind it")
-    return Made(spec, QK | values, D, {"iterations": found.iterations}, why)
+    made = MultiHeadConstruction(proof="random", iterations=found.iterations)
+    return Layer(spec, QK | values, D, made, why)
 
 
-def newton(facts: VectorFacts, options: Options, progress: Progress) -> Made:
+def newton(facts: VectorFacts, options: MultiHead, seed: int, progress: Report) -> Layer:
     why: list[str] = []
     check_sizes(facts)
     d_h = _width(facts, options.d_h, why)
@@ -256,24 +251,24 @@ def newton(facts: VectorFacts, options: Options, progress: Progress) -> Made:
     if facts.T > P(H):
         raise CapacityError(
             f"{facts.T:,} examples are more than P = {P(H):,}, the dimension of what {H} heads "
-            f"with d_h = {d_h} can do: generic labels cannot be fitted. Use more --heads."
+            f"with d_h = {d_h} can do: generic labels cannot be fitted. Use more `H`."
         )
     spec = _spec(facts, H, d_h)
     told = []
-    for start in range(options.starts):
-        progress(f"start {start + 1} of {options.starts}, {facts.T:,} examples, P = {P(H):,}")
-        logits = LOGITS[start % len(LOGITS)]
-        run = newton_run(facts, H, d_h, options.seed + SEED_STRIDE * start, logits)
-        told.append({"seed": run.seed, "iterations": run.iterations, "error": run.error})
+    for i in range(options.starts):
+        progress(f"start {i + 1} of {options.starts}, {facts.T:,} examples, P = {P(H):,}")
+        logits = LOGITS[i % len(LOGITS)]
+        run = newton_run(facts, H, d_h, seed + SEED_STRIDE * i, logits)
+        told.append(NewtonStart(run.seed, run.iterations, run.error))
         if run.error < 1e-6:
             break
     else:
-        errors = ", ".join(f"{run['error']:.0e}" for run in told)
-        iterations = ", ".join(str(run["iterations"]) for run in told)
+        errors = ", ".join(f"{start.error:.0e}" for start in told)
+        iterations = ", ".join(str(start.iterations) for start in told)
         raise CheckFailed(
             f"none of {options.starts} starts fitted all {facts.T:,} examples "
             f"({facts.T / P(H):.2f} P): errors {errors} after {iterations} iterations. "
-            "Use more --starts or --heads."
+            "Use more `starts` or `H`."
         )
     theorem = theorem1_capacity(H, facts.n, d_h)
     why.append(
@@ -287,9 +282,11 @@ def newton(facts: VectorFacts, options: Options, progress: Progress) -> Made:
     W_Q = torch.zeros(H, facts.d, d_h, dtype=torch.float64)
     W_K = torch.zeros_like(W_Q)
     W_Q[..., :q], W_K[..., :q] = run.W_Q, K
-    QK = _rounded({"W_Q": W_Q, "W_K": W_K}, options.dtype)
-    record = {"starts": told, "effective_parameters": P(H), "theorem1": theorem}
-    return Made(spec, QK | value_weights(spec, facts, V), P(H), record, why)
+    QK = _rounded({"W_Q": W_Q, "W_K": W_K}, DTYPES[options.dtype])
+    made = MultiHeadConstruction(
+        proof="newton", starts=tuple(told), effective_parameters=P(H), theorem1=theorem
+    )
+    return Layer(spec, QK | value_weights(spec, facts, V), P(H), made, why)
 
 
 def class_load(classes: int) -> float:
@@ -303,7 +300,7 @@ def class_load(classes: int) -> float:
 
 
 def _solved(
-    spec: MultiHeadSpec, facts: VectorFacts, QK: Weights, progress: Progress
+    spec: MultiHeadSpec, facts: VectorFacts, QK: Weights, progress: Report
 ) -> tuple[Solution, Weights]:
     """Z w = y (or A v = y) by least norm, for heads as they will be stored."""
     progress(f"features of {facts.T:,} examples")
@@ -314,15 +311,21 @@ def _solved(
     return solution, value_weights(spec, facts, V)
 
 
-def _rounded(weights: dict[str, Any], dtype: torch.dtype) -> Weights:
+def _rounded(weights: Mapping[str, torch.Tensor | np.ndarray], dtype: torch.dtype) -> Weights:
     """As `dtype` stores them, as float64: the read-out is solved for what is really there."""
     return {name: torch.as_tensor(w).to(dtype).to(torch.float64) for name, w in weights.items()}
 
 
-def _groups(groups: GroupCertificate) -> dict[str, Any]:
-    return {
-        "groups": [list(group) for group in groups.groups],
-        "over": groups.over,
-        "pivot": groups.pivot,
-        "residual": groups.residual,
-    }
+def _owned(
+    proof: str, groups: GroupCertificate, condition: float | None, strength: float
+) -> MultiHeadConstruction:
+    """The record of a proof that gives every head a group of examples."""
+    return MultiHeadConstruction(
+        proof=proof,
+        condition=condition,
+        strength=strength,
+        groups=tuple(tuple(int(i) for i in group) for group in groups.groups),
+        over=groups.over,
+        pivot=groups.pivot,
+        residual=groups.residual,
+    )

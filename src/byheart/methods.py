@@ -1,0 +1,268 @@
+"""Methods: facts -> memory, each a frozen dataclass that knows its own options.
+
+    bh.build(facts, "sharded")                     by name, with the defaults
+    bh.build(facts, bh.Sharded(gate="key"))        as an object
+
+The command line makes its options from the fields. Another package adds a method by an entry point
+(`byheart.methods`). Nothing here loads torch: a wrong name or value is refused at once.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from byheart._plugins import load_plugin, plugins
+from byheart._progress import Report, quiet
+from byheart.errors import ByheartError, FactsError, OptionError, check_choice, did_you_mean
+from byheart.facts import Distributions, Facts, VectorFacts, as_facts
+
+if TYPE_CHECKING:
+    from byheart.models.memory import FactTable, Memory
+
+SHARDED_FROM = 2000  # facts: from here on "auto" takes shards
+BUILT_IN = {
+    "attention": "byheart.construct.methods:AttentionOnly",
+    "sharded": "byheart.construct.methods:Sharded",
+    "associative": "byheart.construct.methods:Associative",
+    "sqrt": "byheart.construct.methods:SquareRoot",
+    "multihead": "byheart.construct.methods:MultiHead",
+    "distribution": "byheart.construct.methods:DistributionAttention",
+    "train": "byheart.training.method:Train",
+}
+KINDS: dict[type, str] = {Facts: "facts", VectorFacts: "vectors", Distributions: "distributions"}
+
+T = TypeVar("T")
+
+
+def option(
+    default: T,
+    help: str,
+    panel: str = "",
+    *,
+    choices: tuple[str, ...] | None = None,
+    metavar: str | None = None,
+    min: float | None = None,
+    max: float | None = None,
+) -> T:
+    """A field of a method, with what the command line's help says and what values it may have."""
+    limits = {"choices": choices, "min": min, "max": max}
+    return field(
+        default=default, metadata={"help": help, "panel": panel, "metavar": metavar} | limits
+    )
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """Facts -> memory by a theorem or by training.
+
+    A subclass sets `name`, `summary` and what kind of facts it `takes`, has its options as fields
+    (`option`), and makes a memory in `_build`. `build` checks, times and records.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    takes: ClassVar[type] = Facts
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            check_option(f, getattr(self, f.name))
+
+    def build(
+        self, facts: FactTable, seed: int = 0, progress: Report = quiet, reason: str = ""
+    ) -> Memory:
+        """The memory, verified in the format it is stored in. `reason`: why this method."""
+        if not isinstance(facts, self.takes):
+            kind, wanted = KINDS.get(type(facts), type(facts).__name__), KINDS[self.takes]
+            others = [m.name for m in methods().values() if isinstance(facts, m.takes)]
+            raise FactsError(
+                f"the method {self.name} takes {wanted}, found {kind}: use `method` "
+                f"{' or '.join(others) or '(there is none)'}."
+            )
+        if not 0 <= seed < 2**63:
+            raise OptionError("seed", "a whole number from 0 on", seed)
+        started = time.perf_counter()
+        memory = self._build(facts, seed, progress)
+        made = memory.construction
+        record = replace(
+            made,
+            facts=facts.T,
+            seed=seed,
+            seconds=time.perf_counter() - started,
+            dtype=made.dtype or getattr(self, "dtype", ""),
+            why=((reason,) if reason else ()) + made.why,
+        )
+        return replace(memory, construction=record)  # type: ignore[type-var]
+
+    @abstractmethod
+    def _build(self, facts, seed: int, progress: Report) -> Memory:
+        """Make the memory; its construction may leave out facts, seed, dtype and seconds."""
+
+
+def check_option(f: Field, value: object) -> None:
+    """Refuse a value that the field cannot have: another type, no choice of it, out of range."""
+    if value is None and "None" in str(f.type):
+        return
+    about = f.metadata
+    if about.get("choices"):
+        check_choice(f.name, value, about["choices"])
+        return
+    kinds = {"int": (int, "a whole number"), "float": ((int, float), "a number"),
+             "bool": (bool, "True or False"), "str": (str, "text")}  # fmt: skip
+    names = [name for name in kinds if name in str(f.type).replace("|", " ").split()]
+    allowed = [kinds[name][0] for name in names]
+    if allowed and not any(isinstance(value, kind) for kind in allowed):
+        raise OptionError(f.name, " or ".join(kinds[name][1] for name in names), value)
+    least, most = about.get("min"), about.get("max")
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if most is not None and least is not None and not least <= value <= most:
+            raise OptionError(f.name, f"between {least} and {most}", value)
+        if least is not None and not value >= least:
+            raise OptionError(f.name, f"at least {least}", value)
+
+
+@cache
+def methods() -> dict[str, type[Method]]:
+    """Every method by name: those of byheart, then those of other packages."""
+    found: dict[str, type[Method]] = {}
+    for name, path in BUILT_IN.items():
+        module, attribute = path.split(":")
+        found[name] = getattr(import_module(module), attribute)
+    for name, point in plugins("byheart.methods").items():
+        loaded = load_plugin(point)
+        if name in found or not (isinstance(loaded, type) and issubclass(loaded, Method)):
+            reason = "has the name of another method" if name in found else "is no Method"
+            raise ByheartError(f"byheart.methods: {name!r} ({point.value}) {reason}.")
+        found[name] = loaded
+    return found
+
+
+def method_class(name: str) -> type[Method]:
+    """The method of a name; "did you mean" otherwise."""
+    check_choice("method", name, ["auto", *methods()])
+    return methods()[name]
+
+
+def option_names(method: type[Method]) -> set[str]:
+    """The options that a method has."""
+    return {f.name for f in fields(method)}
+
+
+def build(
+    data: object,
+    method: str | Method = "auto",
+    *,
+    seed: int = 0,
+    progress: Report = quiet,
+    **options: object,
+) -> Memory:
+    """A memory that recalls every fact, verified in the format it is stored in.
+
+    `data`: facts of any kind, a path, the name of a built-in table, a dict, rows, a data frame
+    (`as_facts`). `method`: a name ("attention", "sharded", "associative", "sqrt", "multihead",
+    "distribution", "train"), with `options` of that method, or a method with its options:
+    `bh.Sharded(gate="key")`. "auto" takes one dense layer below 2,000 facts, shards from there
+    on, multi-head attention for vectors; `memory.construction.why` says which and why.
+
+    Raises `CapacityError` when the theorem does not cover the facts, `CheckFailed` when the stored
+    weights do not recall all of them (exact read-outs only).
+
+    >>> import byheart as bh
+    >>> memory = bh.build({("France", "capital"): "Paris", ("Peru", "capital"): "Lima"})
+    >>> memory.recall("Peru", "capital").answer
+    'Lima'
+    """
+    facts = as_facts(data)
+    chosen, reason = resolve(method, facts, options)
+    return chosen.build(facts, seed, progress, reason)
+
+
+def resolve(
+    method: str | Method, facts: FactTable, options: Mapping[str, object]
+) -> tuple[Method, str]:
+    """The method object for `facts`, and why: an object as it is, a name with `options`, or "auto".
+
+    >>> from byheart.facts import read_facts
+    >>> resolve("auto", read_facts("elements"), {})[1]
+    'method attention: one dense layer, because 236 facts are fewer than 2,000'
+    """
+    if isinstance(method, Method):
+        if options:
+            raise ByheartError(
+                f"{_listed(options)}: give options to the method itself, {type(method).__name__}"
+                f"({', '.join(f'{k}=...' for k in options)})."
+            )
+        return method, ""
+    if not isinstance(method, str):
+        raise OptionError("method", "a name or a Method", method)
+    reason = ""
+    if method == "auto":
+        method, reason = _automatic(facts, options)
+    chosen = method_class(method)
+    refuse_foreign(chosen, options)
+    return chosen(**options), reason  # type: ignore[arg-type]
+
+
+def refuse_foreign(method: type[Method], options: Mapping[str, object]) -> None:
+    """Refuse options of other methods, by name."""
+    for name in options:
+        if name in option_names(method):
+            continue
+        owners = [m.name for m in methods().values() if name in option_names(m)]
+        if owners:
+            raise ByheartError(
+                f"`{name}` belongs to {_alternatives(owners)}; this is {method.name}. Leave it out, "
+                f"or use `method={owners[0]}`."
+            )
+        every = sorted(option_names(method))
+        raise ByheartError(
+            f"{method.name} has no option {name!r}. {did_you_mean(name, every)} "
+            f"It has {', '.join(every)}."
+        )
+
+
+def _automatic(facts: FactTable, options: Mapping[str, object]) -> tuple[str, str]:
+    """The method for these facts and options, and why."""
+    if isinstance(facts, VectorFacts):
+        return "multihead", "method multihead: these facts are vectors"
+    if isinstance(facts, Distributions):
+        return "distribution", "method distribution: keys have several right answers"
+    known = methods()
+    if options:
+        able = [m for m in ("attention", "sharded") if set(options) <= option_names(known[m])]
+        if len(able) == 1:
+            (name,) = able
+            only = sorted(set(options) - option_names(known[_other(name)]))
+            return name, f"method {name}: {_listed(only)} belong{'s'[: len(only) == 1]} to it"
+        if not able:
+            others = [n for n, m in known.items() if set(options) <= option_names(m)]
+            if others:
+                return others[0], f"method {others[0]}: {_listed(options)} belong to it"
+    if facts.T >= SHARDED_FROM:
+        return "sharded", f"method sharded: {facts.T:,} facts are too many for one dense solve"
+    return "attention", (
+        f"method attention: one dense layer, because {facts.T:,} facts are fewer than "
+        f"{SHARDED_FROM:,}"
+    )
+
+
+def _other(name: str) -> str:
+    return "sharded" if name == "attention" else "attention"
+
+
+def _listed(names: Mapping[str, object] | list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _alternatives(names: list[str]) -> str:
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def has_default(f: Field, value: object) -> bool:
+    """Whether an option was left as it is."""
+    return f.default is not MISSING and value == f.default

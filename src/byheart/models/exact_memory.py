@@ -1,0 +1,257 @@
+"""A memory of exact integers: a square-root Transformer with a vocabulary, that can be asked.
+
+Tokens are vectors (id, position), or (id) where keys are multisets; the network's output is a
+class: 0 for "unknown", i for the i-th answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, NoReturn, Self
+
+import numpy as np
+import torch
+from safetensors.torch import save as dump_tensors
+
+from byheart._json import Json
+from byheart._progress import Report, quiet
+from byheart.errors import ByheartError
+from byheart.exact import files as exact_files
+from byheart.exact.blocks import Network
+from byheart.exact.literal import evaluate
+from byheart.exact.parts import Parts, emit
+from byheart.exact.structured import Structured
+from byheart.facts import Facts, Vocabulary
+from byheart.models.construction import Construction, SquareRootConstruction
+from byheart.models.facts_files import facts_from, facts_record, facts_tensors
+from byheart.models.folder import NETWORK, Files, Record
+from byheart.models.memory import FactTable, Memory, Part, Recall
+from byheart.models.token_memory import check_reading, key_ids, token_table
+from byheart.specs import ExactSpec, Spec
+
+UNKNOWN = "unknown"
+TABLE_CELLS = 20_000_000  # (token, position) pairs whose ids are kept for fast recall
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExactMemory(Memory[np.ndarray]):
+    """Integer weights with a vocabulary and, usually, the facts they hold. Inputs are token ids
+    (B, S), outputs classes (B,): 0 for "unknown", i for the i-th of the construction's answers.
+
+    >>> import byheart as bh
+    >>> memory = bh.build("elements", "sqrt")
+    >>> memory.recall("Fe", "name").answer, memory.recall("iron", "Fe").answer
+    ('iron', 'unknown')
+    """
+
+    specs: ClassVar[tuple[type[Spec], ...]] = (ExactSpec,)
+
+    spec: ExactSpec
+    integers: Parts
+    vocabulary: Vocabulary
+    construction: SquareRootConstruction
+    facts: Facts | None = None
+    pad_id: int | None = None
+
+    @property
+    def name(self) -> str:
+        return "square-root Transformer in exact integers"
+
+    @property
+    def answers(self) -> tuple[int, ...]:
+        """The token ids of the classes 1, 2, ..."""
+        return self.construction.answers
+
+    @cached_property
+    def network(self) -> Network:
+        """The weights, block by block."""
+        return emit(self.integers)
+
+    @cached_property
+    def structured(self) -> Structured:
+        return Structured(self.integers)
+
+    @property
+    def key_length(self) -> int:
+        return self.spec.S
+
+    def vectors(self, tokens: np.ndarray) -> np.ndarray:
+        """Token ids (B, S) -> what the network reads, (B, S, 2) with positions or (B, S, 1)."""
+        return as_vectors(tokens, self.spec.ordered)
+
+    # Asking
+
+    def key_ids(self, keys: Sequence[Sequence[str]]) -> np.ndarray:
+        """Token ids (B, S) of keys given in words, short ones padded if the facts were."""
+        return key_ids(keys, self.key_length, self.vocabulary, self.pad_id, self.facts)
+
+    def encode(self, keys: Sequence[Sequence[str]]) -> np.ndarray:
+        return self.key_ids(keys)
+
+    def inputs_of(self, facts: FactTable) -> np.ndarray:
+        return token_table(facts).tokens
+
+    def outputs(self, inputs: np.ndarray, dtype: torch.dtype | None = None) -> np.ndarray:
+        """Classes (B,) of token ids (B, S), by the structured evaluator; 0 is unknown. Integers
+        have no other number format: `dtype` is for floats."""
+        ids = np.asarray(inputs)
+        if self._table is None:
+            return self.structured.evaluate(self.vectors(ids))
+        keys, numbers = self._table
+        at = ids + np.arange(self.key_length) * self.spec.N if self.spec.ordered else ids
+        return self.structured.outputs(keys[at], numbers[at])
+
+    @cached_property
+    def _table(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Keys and ids of every (token, position): FF1 is token-wise, so it can be done once."""
+        N, S = self.spec.N, self.spec.S if self.spec.ordered else 1
+        if N * S > TABLE_CELLS:
+            return None
+        pairs = np.arange(N * S)
+        vectors = np.stack([pairs % N, pairs // N], 1) if self.spec.ordered else pairs[:, None]
+        keys = self.structured.keys(vectors)
+        return keys, self.structured.ids(keys)
+
+    def literal_outputs(self, tokens: np.ndarray, progress: Report = quiet) -> np.ndarray:
+        """The same, every block executed in exact integers."""
+        return evaluate(self.network, self.vectors(tokens), progress=progress)
+
+    def classes(self, answers: np.ndarray) -> np.ndarray:
+        """Class of each answer given as a token id; -1 where it is no answer of this memory."""
+        stored = np.array(self.answers, dtype=np.int64)
+        at = np.minimum(np.searchsorted(stored, answers), len(stored) - 1)
+        return np.where(stored[at] == answers, at + 1, -1)
+
+    def margins(
+        self, facts: FactTable | None = None, dtype: torch.dtype | None = None
+    ) -> np.ndarray:
+        """1 where the output is the class of the right answer, -1 elsewhere: integers are equal
+        or not."""
+        table = token_table(self.own(facts))
+        right = self.outputs(table.tokens) == self.classes(table.answers)
+        return np.where(right, 1.0, -1.0)
+
+    def recall(self, *tokens: str, literally: bool = False) -> Recall:
+        """Ask for one key, in words; a token that no fact uses is unknown, too. `literally`: every
+        block executed in exact integers."""
+        new = [token for token in tokens if token not in self.vocabulary]
+        known_tokens = [self.vocabulary.token(0) if t in new else t for t in tokens]
+        ids = self.key_ids([known_tokens])
+        if new:
+            return Recall(tuple(tokens), UNKNOWN, known=False, output=(0,))
+        output = int((self.literal_outputs if literally else self.outputs)(ids)[0])
+        if not 1 <= output <= len(self.answers):
+            return Recall(tuple(tokens), UNKNOWN, known=False, output=(output,))
+        known = True
+        if self.facts is not None:
+            stored = self.facts.tokens if self.spec.ordered else np.sort(self.facts.tokens, axis=1)
+            asked = ids[0] if self.spec.ordered else np.sort(ids[0])
+            known = bool((stored == asked).all(axis=1).any())
+        answer = self.vocabulary.token(self.answers[output - 1])
+        return Recall(tuple(tokens), answer, known=known, output=(output,))
+
+    @property
+    def no_heads(self) -> str | None:
+        return (
+            "A square-root Transformer has one uniform attention: every fact runs through the same "
+            "integers, and none belongs to a head."
+        )
+
+    # Describing
+
+    def parameter_rows(self) -> list[tuple[str, str]]:
+        spec, T = self.spec, self.construction.facts
+        return [
+            ("parameters", f"{spec.parameters:,} non-zero ({spec.parameters / T:.2f} per fact)"),
+            ("", f"{spec.dense:,} dense, {spec.distinct:,} different values"),
+            ("bits", f"{spec.total_bits:,} in all non-zero weights, without signs"),
+        ]
+
+    def parts(self) -> tuple[Part, ...]:
+        spec = self.spec
+        size = f"{spec.depth:,} blocks of width {spec.width}, {spec.parameters:,} parameters in all"
+        reads = "(id, position)" if spec.ordered else "a multiset"
+        return (
+            Part("key", (f"{spec.S} token{'s'[: spec.S > 1]}", reads)),
+            Part("FF1", (f"{spec.ff1}: tokens to ids", "ReLU blocks")),
+            Part("attention", ("uniform: adds the ids up",), None, 1),
+            Part("FF2", ("the sum to a class", "by folds and tables")),
+            Part("class", (f"one of {spec.classes:,}, 0: unknown", size)),
+        )
+
+    # What it becomes
+
+    def to_dense(self) -> NoReturn:
+        raise _no_layer("the literal layer")
+
+    def to_torch(self) -> NoReturn:
+        raise _no_layer("a torch module")
+
+    def weight_files(self) -> dict[str, bytes]:
+        return {NETWORK: exact_files.dump(self.integers)}
+
+    def facts_file(self) -> bytes | None:
+        return None if self.facts is None else dump_tensors(facts_tensors(self.facts, None))
+
+    def record(self) -> dict[str, Json]:
+        return {
+            "start_id": None,
+            "pad_id": self.pad_id,
+            "order": None,
+            "facts": None if self.facts is None else facts_record(self.facts),
+            "distribution": None,
+            "vocabulary": list(self.vocabulary.tokens),
+        }
+
+    @classmethod
+    def from_files(cls, record: Record, files: Files) -> Self:
+        spec = ExactSpec(**record["spec"])
+        vocabulary = Vocabulary(tuple(record["vocabulary"]))
+        check_reading(record, spec, vocabulary)
+        content = files[NETWORK]
+        if not isinstance(content, bytes):
+            raise ValueError(f"{NETWORK} holds tensors, not integers")
+        integers = exact_files.load(content)
+        made = Construction.from_json(record["construction"])
+        if not isinstance(made, SquareRootConstruction):
+            raise ValueError(f"integers made by {made.method}")
+        _check_network(spec, integers, made.answers)
+        facts = facts_from(record, files, vocabulary)
+        return cls(spec, integers, vocabulary, made, facts, record["pad_id"])
+
+
+def _check_network(spec: ExactSpec, integers: Parts, answers: tuple[int, ...]) -> None:
+    """Refuse a network that is not the one that spec and answers describe."""
+    network = emit(integers)
+    said = {name: getattr(spec, name) for name in network.counts().to_json()}
+    if said != network.counts().to_json() or network.m != spec.m:
+        raise ValueError(f"the spec counts {said}, the network {network.counts().to_json()}")
+    if len(answers) != spec.classes or list(answers) != sorted(set(answers)):
+        raise ValueError(f"{len(answers)} answers for {spec.classes} classes")
+    if answers and not 0 <= answers[0] <= answers[-1] < spec.N:
+        raise ValueError("answers outside the vocabulary")
+    limits = (spec.N - 1, spec.S - 1) if spec.ordered else (spec.N - 1,)
+    if integers.projection.high != limits or any(integers.projection.low):
+        raise ValueError(f"the network takes tokens up to {integers.projection.high}")
+
+
+def _no_layer(what: str) -> ByheartError:
+    return ByheartError(
+        f"{what} has floating-point weights, and this memory has integers that no float holds: "
+        "`byheart precision` says what is lost. Build with `method=attention` or `method=sharded` "
+        "instead."
+    )
+
+
+def as_vectors(tokens: np.ndarray, ordered: bool) -> np.ndarray:
+    """Token ids (B, S) -> vectors (B, S, 2) = (id, position), or (B, S, 1).
+
+    >>> as_vectors(np.array([[7, 8]]), True).tolist()
+    [[[7, 0], [8, 1]]]
+    """
+    ids = np.asarray(tokens, dtype=np.int64)
+    if not ordered:
+        return ids[:, :, None]
+    return np.stack([ids, np.broadcast_to(np.arange(ids.shape[1]), ids.shape)], axis=2)

@@ -1,0 +1,202 @@
+"""The memory whose heads are gated to shards of facts: each fact is owned by known heads."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+import torch
+from safetensors.torch import save as dump_tensors
+from torch import Tensor
+
+from byheart._machine import memory_bytes
+from byheart.errors import ByheartError, MemoryFileError
+from byheart.facts import Facts
+from byheart.models import sharded
+from byheart.models.construction import AttentionConstruction, ShardedConstruction
+from byheart.models.fingerprints import check_errors
+from byheart.models.folder import DIGESTS, INDEX, WEIGHTS
+from byheart.models.memory import HeadParts, Owner, Part
+from byheart.models.token_memory import TokenMemory, margin_parts, token_parts
+from byheart.specs import ShardedSpec, Spec
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ShardedMemory(TokenMemory):
+    """An attention-only layer whose heads are gated to shards (`models/sharded.py`).
+
+    Inputs have the start token (BOS) in front, as the literal layer reads them; a key's own heads
+    answer, and `to_dense` writes all of them out.
+
+    >>> import byheart as bh
+    >>> memory = bh.build("countries", "sharded")
+    >>> owner = memory.owner("France", "capital")
+    >>> len(owner.heads) < memory.spec.H, len(owner.facts) < memory.facts.T
+    (True, True)
+    """
+
+    specs: ClassVar[tuple[type[Spec], ...]] = (ShardedSpec,)
+
+    spec: ShardedSpec
+    construction: ShardedConstruction
+
+    @property
+    def name(self) -> str:
+        return "sharded attention-only Transformer"
+
+    @property
+    def key_length(self) -> int:
+        return self.spec.S
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The weights as the functions of `models/sharded.py` take them."""
+        return dict(self.weights)
+
+    def with_start(self, tokens: Tensor | np.ndarray) -> Tensor:
+        return sharded.with_bos(self.spec, self.in_order(tokens))
+
+    def outputs(self, inputs: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """Logits (B, N) through the own heads, for keys with the start token in front."""
+        out = sharded.residual(self.spec, self.tensors, inputs[:, 1:], dtype)
+        return out[:, : self.spec.d_g] @ self.weights["W_U"].to(out.dtype)
+
+    def shards_of(self, facts: Facts) -> np.ndarray:
+        """The shard that owns each fact (T,); -1 where the deciding token decides for none."""
+        return sharded.shard_of(self.tensors, self.in_order(facts.tokens)).numpy()
+
+    def shard(self, *key: str) -> int:
+        """The shard that owns a key; -1 where its deciding token decides for none."""
+        return int(sharded.shard_of(self.tensors, self.in_order(self.key_ids([key])))[0])
+
+    def knows(self, key: np.ndarray) -> bool | None:
+        """Whether the key is stored: by the facts, by its fingerprint, or because its deciding
+        token decides for no shard; None where none of them can tell."""
+        tokens = self.in_order(key[None])
+        if int(sharded.shard_of(self.tensors, tokens)[0]) < 0:
+            return False
+        stored = super().knows(key)
+        if stored is not None or self.construction.abstain is None:
+            return stored
+        return bool(self.knows_by_fingerprint(tokens)[0])
+
+    def check_errors(self, tokens: Tensor, seed: int) -> Tensor:
+        """max_i |v_i - φ_i| of each key (B,), float64; tokens in the model's order, no BOS."""
+        return check_errors(self.spec, self.tensors, tokens, seed)
+
+    def knows_by_fingerprint(self, tokens: Tensor) -> Tensor:
+        """Which keys (B, S), in the model's order without BOS, are stored: (B,) bool.
+
+        True for every stored key; for another key with the stated false-positive rate. Keys whose
+        deciding token decides for no shard are never known.
+
+        >>> import byheart as bh
+        >>> memory = bh.build("countries", "sharded", abstain=True)
+        >>> keys = memory.key_ids([("France", "capital"), ("capital", "France")])
+        >>> memory.knows_by_fingerprint(memory.in_order(keys)).tolist()
+        [True, False]
+        """
+        abstain = self.construction.abstain
+        if not self.spec.check or abstain is None:
+            raise ByheartError(
+                "this memory has no fingerprints, so it cannot tell stored keys from others "
+                "without its facts. Build it with `abstain`."
+            )
+        housed = sharded.shard_of(self.tensors, tokens) >= 0
+        return housed & (self.check_errors(tokens, abstain.seed) <= abstain.tolerance)
+
+    def owner(self, *key: str) -> Owner:
+        """The heads of the shard that owns a key, and all facts of that shard."""
+        shard = self.shard(*key)
+        if shard < 0:
+            return Owner(tuple(key), (), ())
+        first, end = self.weights["head_start"][shard : shard + 2].tolist()
+        mates = () if self.facts is None else np.flatnonzero(self.shards_of(self.facts) == shard)
+        return Owner(tuple(key), tuple(range(first, end)), tuple(map(int, mates)), shard)
+
+    @property
+    def no_heads(self) -> str | None:
+        return None if self.spec.N > 1 else super().no_heads
+
+    def _head_parts(self, inputs: Tensor, answers: Tensor | None) -> Iterator[HeadParts]:
+        spec, weights, tokens = self.spec, self.tensors, inputs[:, 1:]
+        W_U = weights["W_U"].double()
+        shards = sharded.shard_of(weights, tokens)
+        for shard in shards.unique().tolist():
+            at = (shards == shard).nonzero()[:, 0]
+            first, end = weights["head_start"][shard : shard + 2].tolist() if shard >= 0 else (0, 0)
+            right = None if answers is None else answers[at]
+            skip, F = sharded.own_features(spec, weights, tokens[at], end - first, torch.float64)
+            W_O = weights["W_O"][first:end].double()[..., : spec.d_g]
+            written = torch.einsum("bhe,hed->bhd", F, W_O)
+            attention = sharded.own_attention(spec, weights, tokens[at], first, end)
+            heads = torch.arange(first, end)
+            yield margin_parts(at, heads, skip, written, attention, W_U, right)
+
+    def parts(self) -> tuple[Part, ...]:
+        gated = f"in {self.spec.shards} shards, gated"
+        return token_parts(self, self.spec.dense(), self.key_length, gated)
+
+    def to_dense(self) -> TokenMemory:
+        """One plain attention-only layer, every head and gate written out. Refused, with the size,
+        where it does not fit into this machine."""
+        needed = 8 * 2 * self.spec.parameters  # float64 while it is written, then a copy
+        present = memory_bytes()
+        if needed > present / 2:
+            raise ByheartError(
+                f"the literal layer has {self.spec.parameters:,} parameters and needs about "
+                f"{needed / 1e9:,.0f} GB to write out, this machine has {present / 1e9:.0f} GB. "
+                "Recall and certificates do without it."
+            )
+        spec, weights = sharded.to_dense(self.spec, self.tensors)
+        made = self.construction
+        construction = AttentionConstruction(
+            facts=made.facts,
+            recalled=made.recalled,
+            capacity=made.capacity,
+            margin=made.margin,
+            readout=made.readout,
+            dtype=made.dtype,
+            seed=made.seed,
+            why=(*made.why, "a sharded memory with every head and gate written out"),
+            ideal_margin=made.ideal_margin,
+            beta=made.beta,
+        )
+        return TokenMemory(
+            spec=spec,
+            weights=weights,
+            vocabulary=self.vocabulary,
+            construction=construction,
+            facts=self.facts,
+            start_id=self.spec.N - 1,
+            pad_id=self.pad_id,
+            order=self.order,
+        )
+
+    def weight_files(self) -> dict[str, bytes]:
+        """W_O apart, so that recall can map it and read one shard only; each shard has a digest."""
+        weights = {k: w.contiguous() for k, w in self.weights.items() if k != DIGESTS}
+        W_O = weights.pop("W_O")
+        sums = [shard_sha256(W_O, a, b) for a, b in pairwise(weights["head_start"].tolist())]
+        digests = torch.frombuffer(bytearray(b"".join(sums)), dtype=torch.uint8)
+        weights[DIGESTS] = digests.view(-1, 32)
+        return {WEIGHTS: dump_tensors({"W_O": W_O}), INDEX: dump_tensors(weights)}
+
+    def check_shard(self, shard: int) -> None:
+        """Refuse a lazily loaded memory whose shard is not the one that was written."""
+        a, b = self.weights["head_start"][shard : shard + 2].tolist()
+        digest = self.weights[DIGESTS][shard].numpy().tobytes()
+        if shard_sha256(self.weights["W_O"], a, b) != digest:
+            raise MemoryFileError(
+                f"shard {shard} of {WEIGHTS} differs from its SHA-256 in {INDEX}: it was changed. "
+                "Restore the memory from a copy or build it again."
+            )
+
+
+def shard_sha256(W_O: Tensor, a: int, b: int) -> bytes:
+    """SHA-256 of the bytes of heads a..b-1."""
+    return hashlib.sha256(W_O[a:b].contiguous().view(torch.uint8).numpy().tobytes()).digest()

@@ -1,0 +1,442 @@
+"""Memories that are asked with tokens: attention-only, associative and trained stacks; and those
+whose keys have several right answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+from safetensors.torch import save as dump_tensors
+from torch import Tensor
+
+from byheart._json import Json
+from byheart.errors import FactsError
+from byheart.facts import Distributions, Facts, Vocabulary
+from byheart.models.architectures import module_of
+from byheart.models.construction import Construction
+from byheart.models.facts_files import (
+    distribution_from,
+    distribution_record,
+    facts_from,
+    facts_record,
+    facts_tensors,
+)
+from byheart.models.folder import FACTS, WEIGHTS, Files, Record
+from byheart.models.memory import (
+    FactTable,
+    HeadParts,
+    Memory,
+    Part,
+    Recall,
+    answer_margins,
+    check_shapes,
+)
+from byheart.specs import (
+    AssociativeSpec,
+    AttentionOnlySpec,
+    MLPTransformerSpec,
+    SharedBottleneckSpec,
+    Spec,
+)
+
+HEADS = ("W_Q", "W_K", "W_V", "W_O")
+NAMES = {
+    AttentionOnlySpec.family: "attention-only Transformer",
+    AssociativeSpec.family: "associative memory",
+    MLPTransformerSpec.family: "Transformer with feed-forward layers",
+    SharedBottleneckSpec.family: "attention-only Transformer with shared projections",
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TokenMemory(Memory[Tensor]):
+    """A spec with weights (no model axis), the vocabulary and, usually, the facts it holds.
+
+    `start_id`: the token put in front of every key (keys of one token need it, see
+    `byheart.construct.attention_only`); `order`: the key columns as the model reads them, where
+    that is not the order in which they are asked. Inputs are token ids (B, S), outputs logits
+    (B, N).
+    """
+
+    specs: ClassVar[tuple[type[Spec], ...]] = (
+        AttentionOnlySpec,
+        AssociativeSpec,
+        MLPTransformerSpec,
+        SharedBottleneckSpec,
+    )
+
+    spec: Spec
+    weights: Mapping[str, Tensor]
+    vocabulary: Vocabulary
+    construction: Construction
+    facts: Facts | None = None
+    start_id: int | None = None
+    pad_id: int | None = None
+    order: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        check_shapes(self.spec, self.weights)
+
+    @property
+    def name(self) -> str:
+        return NAMES.get(self.spec.family, self.spec.family)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The number format in which the weights are stored."""
+        return self.weights["W_U"].dtype
+
+    @property
+    def key_length(self) -> int:
+        """Tokens that a user gives: S without the start token."""
+        return self.spec.S - (self.start_id is not None)
+
+    @cached_property
+    def key_vocabulary(self) -> Vocabulary:
+        """The tokens that a key may hold: all but the start token, which is the last."""
+        return Vocabulary(self.vocabulary.tokens[: self.spec.N - (self.start_id is not None)])
+
+    # Asking
+
+    def key_ids(self, keys: Sequence[Sequence[str]]) -> np.ndarray:
+        """Token ids (B, key length) of keys given in words, as the table of facts has them: padded
+        where the facts are, in the order in which they are asked."""
+        return key_ids(keys, self.key_length, self.key_vocabulary, self.pad_id, self.facts)
+
+    def encode(self, keys: Sequence[Sequence[str]]) -> Tensor:
+        """Token ids (B, S) of keys given in words, with padding and start token."""
+        return self.with_start(self.key_ids(keys))
+
+    def inputs_of(self, facts: FactTable) -> Tensor:
+        return self.with_start(token_table(facts).tokens)
+
+    def with_start(self, tokens: Tensor | np.ndarray) -> Tensor:
+        """Token ids as the model reads them: in its order, the start token, if any, in front."""
+        ids = self.in_order(tokens)
+        if self.start_id is None:
+            return ids
+        return torch.cat([ids.new_full((len(ids), 1), self.start_id), ids], dim=1)
+
+    def in_order(self, tokens: Tensor | np.ndarray) -> Tensor:
+        """Token ids in the order in which the model reads them."""
+        # torch.tensor copies: facts keep their arrays read-only.
+        ids = tokens if isinstance(tokens, Tensor) else torch.tensor(tokens)
+        return ids if self.order is None else ids[:, list(self.order)]
+
+    def outputs(self, inputs: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """Logits T(t) (B, N) for token ids (B, S), in the stored number format or in `dtype`."""
+        stacked = {name: w[None].to(dtype or w.dtype) for name, w in self.weights.items()}
+        return module_of(self.spec).forward(self.spec, stacked, inputs)[0]
+
+    def answers(self, inputs: Tensor) -> Tensor:
+        """argmax of the logits for token ids (B, S), in batches of bounded memory."""
+        return torch.cat([self.outputs(inputs[b]).argmax(1) for b in self.batches(len(inputs))])
+
+    def margins(
+        self, facts: FactTable | None = None, dtype: torch.dtype | None = None
+    ) -> np.ndarray:
+        """Logit of the right answer minus the largest other one, per fact: > 0 means recalled.
+
+        `facts` must use this memory's vocabulary. Evaluated in the stored number format unless
+        `dtype` says otherwise; in batches of bounded memory.
+        """
+        table = token_table(self.own(facts))
+        inputs, right = self.inputs_of(table), torch.tensor(table.answers)
+        parts = [
+            answer_margins(self.outputs(inputs[b], dtype), right[b])
+            for b in self.batches(len(inputs))
+        ]
+        return torch.cat(parts).to(torch.float64).numpy()
+
+    def recall(self, *tokens: str) -> Recall:
+        """Ask for one key, in words. Keys shorter than S are padded if the facts were."""
+        keys = self.key_ids([tokens])
+        logits = self.outputs(self.with_start(keys))[0]
+        best = torch.topk(logits, min(2, len(logits))).indices.tolist()
+        margin = float(logits[best[0]] - logits[best[1]]) if len(best) == 2 else float("inf")
+        names = [self.vocabulary.token(i) for i in best] + [None]
+        return Recall(tuple(tokens), str(names[0]), margin, names[1], self.knows(keys[0]))
+
+    def knows(self, key: np.ndarray) -> bool | None:
+        """Whether the key (key length,) is stored; None without the facts."""
+        if self.facts is None:
+            return None
+        return bool((self.facts.tokens == key).all(axis=1).any())
+
+    def answer_name(self, answer: int) -> str:
+        return self.vocabulary.token(answer)
+
+    @property
+    def no_heads(self) -> str | None:
+        if self.spec.N == 1:
+            return "There is only one token: no answer has a competitor, and no margin is split."
+        return NO_HEADS.get(type(self.spec))
+
+    def head_parts(self, inputs: Tensor, answers: Tensor | None = None) -> Iterator[HeadParts]:
+        if self.no_heads is not None:
+            return super().head_parts(inputs, answers)
+        return self._head_parts(inputs, answers)
+
+    def _head_parts(self, inputs: Tensor, answers: Tensor | None) -> Iterator[HeadParts]:
+        module, weights = (
+            module_of(self.spec),
+            {k: w[None].double() for k, w in self.weights.items()},
+        )
+        heads = torch.arange(self.spec.H)  # type: ignore[attr-defined]
+        for b in self.batches(len(inputs), copies=3):
+            skip, F = module.head_outputs(self.spec, weights, inputs[b])
+            written = torch.einsum("bhe,hed->bhd", F[0], weights["W_O"][0, -1])
+            a = module.attention(self.spec, weights, inputs[b])[0]
+            at = torch.arange(b.start, b.stop)
+            right = None if answers is None else answers[b]
+            yield margin_parts(at, heads, skip[0], written, a, weights["W_U"][0], right)
+
+    # Describing
+
+    def parts(self) -> tuple[Part, ...]:
+        return token_parts(self, self.spec, self.key_length)
+
+    # Files
+
+    def to_torch(self) -> torch.nn.Module:
+        """The formula of the family (docs/models.md) with trainable weights and hookable parts; it
+        takes what `encode` gives and returns logits (B, N). See `byheart.models.modules`.
+
+        >>> import byheart as bh
+        >>> memory = bh.build("elements")
+        >>> logits = memory.to_torch()(memory.encode([("Fe", "name")]))
+        >>> memory.vocabulary.token(int(logits.argmax()))
+        'iron'
+        """
+        from byheart.models.modules import to_module
+
+        return to_module(self)
+
+    def weight_files(self) -> dict[str, bytes]:
+        return {WEIGHTS: dump_tensors({k: w.contiguous() for k, w in self.weights.items()})}
+
+    def facts_file(self) -> bytes | None:
+        return None if self.facts is None else dump_tensors(facts_tensors(self.facts, None))
+
+    def record(self) -> dict[str, Json]:
+        return {
+            "start_id": self.start_id,
+            "pad_id": self.pad_id,
+            "order": None if self.order is None else list(self.order),
+            "facts": None if self.facts is None else facts_record(self.facts),
+            "distribution": None,
+            "vocabulary": list(self.vocabulary.tokens),
+        }
+
+    @classmethod
+    def from_files(cls, record: Record, files: Files) -> Self:
+        return cls(**token_fields(cls, record, files))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DistributionMemory(TokenMemory):
+    """A memory whose keys have several right answers: its softmax over the answers follows the
+    `distribution`; `facts` holds the most probable ones.
+
+    >>> import byheart as bh
+    >>> memory = bh.build(bh.random_distributions("gauss", N=6, seed=1))
+    >>> said = memory.recall(*memory.facts.key(0))
+    >>> said.answer == said.probabilities[0][0]
+    True
+    """
+
+    distribution: Distributions | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{super().name} of distributions"
+
+    @property
+    def table(self) -> FactTable | None:
+        return self.distribution
+
+    def answer_logits(self, table: Distributions | None = None) -> np.ndarray:
+        """Logits (T, A) of the answers, the stored weights evaluated in float64."""
+        table = self.distribution if table is None else table
+        if table is None:
+            raise FactsError("this memory was saved without its facts: give the table.")
+        inputs, support = self.inputs_of(table), torch.tensor(table.support)
+        parts = [
+            self.outputs(inputs[b], torch.float64)[:, support] for b in self.batches(len(inputs))
+        ]
+        return torch.cat(parts).numpy()
+
+    def recall(self, *tokens: str) -> Recall:
+        """Ask for one key: the most probable answer, and all answers with their probabilities."""
+        said = super().recall(*tokens)
+        logits = self.outputs(self.encode([tokens]), torch.float64)[0]
+        support = self.support
+        q = torch.softmax(logits[support], 0)
+        order = q.argsort(descending=True, stable=True).tolist()
+        pairs = tuple((self.vocabulary.token(int(support[j])), float(q[j])) for j in order)
+        return Recall(
+            said.key, pairs[0][0], said.margin, said.runner_up, said.known, probabilities=pairs
+        )
+
+    @property
+    def support(self) -> Tensor:
+        """The token ids of the answers, over which the softmax runs: other tokens have zero
+        columns in W_U."""
+        if self.distribution is not None:
+            return torch.tensor(self.distribution.support)
+        return (self.weights["W_U"] != 0).any(0).nonzero()[:, 0]
+
+    def facts_file(self) -> bytes | None:
+        if self.facts is None:
+            return None
+        return dump_tensors(facts_tensors(self.facts, self.distribution))
+
+    def record(self) -> dict[str, Json]:
+        return super().record() | {"distribution": distribution_record(self.distribution)}
+
+    @classmethod
+    def from_files(cls, record: Record, files: Files) -> Self:
+        values = token_fields(cls, record, files)
+        return cls(**values, distribution=distribution_from(values["facts"], record, files))
+
+
+NO_HEADS: dict[type[Spec], str] = {
+    AssociativeSpec: "An associative memory is one matrix: it has no heads.",
+    **dict.fromkeys(
+        (MLPTransformerSpec, SharedBottleneckSpec),
+        "Feed-forward or shared layers follow the heads: the logit is no sum over heads.",
+    ),
+}
+
+
+def key_ids(
+    keys: Sequence[Sequence[str]],
+    length: int,
+    vocabulary: Vocabulary,
+    pad_id: int | None,
+    facts: Facts | None,
+) -> np.ndarray:
+    """Token ids (B, length) of keys in words, padded on the left where the facts are."""
+    rows = []
+    for key in keys:
+        if isinstance(key, str):
+            raise FactsError(
+                f"expected a key as a sequence of tokens, found the string {key!r}. "
+                f"Write ({key!r},) for a key of one token."
+            )
+        if wrong := [token for token in key if not isinstance(token, str)]:
+            raise FactsError(
+                f"expected tokens as text, found {wrong[0]!r} ({type(wrong[0]).__name__}). Give one "
+                "argument for each token of the key: memory.recall('France', 'capital')."
+            )
+        if len(key) > length or (len(key) < length and pad_id is None) or not key:
+            example = ", ".join(map(repr, facts.key(0))) if facts is not None else ""
+            raise FactsError(
+                f"this memory takes keys of {length} token{'s'[: length > 1]}, found {len(key)}: "
+                f"{', '.join(map(repr, key)) or 'nothing'}."
+                + (f" Example: {example}" if example else "")
+            )
+        pad = [] if pad_id is None else [pad_id] * (length - len(key))
+        rows.append(pad + vocabulary.ids(key))
+    return np.array(rows, dtype=np.int64).reshape(len(rows), length)
+
+
+def token_table(facts: FactTable) -> Facts:
+    """The tokens and answers of a table: the most probable answers of distributions."""
+    if isinstance(facts, Facts):
+        return facts
+    if isinstance(facts, Distributions):
+        return facts.facts
+    raise FactsError(
+        "this memory holds tokens and was given vectors: memory and facts do not belong together."
+    )
+
+
+def margin_parts(
+    at: Tensor,
+    heads: Tensor,
+    skip: Tensor,
+    written: Tensor,
+    attention: Tensor,
+    W_U: Tensor,
+    answers: Tensor | None,
+) -> HeadParts:
+    """(w_g - w_j)·W_O^h F^h(t) for answer g and runner-up j, head by head."""
+    logits = (skip + written.sum(1)) @ W_U
+    g = logits.argmax(1) if answers is None else answers
+    j = logits.scatter(1, g[:, None], -torch.inf).argmax(1)
+    direction = (W_U[:, g] - W_U[:, j]).T
+    parts = torch.einsum("bhd,bd->bh", written, direction)
+    through = (skip * direction).sum(1)
+    return HeadParts(at, heads, parts, through, attention, g, j, logits, written)
+
+
+def token_parts(memory: TokenMemory, spec: Spec, key_length: int, *notes: str) -> tuple[Part, ...]:
+    """The parts of a Transformer over tokens, or of whatever weights the spec names."""
+    shapes = spec.weight_shapes()
+    size = {name: math.prod(shape) for name, shape in shapes.items()}
+    plural = "s"[: key_length > 1]
+    start = ("behind a start token",) if spec.S > key_length else ()
+    key = Part("key", (f"{key_length} token{plural}", f"of {spec.N:,}", *start))
+    several = isinstance(memory, DistributionMemory)
+    last = Part(*(("distribution", ("softmax over the answers",)) if several else
+                  ("answer", ("largest logit",))))  # fmt: skip
+    if "W_Q" not in shapes:
+        blocks = [Part(n, (" × ".join(map(str, s)),), size[n]) for n, s in shapes.items()]
+        return (key, *blocks, last)
+    sizes = spec.to_json()
+    d, H, layers = sizes["d"], sizes["H"], sizes.get("layers", 1)
+    embeddings = size["W_E"] + size.get("W_pos", 0)
+    lines = (f"W_E: {spec.N:,} × {d}", f"W_pos: {spec.S} × {d}")
+    between = spec.parameters - embeddings - size["W_U"]
+    label = f"{H} head{'s'[: H != 1]}" + (f" × {layers} layers" if layers > 1 else "")
+    if "w" in sizes:
+        notes = (*notes, f"feed-forward width {sizes['w']}")
+    projections = tuple(
+        f"{n}: {' × '.join(map(str, shapes[n][-2:]))}" for n in HEADS if n in shapes
+    )
+    return (
+        key,
+        Part("embedding", lines, embeddings),
+        Part(label, (*projections, *notes), between, H, sizes.get("skip", True)),
+        Part("W_U", (f"{d} × {spec.N:,}",), size["W_U"]),
+        last,
+    )
+
+
+def token_fields(cls: type[TokenMemory], record: Record, files: Files) -> dict:
+    """The fields of a token memory from its description and files, checked against each other."""
+    spec = cls.spec_class(record["family"])(**record["spec"])
+    vocabulary = Vocabulary(tuple(record["vocabulary"]))
+    check_reading(record, spec, vocabulary)
+    weights: dict[str, Tensor] = {}
+    for name, content in files.items():
+        if name != FACTS and isinstance(content, dict):
+            weights |= content
+    return {
+        "spec": spec,
+        "weights": weights,
+        "vocabulary": vocabulary,
+        "construction": Construction.from_json(record["construction"]),
+        "facts": facts_from(record, files, vocabulary),
+        "start_id": record["start_id"],
+        "pad_id": record["pad_id"],
+        "order": None if record["order"] is None else tuple(record["order"]),
+    }
+
+
+def check_reading(record: Record, spec: Spec, vocabulary: Vocabulary) -> None:
+    """Refuse a description whose vocabulary, special tokens or order do not fit its spec."""
+    if len(vocabulary) != spec.N:
+        raise ValueError(f"{len(vocabulary)} tokens in the vocabulary, N = {spec.N} in the spec")
+    for name in ("start_id", "pad_id"):
+        if record[name] is not None and not 0 <= record[name] < spec.N:
+            raise ValueError(f"{name} = {record[name]} is no token of the vocabulary")
+    keys = spec.S - (record["start_id"] is not None)
+    if record["order"] is not None and sorted(record["order"]) != list(range(keys)):
+        raise ValueError(f"order {record['order']} does not permute {keys} key columns")
