@@ -31,7 +31,7 @@ from byheart.specs import (
     MultiHeadSpec,
     ShardedSpec,
     SharedBottleneckSpec,
-    Spec,
+    TokenSpec,
 )
 
 FAMILIES: dict[str, tuple[type, ModuleType]] = {
@@ -72,7 +72,7 @@ class Memory:
     'Paris'
     """
 
-    spec: Spec
+    spec: TokenSpec
     weights: Mapping[str, Tensor]
     vocabulary: Vocabulary
     facts: Facts | None = None

@@ -5,6 +5,7 @@ Nothing here imports torch: theory answers questions about specs without it.
 
 from byheart.specs.associative import AssociativeSpec
 from byheart.specs.attention_only import AttentionOnlySpec
+from byheart.specs.base import Spec, TokenSpec
 from byheart.specs.deep_multi_head import DeepMultiHeadSpec
 from byheart.specs.exact import ExactSpec
 from byheart.specs.feed_forward import FeedForwardTransformerSpec
@@ -14,8 +15,6 @@ from byheart.specs.sequence_encoder import SequenceEncoderSpec
 from byheart.specs.sharded import GATES, Gate, ShardedSpec
 from byheart.specs.shared_bottleneck import SharedBottleneckSpec
 from byheart.specs.transformer import TransformerSpec
-
-Spec = AttentionOnlySpec | AssociativeSpec | ShardedSpec | SharedBottleneckSpec | MLPTransformerSpec
 
 __all__ = [
     "GATES",
@@ -31,5 +30,6 @@ __all__ = [
     "ShardedSpec",
     "SharedBottleneckSpec",
     "Spec",
+    "TokenSpec",
     "TransformerSpec",
 ]
