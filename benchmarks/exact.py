@@ -22,11 +22,16 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from byheart.exact import Built, evaluate, memorize
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # what benchmarks and tests share
 
 Row = dict[str, Any]
 FIGURE = Path(__file__).parents[1] / "docs" / "images" / "square-root.svg"
@@ -333,7 +338,7 @@ def classes() -> list[Row]:
 
 def floats() -> list[Row]:
     """The smallest table (2 labels, all keys recorded) that a number format gets wrong."""
-    from byheart.measure.precision import table_limits
+    from oracles.table_formats import table_limits
 
     rows = table_limits(seeds=3)
     show("FF2's table alone, 2 labels, keys exact: largest all right, smallest wrong K", rows)
@@ -342,13 +347,35 @@ def floats() -> list[Row]:
 
 def tradeoff() -> list[Row]:
     """Theorem F.1's trade-off: group size against parameters and bits; written as a figure."""
-    from byheart.measure.precision import tradeoff_figure, tradeoff_points
+    from oracles.table_formats import tradeoff_points
+
     from byheart.theory.plots import save
 
     rows = [vars(p) for N in (10**3, 10**4, 10**5) for p in tradeoff_points(N)]
     show("Bits against parameters (table of K keys, 2 labels)", rows)
     save(tradeoff_figure((10**3, 10**4, 10**5)), FIGURE)
     return rows
+
+
+def tradeoff_figure(sizes: Sequence[int]) -> Figure:
+    """Parameters against bits of the longest weight, one line for each number of keys."""
+    from oracles.table_formats import tradeoff_points
+
+    from byheart._style import COLOURS, name, new_figure
+
+    figure, (axes,) = new_figure(8.5)
+    for colour, K in zip(COLOURS, sizes, strict=False):
+        points = tradeoff_points(K)
+        x, y = [p.max_bits for p in points], [p.parameters for p in points]
+        axes.plot(x, y, "o-", color=colour, lw=1.8, ms=4)
+        axes.axhline(K, color=colour, lw=0.8, ls=":")
+        name(axes, x[-1], y[-1], f"{K:,} keys", colour)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("bits of the longest weight")
+    axes.set_ylabel("parameters (non-zero)")
+    axes.set_title("Bits buy parameters (dotted: one parameter a key)", loc="left")
+    return figure
 
 
 def million() -> list[Row]:

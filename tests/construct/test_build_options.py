@@ -97,7 +97,7 @@ def test_bad_arguments_are_refused_by_name(facts, options, message):
 def test_width_one_tells_two_answers_apart():
     facts = Facts.make([[0, 0], [0, 1], [1, 0]], [0, 1, 0], Vocabulary(("no", "yes")))
     memory = bh.build(facts, d=1)
-    assert memory.spec.d == 1 and memory.construction["recalled"] == 3
+    assert memory.spec.to_json()["d"] == 1 and memory.construction["recalled"] == 3
 
 
 def test_choice_follows_corollary_1():

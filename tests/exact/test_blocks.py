@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byheart.exact.grouping import Wish, best_size, make_table
+from byheart.exact.grouping import TableOptions, best_size, make_table
 from byheart.exact.literal import run
 from byheart.exact.primitives import clear, fold, mod, step
 from byheart.exact.table import GROUPINGS, Table, encode
@@ -54,7 +54,7 @@ def test_a_table_gives_every_key_its_value_and_the_others_zero(grouping, data):
     every = np.arange(512)
     rest = np.setdiff1d(every, keys)
     others = rest if data.draw(st.booleans()) else NOTHING
-    table = make_table(keys, values, others, c, 511, Wish(grouping))
+    table = make_table(keys, values, others, c, 511, TableOptions(grouping))
     said = ask(table, every)
     assert (said[keys] == values).all()
     assert (said == table.look_up(every)).all()
@@ -68,7 +68,9 @@ def test_a_table_gives_every_key_its_value_and_the_others_zero(grouping, data):
 def test_the_count_is_the_formula(grouping, K, seed, c):
     rng = np.random.default_rng(seed)
     keys = rng.choice(1 << 20, K, replace=False)
-    table = make_table(keys, rng.integers(0, 2**c, K), NOTHING, c, (1 << 20) - 1, Wish(grouping))
+    table = make_table(
+        keys, rng.integers(0, 2**c, K), NOTHING, c, (1 << 20) - 1, TableOptions(grouping)
+    )
     blocks = table.blocks(0, 1, 2)
     weights = [w for block in blocks for w in block.weights()]
     # Equal codes side by side leave a zero weight: two fewer, or one where a kink is missing.
@@ -89,7 +91,7 @@ def test_the_count_is_the_formula(grouping, K, seed, c):
 def test_the_group_size_is_near_the_closed_form():
     rng = np.random.default_rng(0)
     keys = rng.choice(1 << 26, 10**4, replace=False)
-    table = make_table(keys, rng.integers(0, 2, 10**4), NOTHING, 1, (1 << 26) - 1, Wish())
+    table = make_table(keys, rng.integers(0, 2, 10**4), NOTHING, 1, (1 << 26) - 1, TableOptions())
     assert abs(table.k - best_size(10**4, table.b)) < 10
     assert table.parameters <= 3900  # the recipes: 3,864 at k = 31
 
@@ -100,7 +102,7 @@ def test_fewer_bits_more_parameters(limit):
     rng = np.random.default_rng(0)
     keys, values = rng.choice(1 << 20, 2000, replace=False), rng.integers(0, 2, 2000)
     made = [
-        make_table(keys, values, NOTHING, 1, (1 << 20) - 1, Wish(bits=bits))
+        make_table(keys, values, NOTHING, 1, (1 << 20) - 1, TableOptions(max_bits=bits))
         for bits in (limit, limit // 2 + 8, None)
     ]
     weights = [w for block in made[0].blocks(0, 1, 2) for w in block.weights()]

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.paper_network import OUT, memorizer, paper_network
+from oracles.table_formats import table_limits, tradeoff_points
 
 from byheart.errors import ByheartError
 from byheart.exact import evaluate, memorize
 from byheart.exact.literal import run
-from byheart.exact.paper import OUT, memorizer, paper_network
 from byheart.exact.precision import FORMATS, evaluate_in, rounded_integer, to_bfloat16
-from byheart.measure.precision import limits, precision, table_limits, tradeoff_points
+from byheart.measure.precision import limits, precision
 from byheart.theory.kajitsuka2025 import memorizer_depth, theorem41
 from byheart.theory.kajitsuka2025_sparse import sparse_size
 

@@ -5,14 +5,19 @@
 - `build.memorize` makes a network from sequences and labels (Kajitsuka and Sato 2025).
 - `literal` runs every block in exact integers (the oracle), `structured` uses what is known of
   them (fast); `files` is the format on disk, `precision` what number formats do to it.
-- `paper` is the network of the paper itself, for small N.
 
 Nothing here imports torch or knows a vocabulary: `byheart.models.exact` does.
 """
 
-from byheart.exact.blocks import Block, Counts, Network, Unit
-from byheart.exact.build import Built, memorize
-from byheart.exact.literal import evaluate
-from byheart.exact.structured import Structured
+from typing import TYPE_CHECKING
+
+from byheart._lazy import attach
+
+if TYPE_CHECKING:
+    from byheart.exact.blocks import Block, Counts, Network, Unit
+    from byheart.exact.build import Built, memorize
+    from byheart.exact.literal import evaluate
+    from byheart.exact.structured import Structured
 
 __all__ = ["Block", "Built", "Counts", "Network", "Structured", "Unit", "evaluate", "memorize"]
+__getattr__, __dir__ = attach(__name__)

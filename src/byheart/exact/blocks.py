@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 Entries = tuple[tuple[int, int], ...]
 """Non-zero entries of a row or column: (coordinate, weight), ..."""
@@ -147,9 +147,3 @@ class Network:
             raise ValueError(f"an input coordinate outside 0..{self.d - 1}")
         if self.scale < 1:
             raise ValueError(f"the attention's scale must be at least 1, found {self.scale}")
-
-    def describe(self) -> dict[str, Any]:
-        """Sizes as plain JSON."""
-        return {"dims": list(self.dims), "d": self.d, "pooling": self.pooling} | (
-            self.counts().to_json()
-        )

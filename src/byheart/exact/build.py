@@ -7,21 +7,21 @@ sets), E.1 (embedding layer), F.1 (limited bits); with cheaper parts (docs/squar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from byheart.errors import ByheartError
+from byheart._progress import Report, quiet
+from byheart.errors import check_choice
 from byheart.exact.blocks import POOLINGS, Network
 from byheart.exact.data import Limits, Sequences, sequences
-from byheart.exact.draw import Way, draw_embedding, draw_hash, draw_paper, draw_product
-from byheart.exact.grouping import Wish, low_bits, make_table
+from byheart.exact.draw import Drawing
+from byheart.exact.grouping import TableOptions, low_bits, make_table
 from byheart.exact.ids import MODES
 from byheart.exact.keys import identity, next_prime, projection, random_below
-from byheart.exact.parts import Parts, emit
+from byheart.exact.parts import Parts, emit, pooled
 from byheart.exact.structured import Structured
 from byheart.exact.table import GROUPINGS, Table, encode
 
@@ -66,7 +66,7 @@ def memorize(
     limits: Limits | None = None,
     folds: int = FOLDS,
     seed: int = 0,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Report = quiet,
 ) -> Built:
     """A network that outputs labels[i] for the multiset of tokens[i], exactly.
 
@@ -86,71 +86,75 @@ def memorize(
     >>> built.network.dims, built.network.counts().width
     (('l', 'z', 'y'), 3)
     """
-    for name, value, known in (
-        ("ff1", ff1, MODES), ("grouping", grouping, GROUPINGS), ("pooling", pooling, POOLINGS)
-    ):  # fmt: skip
-        if value not in known:
-            raise ByheartError(f"{name} must be one of {', '.join(known)}, found {value!r}")
+    check_choice("ff1", ff1, MODES)
+    check_choice("grouping", grouping, GROUPINGS)
+    check_choice("pooling", pooling, POOLINGS)
     data = sequences(tokens, labels, others, lengths, reads=reads)
-    wish = Wish(grouping, max_bits, rate)
-    rng = np.random.default_rng(seed)
-    limits = data.limits(limits)
-    draw = _draw(data, ff1, limits, folds, wish, rng, pooling, progress)
-    if draw is not None:
-        return Built(draw, ff1, ff1, ())
-    # No hash found: the smaller of the two ways that always work.
-    ways = (
-        _draw(data, mode, limits, folds, wish, rng, pooling, progress)
-        for mode in ("product", "paper")
+    attempt = _Attempt(
+        data=data,
+        limits=data.limits(limits),
+        folds=folds,
+        options=TableOptions(grouping, max_bits, rate),
+        rng=np.random.default_rng(seed),
+        pooling=pooling,
+        progress=progress,
     )
-    made = [parts for parts in ways if parts is not None]
-    best = min(made, key=lambda parts: emit(parts).counts().parameters)
+    parts = attempt.parts(ff1)
+    if parts is not None:
+        return Built(parts, ff1, ff1, ())
+    # No hash found: the smaller of the two modes that always work.
+    certain = [parts for mode in ("product", "paper") if (parts := attempt.parts(mode)) is not None]
+    best = min(certain, key=lambda parts: emit(parts).counts().parameters)
     note = f"no hash tells the sequences apart: {best.ff1.mode} in its place"
     return Built(best, best.ff1.mode, ff1, (note,))
 
 
-def _draw(
-    data: Sequences,
-    mode: str,
-    limits: Limits,
-    folds: int,
-    wish: Wish,
-    rng: np.random.Generator,
-    pooling: str,
-    progress: Callable[[str], None],
-) -> Parts | None:
-    """Parts in one mode; None if a hash cannot be found."""
-    if mode == "embedding":
-        project = identity(limits)
-    else:
-        project = projection(data.vectors, limits, rng, mix=mode == "hash")
-    keys = project.keys(data.vectors)
-    shares, lcm = data.shares if pooling == "attention" else (np.ones(1, dtype=np.int64), 1)
-    progress(f"ids for {len(keys):,} tokens ({mode})")
-    bits = 8 if wish.rate is None else math.ceil(math.log2(data.N / wish.rate)) + 3
-    way = Way(data, keys, project.largest, shares, rng, bits)
-    if mode == "hash":
-        found = draw_hash(way, folds)
-    elif mode == "product":
-        found = draw_product(way)
-    elif mode == "paper":
-        found = draw_paper(way, replace(wish, rate=None))
-    else:
-        found = draw_embedding(way)
-    if found is None:
-        return None
-    made, sums = found
-    most = int(max(sums.max(), made.bound * data.n * int(max(shares))))
-    factor = project.largest + 1 if data.reads else 1
-    reach = most * factor + (project.largest if data.reads else 0)
-    contexts, labels = data.contexts(sums, keys, factor)
-    progress(f"a table of {len(contexts):,} keys")
-    modulus, table = _table(contexts, labels, reach, wish, rng)
-    return Parts(project, made, pooling, lcm, most, data.reads, modulus, table)
+@dataclass(frozen=True)
+class _Attempt:
+    """Data and options, from which parts are drawn in one mode or another."""
+
+    data: Sequences
+    limits: Limits
+    folds: int
+    options: TableOptions
+    rng: np.random.Generator
+    pooling: str
+    progress: Report
+
+    def parts(self, mode: str) -> Parts | None:
+        """Parts in one mode; None if a hash cannot be found."""
+        data, options, rng = self.data, self.options, self.rng
+        if mode == "embedding":
+            project = identity(self.limits)
+        else:
+            project = projection(data.vectors, self.limits, rng, mix=mode == "hash")
+        keys = project.keys(data.vectors)
+        mean = self.pooling == "attention"
+        shares, lcm = data.shares if mean else (np.ones(1, dtype=np.int64), 1)
+        self.progress(f"ids for {len(keys):,} tokens ({mode})")
+        bits = 8 if options.rate is None else math.ceil(math.log2(data.N / options.rate)) + 3
+        drawing = Drawing(data, keys, project.largest, shares, rng, bits, self.folds)
+        if mode == "paper":
+            drawn = drawing.paper(replace(options, rate=None))
+        else:
+            drawn = drawing.first_apart(drawing.candidates(mode))
+        if drawn is None:
+            return None
+        ff1, sums = drawn
+        most = int(max(sums.max(), ff1.bound * data.n * int(max(shares))))
+        factor, reach = pooled(project.largest, most, data.reads)
+        contexts, labels = data.contexts(sums, keys, factor)
+        self.progress(f"a table of {len(contexts):,} keys")
+        modulus, table = _table(contexts, labels, reach, options, rng)
+        return Parts(project, ff1, self.pooling, lcm, most, data.reads, modulus, table)
 
 
 def _table(
-    contexts: np.ndarray, labels: np.ndarray, reach: int, wish: Wish, rng: np.random.Generator
+    contexts: np.ndarray,
+    labels: np.ndarray,
+    reach: int,
+    options: TableOptions,
+    rng: np.random.Generator,
 ) -> tuple[int | None, Table]:
     """A modulus under which the contexts stay apart, and the table of those with a label.
 
@@ -164,12 +168,12 @@ def _table(
     if K == 0:  # nothing but zeros
         return None, Table("sorted", 1, c, 1, max(1, reach), (0,), (encode([], [], 1, c, 1),))
     w = max(4, (K * (K // 2 + rest)).bit_length() + 1)
-    if wish.rate is not None:  # a random residue is that of a member with probability K / p
-        w = max(w, math.ceil(math.log2(2 * K / wish.rate)))
+    if options.rate is not None:  # a random residue is that of a member with probability K / p
+        w = max(w, math.ceil(math.log2(2 * K / options.rate)))
     w = min(w, LONGEST)
     if reach.bit_length() <= w:
         keys = contexts.astype(np.int64)
-        return None, make_table(keys[member], labels[member], keys[~member], c, reach, wish)
+        return None, make_table(keys[member], labels[member], keys[~member], c, reach, options)
     tries = next(n for most, n in TRIES if most >= len(labels))
     best: tuple[int, int, np.ndarray] | None = None
     failed = 0
@@ -186,4 +190,4 @@ def _table(
         if best is None or t < best[0]:
             best = (t, p, keys)
     _, p, keys = best
-    return p, make_table(keys[member], labels[member], keys[~member], c, p - 1, wish)
+    return p, make_table(keys[member], labels[member], keys[~member], c, p - 1, options)

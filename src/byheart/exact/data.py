@@ -131,7 +131,7 @@ def sequences(
     reads: bool | None = None,
 ) -> Sequences:
     """Checked sequences; equal contexts with different labels are a `ConflictError`."""
-    rows = _vectors(tokens, "tokens")
+    rows = as_vectors(tokens)
     N, n, d = rows.shape
     if N == 0 or n == 0:
         raise FactsError(f"expected at least one sequence of at least one token, found {N} x {n}.")
@@ -141,31 +141,31 @@ def sequences(
     reads = marks.ndim == 2 if reads is None else reads
     counts = np.full(N, n) if lengths is None else _lengths(lengths, N, n)
     if others is not None:
-        more = _vectors(others, "others")
+        more = as_vectors(others, "others")
         if more.shape[1:] != (n, d):
             raise FactsError(f"others: expected shape (M, {n}, {d}), found {more.shape}.")
         rows = np.concatenate([rows, more])
         counts = np.concatenate([counts, np.full(len(more), n)])
-    flat = rows.reshape(-1, d)
-    vectors, inverse = distinct_rows(flat)
-    index = inverse.reshape(len(rows), n)
+    vectors, index = distinct_tokens(rows)
     if lengths is not None:
         index = np.where(np.arange(n) < counts[:, None], index, ABSENT)
-    made = Sequences(vectors, index, marks, counts, reads)
-    _check_consistent(made)
-    return made
+    data = Sequences(vectors, index, marks, counts, reads)
+    _check_consistent(data)
+    return data
 
 
-def _vectors(tokens: ArrayLike, what: str) -> np.ndarray:
+def as_vectors(tokens: ArrayLike, name: str = "tokens", d: int | None = None) -> np.ndarray:
+    """(N, n, d) whole numbers, int64 where all are below 2^62; (N, n) is (N, n, 1). `d`: refuse
+    another number of coordinates, and sequences without tokens."""
     array: np.ndarray = np.asarray(tokens)
     if array.dtype.kind not in "iuO" and array.size:
         raise FactsError(
-            f"{what}: exact networks take whole numbers, found {array.dtype}. Quantise reals "
+            f"{name}: exact networks take whole numbers, found {array.dtype}. Quantise reals "
             "first: byheart.exact.keys.quantise(tokens, delta)."
         )
     if array.dtype.kind == "O" or array.dtype == np.uint64:
         if any(not isinstance(x, (int, np.integer)) or isinstance(x, bool) for x in array.flat):
-            raise FactsError(f"{what}: exact networks take whole numbers, found other objects.")
+            raise FactsError(f"{name}: exact networks take whole numbers, found other objects.")
         numbers = [int(x) for x in array.flat]
         small = not numbers or -(1 << 62) < min(numbers) <= max(numbers) < 1 << 62
         whole = np.array(numbers, dtype=np.int64 if small else object)
@@ -174,24 +174,27 @@ def _vectors(tokens: ArrayLike, what: str) -> np.ndarray:
         array = array.astype(np.int64)
     if array.ndim == 2:
         array = array[:, :, None]
-    if array.ndim != 3 or array.shape[2] == 0:
-        raise FactsError(f"{what}: expected shape (N, n) or (N, n, d), found {array.shape}.")
+    good = array.ndim == 3 and array.shape[2] > 0
+    if not good or (d is not None and (array.shape[2] != d or array.shape[1] == 0)):
+        shape = "(N, n) or (N, n, d)" if d is None else f"(sequences, n, {d})"
+        raise FactsError(f"expected {name} of shape {shape}, found {np.shape(tokens)}.")
     return array
 
 
-def distinct_rows(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The different rows of (R, d) integers, and which of them each row is; any length."""
+def distinct_tokens(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The different tokens (V, d) of sequences (B, n, d) of integers of any length, and which of
+    them stands where, (B, n)."""
+    shape, flat = vectors.shape[:2], vectors.reshape(-1, vectors.shape[2])
+    if flat.dtype != object and flat.shape[1] == 1:
+        distinct, inverse = np.unique(flat[:, 0], return_inverse=True)
+        return distinct[:, None], inverse.reshape(shape)
     if flat.dtype != object:
-        if flat.shape[1] == 1:
-            vectors, inverse = np.unique(flat[:, 0], return_inverse=True)
-            return vectors[:, None], inverse
-        return np.unique(flat, axis=0, return_inverse=True)
-    place: dict[tuple[int, ...], int] = {}
-    inverse = np.array([place.setdefault(tuple(row), len(place)) for row in flat.tolist()])
-    vectors = np.empty((len(place), flat.shape[1]), dtype=object)
-    for row, i in place.items():
-        vectors[i] = row
-    return vectors, inverse
+        distinct, inverse = np.unique(flat, axis=0, return_inverse=True)
+        return distinct, inverse.reshape(shape)
+    at: dict[tuple[int, ...], int] = {}
+    inverse = np.array([at.setdefault(tuple(row), len(at)) for row in flat.tolist()])
+    distinct = np.array(list(at), dtype=object).reshape(len(at), flat.shape[1])
+    return distinct, inverse.reshape(shape)
 
 
 def _labels(labels: ArrayLike, N: int, n: int) -> np.ndarray:

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from byheart.exact.data import ABSENT, Sequences
-from byheart.exact.grouping import Wish, make_table
+from byheart.exact.grouping import TableOptions, make_table
 from byheart.exact.ids import FF1, Embedding, Hash, Paper, Product
 from byheart.exact.keys import random_below
 
 DIGIT = 4  # bits of a digit in product mode: 8g + 7 (2^g - 1) + 6 a digit, least per bit near 4
 REPAIRS = 60  # rounds of new ids for colliding pairs before ids get one bit more
 
-Found = tuple[FF1, np.ndarray]
-
 
 @dataclass(frozen=True)
-class Way:
+class Drawing:
     """What a draw works with: sequences, keys of their tokens, weights of their sums."""
 
     data: Sequences
@@ -30,85 +29,98 @@ class Way:
     rng: np.random.Generator
     bits: int = 8
     """Least length of the random numbers: longer ones keep other sequences away, too."""
+    folds: int = 3
+    """Of a hash, at first."""
 
-    def sums(self, made: FF1) -> np.ndarray:
-        return self.data.sums(made.values(self.keys), self.shares, made.bound)
+    def candidates(self, mode: str) -> Iterator[FF1]:
+        """Random ones of a mode, to be tried until the sums differ."""
+        draws = {"hash": self._hashes, "product": self._products, "embedding": self._embeddings}
+        return draws[mode]()
 
+    def first_apart(self, candidates: Iterator[FF1]) -> tuple[FF1, np.ndarray] | None:
+        """The first one whose sums tell the sequences apart, and the sums."""
+        for ff1 in candidates:
+            sums = self.data.sums(ff1.values(self.keys), self.shares, ff1.bound)
+            if self.data.apart(sums):
+                return ff1, sums
+        return None
 
-def draw_hash(way: Way, folds: int) -> Found | None:
-    """Longer coefficients, then more folds, until the sums differ; None if they never do."""
-    most = max(1, way.largest.bit_length() - 1)
-    ladder = [(folds, 8), (folds, 16), (max(folds, 6), 32), (max(folds, most), 48)]
-    for count, least in ladder:
-        bits = max(least, way.bits)
-        for _ in range(4):
-            made = _random_hash(way, min(count, most), bits)
-            sums = way.sums(made)
-            if way.data.apart(sums):
-                return made, sums
-    return None
+    def _hashes(self) -> Iterator[FF1]:
+        """Longer coefficients, then more folds; it ends."""
+        most = max(1, self.largest.bit_length() - 1)
+        folds = self.folds
+        ladder = [(folds, 8), (folds, 16), (max(folds, 6), 32), (max(folds, most), 48)]
+        for count, least in ladder:
+            for _ in range(4):
+                yield self._hash(min(count, most), max(least, self.bits))
 
+    def _hash(self, folds: int, bits: int) -> Hash:
+        """Folds near the middle of what the fold before left: 2A >= top keeps the key >= 0."""
+        rng, top = self.rng, self.largest
+        pairs = []
+        for _ in range(folds):
+            A = -(-top // 2) + random_below(rng, top // 8 + 1)
+            pairs.append((A, 1 + 2 * random_below(rng, 1 << (bits - 1))))
+            top = max(1, A)
+        return Hash(self.largest, 1 + 2 * random_below(rng, 1 << (bits - 1)), tuple(pairs))
 
-def _random_hash(way: Way, folds: int, bits: int) -> Hash:
-    """Folds near the middle of what the fold before left: 2A >= top keeps the key >= 0."""
-    rng, top = way.rng, way.largest
-    pairs = []
-    for _ in range(folds):
-        A = -(-top // 2) + random_below(rng, top // 8 + 1)
-        pairs.append((A, 1 + 2 * random_below(rng, 1 << (bits - 1))))
-        top = max(1, A)
-    return Hash(way.largest, 1 + 2 * random_below(rng, 1 << (bits - 1)), tuple(pairs))
+    def _products(self) -> Iterator[FF1]:
+        """Random factors of B = log2(R^2 digits) bits: any R sequences differ with probability >=
+        1/2. Pairs to tell apart: at most R^2 / 2; each fails with probability <= digits / 2^B
+        (`Product`).
+        """
+        g, R = DIGIT, len(self.data.index)
+        digits = max(1, -(-self.largest.bit_length() // g))
+        bits = max(self.bits, (R * R * digits).bit_length())
+        # The highest digit may be shorter.
+        sizes = [(self.largest >> (g * (digits - 1))) + 1, *[1 << g] * (digits - 1)]
+        while True:
+            rows = [[self._number(bits) for _ in range(size - 1)] for size in sizes]
+            factors = tuple((*row, *[1] * ((1 << g) - 1 - len(row))) for row in rows)
+            yield Product(self.largest, g, factors)
 
+    def _embeddings(self) -> Iterator[FF1]:
+        """A random id for every token id that occurs: R^2 / 2 pairs, each fails with 2^-B."""
+        R = len(self.data.index)
+        bits = max(self.bits, (R * R).bit_length())
+        while True:
+            ids = [0] * (int(self.largest) + 1)
+            for x in self.keys.tolist():
+                ids[x] = self._number(bits)
+            yield Embedding(tuple(ids))
 
-def draw_product(way: Way) -> Found:
-    """Random factors of B = log2(R^2 digits) bits: any R sequences differ with probability >= 1/2.
+    def _number(self, bits: int) -> int:
+        return 1 + random_below(self.rng, 1 << bits)
 
-    Pairs to tell apart: at most R^2 / 2; each fails with probability <= digits / 2^B (`Product`).
-    """
-    g = DIGIT
-    digits = max(1, -(-way.largest.bit_length() // g))
-    R = len(way.data.index)
-    bits = max(way.bits, (R * R * digits).bit_length())
-    while True:
-        factors = []
-        for j in range(digits):
-            size = 1 << g
-            if j == 0:  # the highest digit may be shorter
-                size = (way.largest >> (g * (digits - 1))) + 1
-            row = [1 + random_below(way.rng, 1 << bits) for _ in range(size - 1)]
-            factors.append(tuple(row + [1] * ((1 << g) - size)))
-        made = Product(way.largest, g, tuple(factors))
-        sums = way.sums(made)
-        if way.data.apart(sums):
-            return made, sums
+    def paper(self, options: TableOptions) -> tuple[FF1, np.ndarray]:
+        """Distinguishing tokens A, ids for them that give different sums, the table of the ids."""
+        A, ids, sums = self.paper_ids()
+        rest = np.setdiff1d(np.arange(len(self.keys)), A)
+        c = int(ids.max()).bit_length()
+        keys = self.keys.astype(np.int64)
+        return Paper(make_table(keys[A], ids[A], keys[rest], c, self.largest, options)), sums
 
+    def paper_ids(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(A, ids, sums): ids in 1..2^c - 1 for the distinguishing tokens A, 0 for all others, and
+        different sums of them (Lemma B.2).
 
-def draw_embedding(way: Way) -> Found:
-    """A random id for every token id that occurs; at most R^2 / 2 pairs, each fails with 2^-B."""
-    R = len(way.data.index)
-    bits = max(way.bits, (R * R).bit_length())
-    while True:
-        ids = [0] * (int(way.largest) + 1)
-        for x in way.keys.tolist():
-            ids[x] = 1 + random_below(way.rng, 1 << bits)
-        made = Embedding(tuple(ids))
-        sums = way.sums(made)
-        if way.data.apart(sums):
-            return made, sums
-
-
-def draw_paper(way: Way, wish: Wish) -> Found:
-    """Distinguishing tokens A, ids for them that give different sums, and the table of the ids."""
-    chosen = distinguishing(way.data)
-    if not chosen:  # one multiset: nothing to tell apart
-        chosen = [int(way.data.index[0, 0])]
-    A = np.array(sorted(chosen))
-    ids, sums = repaired_ids(way, A)
-    rest = np.setdiff1d(np.arange(len(way.keys)), A)
-    c = int(ids.max()).bit_length()
-    keys = way.keys.astype(np.int64)
-    table = make_table(keys[A], ids[A], keys[rest], c, way.largest, wish)
-    return Paper(table), sums
+        From c = log2 N + 1 on: one token of each colliding pair gets another id, until none
+        collides. A single multiset has nothing to be told apart from: its first token is taken.
+        """
+        data, rng = self.data, self.rng
+        A = np.array(sorted(distinguishing(data) or [int(data.index[0, 0])]))
+        in_A = set(A.tolist())
+        c = max(1, math.ceil(math.log2(max(2, len(data.firsts)))) + 1)
+        while True:
+            ids = np.zeros(len(self.keys), dtype=np.int64)
+            ids[A] = rng.integers(1, 1 << c, size=len(A))
+            for _ in range(REPAIRS):
+                sums = data.sums(ids, self.shares, int(ids.max()))
+                again = _colliding_tokens(data, sums, in_A)
+                if not len(again):
+                    return A, ids, sums
+                ids[again] = rng.integers(1, 1 << c, size=len(again))
+            c += 1
 
 
 def distinguishing(data: Sequences) -> list[int]:
@@ -183,39 +195,15 @@ def _last(stack: list[int], home: list[int], here: int) -> int | None:
     return stack[-1] if stack else None
 
 
-def _difference(a: np.ndarray, b: np.ndarray) -> int:
-    """A token whose counts in a and b differ."""
-    counts: dict[int, int] = defaultdict(int)
-    for x in a.tolist():
-        counts[x] += 1
-    for x in b.tolist():
-        counts[x] -= 1
-    return next(x for x, k in counts.items() if k and x != ABSENT)
+def _difference(a: np.ndarray, b: np.ndarray, allowed: set[int] | None = None) -> int:
+    """A token (of the allowed ones) whose counts in a and b differ."""
+    counts = Counter(a.tolist())
+    counts.subtract(b.tolist())
+    differing = (x for x, k in counts.items() if k and x != ABSENT)
+    return next(x for x in differing if allowed is None or x in allowed)
 
 
-def repaired_ids(way: Way, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ids in 1..2^c - 1 for the tokens A, 0 for all others, with different sums (Lemma B.2).
-
-    From c = log2 N + 1 on: one token of each colliding pair gets another id, until none collides.
-    """
-    data, rng = way.data, way.rng
-    V = len(way.keys)
-    in_A = np.zeros(V + 1, dtype=bool)
-    in_A[A] = True
-    c = max(1, math.ceil(math.log2(max(2, len(data.firsts)))) + 1)
-    while True:
-        ids = np.zeros(V, dtype=np.int64)
-        ids[A] = rng.integers(1, 1 << c, size=len(A))
-        for _ in range(REPAIRS):
-            sums = data.sums(ids, way.shares, int(ids.max()))
-            again = _colliding_tokens(data, sums, in_A)
-            if not len(again):
-                return ids, sums
-            ids[again] = rng.integers(1, 1 << c, size=len(again))
-        c += 1
-
-
-def _colliding_tokens(data: Sequences, sums: np.ndarray, in_A: np.ndarray) -> np.ndarray:
+def _colliding_tokens(data: Sequences, sums: np.ndarray, in_A: set[int]) -> np.ndarray:
     """For every pair of neighbours with one sum that must differ, a token of A to draw again."""
     rows = np.concatenate([data.firsts, data.strangers])
     labelled = np.arange(len(rows)) < len(data.firsts)
@@ -223,13 +211,5 @@ def _colliding_tokens(data: Sequences, sums: np.ndarray, in_A: np.ndarray) -> np
     order = np.lexsort((~labelled, values)) if values.dtype != object else np.argsort(values)
     v, mark = values[order], labelled[order]
     clash = np.flatnonzero((v[1:] == v[:-1]) & (mark[1:] | mark[:-1]))
-    found = []
-    for i in clash.tolist():
-        a, b = rows[order[i]], rows[order[i + 1]]
-        counts: dict[int, int] = defaultdict(int)
-        for x in data.index[a].tolist():
-            counts[x] += 1
-        for x in data.index[b].tolist():
-            counts[x] -= 1
-        found.append(next(x for x, k in counts.items() if k and in_A[x]))
-    return np.unique(np.array(found, dtype=np.int64))
+    pairs = (data.index[rows[order[[i, i + 1]]]] for i in clash.tolist())
+    return np.unique(np.array([_difference(a, b, in_A) for a, b in pairs], dtype=np.int64))

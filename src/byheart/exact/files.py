@@ -27,16 +27,17 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterable
-from typing import Any
 
 from byheart.errors import MemoryFileError
 from byheart.exact.blocks import Block, Entries, Network, Unit
 from byheart.exact.parts import Parts, emit, layout, read
+from byheart.exact.record import Record, as_count, as_record
 
 MAGIC, VERSION = b"BYHEXACT", 1
 HEAD, TAIL = len(MAGIC) + 1 + 8, 32
 MOST_BYTES = 1 << 32  # of a payload: a network for 10^7 facts has less
 NAME = "network.bin"
+HEADER = ("dims", "d", "source", "target", "out", "pooling")
 
 
 def dump(parts: Parts) -> bytes:
@@ -44,7 +45,7 @@ def dump(parts: Parts) -> bytes:
     return dump_network(emit(parts), layout(parts))
 
 
-def dump_network(network: Network, record: dict[str, Any] | None = None) -> bytes:
+def dump_network(network: Network, record: Record | None = None) -> bytes:
     """Any network; `record` is the layout that `parts.read` wants, if there is one."""
     pool: dict[int, int] = {0: 0}
     body = bytearray()
@@ -81,15 +82,7 @@ def dump_network(network: Network, record: dict[str, Any] | None = None) -> byte
                 pairs(unit.outputs)
             pairs(block.shift)
     stream, body = body, bytearray()
-    header = {
-        "dims": list(network.dims),
-        "d": network.d,
-        "source": network.source,
-        "target": network.target,
-        "out": network.out,
-        "pooling": network.pooling,
-        "layout": record,
-    }
+    header = {name: getattr(network, name) for name in HEADER} | {"layout": record}
     text = json.dumps(header, sort_keys=True).encode()
     number(len(text))
     body += text
@@ -115,7 +108,7 @@ def load(data: bytes) -> Parts:
     return read(network, record)
 
 
-def load_network(data: bytes) -> tuple[Network, dict[str, Any] | None]:
+def load_network(data: bytes) -> tuple[Network, Record | None]:
     """Any network, and its layout. A `MemoryFileError` says what is wrong with the bytes."""
     if data[: len(MAGIC)] != MAGIC or len(data) < HEAD + TAIL:
         raise MemoryFileError(f"{NAME}: not a network of byheart, or truncated.")
@@ -147,7 +140,7 @@ class _Reader:
         self.payload, self.at = payload, 0
         self.pool: list[int] = []
 
-    def network(self) -> tuple[Network, dict[str, Any] | None]:
+    def network(self) -> tuple[Network, Record | None]:
         header = json.loads(self.bytes(self.number()).decode())
         self.pool = [self.long() for _ in self.many()]
         E_in = tuple(self.pairs() for _ in self.many())
@@ -161,22 +154,20 @@ class _Reader:
             raise ValueError(f"{len(self.payload) - self.at} bytes too many")
         network = Network(
             dims=tuple(str(name) for name in header["dims"]),
-            d=whole(header["d"]),
+            d=as_count(header["d"], 2**20),
             E_in=E_in,
             ff1=ff1,
-            source=whole(header["source"]),
-            target=whole(header["target"]),
+            source=as_count(header["source"], 64),
+            target=as_count(header["target"], 64),
             scale=scale,
             ff2=ff2,
-            out=whole(header["out"]),
+            out=as_count(header["out"], 64),
             pooling=str(header["pooling"]),
             embedding=embedding,
         )
         network.check()
         record = header["layout"]
-        if record is not None and not isinstance(record, dict):
-            raise ValueError("the layout is no object")
-        return network, record
+        return network, None if record is None else as_record(record)
 
     def bytes(self, size: int) -> bytes:
         if self.at + size > len(self.payload):
@@ -221,10 +212,3 @@ class _Reader:
     def block(self) -> Block:
         units = tuple(Unit(self.pairs(), self.weight(), self.pairs()) for _ in self.many())
         return Block(units, self.pairs())
-
-
-def whole(value: Any) -> int:
-    """A JSON number that is a whole number."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"expected a whole number, found {value!r}")
-    return value

@@ -9,6 +9,9 @@ embedding the same numbers in an embedding layer (Theorem E.1): one parameter a 
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,6 +19,7 @@ import numpy as np
 
 from byheart.exact.blocks import Block
 from byheart.exact.primitives import add, clear, fold, mod, shift, unit
+from byheart.exact.record import Record, as_count, as_record
 from byheart.exact.table import Table
 
 L, Z, Y = 0, 1, 2
@@ -24,13 +28,43 @@ L, Z, Y = 0, 1, 2
 MODES = ("hash", "product", "paper", "embedding")
 
 
+class FF1(ABC):
+    """From the key of a token in l to its number in z."""
+
+    mode: ClassVar[str]
+    needs_spare: ClassVar[bool] = False
+    """Does it need one more coordinate?"""
+
+    @property
+    @abstractmethod
+    def bound(self) -> int:
+        """No number is larger."""
+
+    @abstractmethod
+    def values(self, keys: np.ndarray) -> np.ndarray:
+        """The numbers of keys, exact."""
+
+    def blocks(self, spare: int | None) -> list[Block]:
+        """The same as a network; l ends at 0."""
+        return []
+
+    @property
+    def embedding(self) -> tuple[int, ...] | None:
+        """The numbers of all token ids, where they are weights of an embedding layer."""
+        return None
+
+    def layout(self) -> dict[str, object]:
+        """The small numbers with which `read_ff1` finds its parts in the blocks."""
+        return {}
+
+
 def exact(values: np.ndarray, bits: int) -> np.ndarray:
     """int64 where results of `bits` bits fit, else Python integers."""
     return values.astype(np.int64 if bits <= 62 else object)
 
 
 @dataclass(frozen=True)
-class Hash:
+class Hash(FF1):
     """z = c_0 l + sum_r c_r relu(l_r - A_r), l_{r+1} = l_r - 2 relu(l_r - A_r) (tent folds).
 
     2 + 4 parameters a fold, and 2 to clear l. The folds make z non-linear: sequences with equal
@@ -41,18 +75,14 @@ class Hash:
     first: int
     folds: tuple[tuple[int, int], ...]
 
-    mode: ClassVar[str] = "hash"
+    mode = "hash"
 
     def blocks(self, spare: int | None) -> list[Block]:
-        return [
-            add(L, {Z: self.first}),
-            *(fold(L, A, {Z: c}) for A, c in self.folds),
-            clear(L),
-        ]
+        folds = (fold(L, A, {Z: c}) for A, c in self.folds)
+        return [add(L, {Z: self.first}), *folds, clear(L)]
 
     @property
     def bound(self) -> int:
-        """No z is larger."""
         return self.largest * (self.first + sum(c for _, c in self.folds))
 
     def values(self, keys: np.ndarray) -> np.ndarray:
@@ -64,9 +94,18 @@ class Hash:
             z = z + c * over
         return z
 
+    def layout(self) -> dict[str, object]:
+        return {"folds": len(self.folds)}
+
+    @staticmethod
+    def read(blocks: Sequence[Block], record: Record, largest: int) -> Hash:
+        units = [block.units[0] for block in blocks[: 1 + as_count(record["folds"], len(blocks))]]
+        folds = tuple((-unit.bias, dict(unit.outputs)[Z]) for unit in units[1:])
+        return Hash(largest, dict(units[0].outputs)[Z], folds)
+
 
 @dataclass(frozen=True)
-class Product:
+class Product(FF1):
     """z = prod_j X_j[digit_j(l)], X_j[0] = 1: over the digits of the key, `g` bits each.
 
     Different multisets of keys have different polynomials in the X_j[d], of degree <= digits, with
@@ -79,38 +118,43 @@ class Product:
     factors: tuple[tuple[int, ...], ...]
     """factors[j][d - 1] = X_j[d]; the first j is the highest digit."""
 
-    mode: ClassVar[str] = "product"
+    mode = "product"
+    needs_spare = True
 
     def blocks(self, spare: int | None) -> list[Block]:
         assert spare is not None
         # The product goes back and forth between z and the spare coordinate, and ends in z.
         here, there = (Z, spare) if len(self.factors) % 2 == 0 else (spare, Z)
-        made = [shift({here: 1})]
-        largest, bound = self.largest, 1
-        for j, X in enumerate(self.factors):
-            place = self.g * (len(self.factors) - 1 - j)
-            made += mod(L, 1 << place, largest, quotient=Y)
-            largest = min(largest, (1 << place) - 1)
+        blocks = [shift({here: 1})]
+        bound = 1
+        digits = self._digits(self.largest, self.g, len(self.factors))
+        for digit, X in zip(digits, self.factors, strict=True):
+            blocks += digit
             big = 1 << bound.bit_length()  # more than any value of the product so far
-            made.append(add(here, {there: 1}))
+            blocks.append(add(here, {there: 1}))
             before = 1
             for d, x in enumerate(X, 1):
                 # relu(v + big (y - d)) - big relu(y - d) = v if y >= d else 0, for 0 <= v < big.
                 taken = unit({here: 1, Y: big}, -big * d, {there: x - before})
                 undone = unit({Y: 1}, -d, {there: -big * (x - before)})
-                made.append(Block((taken, undone)))
+                blocks.append(Block((taken, undone)))
                 before = x
-            made.append(clear(here, Y))
+            blocks.append(clear(here, Y))
             here, there = there, here
             bound *= max(1, *X)
-        return made
+        return blocks
+
+    @staticmethod
+    def _digits(largest: int, g: int, digits: int) -> Iterator[list[Block]]:
+        """For each digit, highest first: y = the digit, l = what is below it."""
+        for j in reversed(range(digits)):
+            power = 1 << (g * j)
+            yield mod(L, power, largest, quotient=Y)
+            largest = min(largest, power - 1)
 
     @property
     def bound(self) -> int:
-        total = 1
-        for X in self.factors:
-            total *= max(1, *X)
-        return total
+        return math.prod(max(1, *X) for X in self.factors)
 
     def values(self, keys: np.ndarray) -> np.ndarray:
         z = np.ones(len(keys), dtype=np.int64 if self.bound.bit_length() <= 62 else object)
@@ -119,14 +163,32 @@ class Product:
             z = z * np.array([1, *X], dtype=z.dtype)[digit.astype(np.int64)]
         return z
 
+    def layout(self) -> dict[str, object]:
+        return {"g": self.g, "digits": len(self.factors)}
+
+    @staticmethod
+    def read(blocks: Sequence[Block], record: Record, largest: int) -> Product:
+        g, digits = as_count(record["g"], 8), as_count(record["digits"], len(blocks))
+        factors, at = [], 1
+        for digit in Product._digits(largest, g, digits):
+            at += len(digit) + 1
+            X, x = [], 1
+            for block in blocks[at : at + (1 << g) - 1]:
+                # Equal neighbours leave no weight behind.
+                x += block.units[0].outputs[0][1] if block.units[0].outputs else 0
+                X.append(x)
+            factors.append(tuple(X))
+            at += 1 << g
+        return Product(largest, g, tuple(factors))
+
 
 @dataclass(frozen=True)
-class Paper:
+class Paper(FF1):
     """A table from the keys of the distinguishing tokens A to their ids; 0 for all others."""
 
     table: Table
 
-    mode: ClassVar[str] = "paper"
+    mode = "paper"
 
     def blocks(self, spare: int | None) -> list[Block]:
         return [*self.table.blocks(L, Z, Y), clear(L, Y)]
@@ -138,17 +200,17 @@ class Paper:
     def values(self, keys: np.ndarray) -> np.ndarray:
         return self.table.look_up(keys.astype(np.int64))
 
+    def layout(self) -> dict[str, object]:
+        return {"ids": self.table.layout()}
+
 
 @dataclass(frozen=True)
-class Embedding:
+class Embedding(FF1):
     """A number for each token id, in the embedding layer; there is no FF1."""
 
     ids: tuple[int, ...]
 
-    mode: ClassVar[str] = "embedding"
-
-    def blocks(self, spare: int | None) -> list[Block]:
-        return []
+    mode = "embedding"
 
     @property
     def bound(self) -> int:
@@ -157,5 +219,22 @@ class Embedding:
     def values(self, keys: np.ndarray) -> np.ndarray:
         return exact(np.array(self.ids, dtype=object), self.bound.bit_length())[keys]
 
+    @property
+    def embedding(self) -> tuple[int, ...]:
+        return self.ids
 
-FF1 = Hash | Product | Paper | Embedding
+
+def read_ff1(
+    blocks: Sequence[Block], record: Record, largest: int, embedding: tuple[int, ...] | None
+) -> FF1:
+    """FF1 of a network, from its blocks or its embedding layer and from what `layout` said."""
+    mode = record["mode"]
+    if mode == "hash":
+        return Hash.read(blocks, record, largest)
+    if mode == "product":
+        return Product.read(blocks, record, largest)
+    if mode == "paper":
+        return Paper(Table.read(blocks, as_record(record["ids"])))
+    if mode == "embedding" and embedding is not None:
+        return Embedding(embedding)
+    raise ValueError(f"mode {mode!r}")

@@ -6,18 +6,21 @@ an array of Python integers otherwise: both are exact.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import reduce
 
 import numpy as np
 
+from byheart._progress import Report, quiet
 from byheart.errors import ByheartError
 from byheart.exact.blocks import Block, Network
-from byheart.exact.data import distinct_rows
+from byheart.exact.data import as_vectors, distinct_tokens
 
 SAFE = 1 << 62  # sums of numbers below it are checked before they are made
 CHUNK = 4096  # tokens at a time: the state stays in the cache
 
 State = list[np.ndarray]
+Trace = Callable[[str, int, State], None]
 
 
 def evaluate(
@@ -26,8 +29,8 @@ def evaluate(
     *,
     every: bool = False,
     lengths: np.ndarray | None = None,
-    trace: Callable[[str, int, State], None] | None = None,
-    progress: Callable[[str], None] = lambda _: None,
+    trace: Trace | None = None,
+    progress: Report = quiet,
 ) -> np.ndarray:
     """E_out o FF2 o pooling o FF1 o E_in, block by block: outputs (B,), or (B, n) with `every`.
 
@@ -36,12 +39,10 @@ def evaluate(
     each different token once (it is token-wise). `trace(stack, i, state)` sees the state after
     every block (of one batch).
     """
-    vectors = as_vectors(network, tokens)
-    B, n, _ = vectors.shape
+    distinct, index = distinct_tokens(as_vectors(tokens, d=network.d))
+    B, n = index.shape
     if B == 0:
         return np.zeros((0, n) if every else 0, dtype=object)
-    distinct, index = distinct_rows(vectors.reshape(B * n, -1))
-    index = index.reshape(B, n)
     states = embed(network, distinct)
     states = run(network.ff1, states, "ff1", trace, progress)
     pooled = pool(network, states[network.source], index, lengths)
@@ -50,32 +51,11 @@ def evaluate(
     else:
         last = (np.full(B, n) if lengths is None else lengths) - 1
         chosen, added = index[np.arange(B), last], pooled
-    state = [_exact(column)[chosen] for column in states]
+    state = [column[chosen] for column in states]
     state[network.target] = _add(state[network.target], added)
     state = run(network.ff2, state, "ff2", trace, progress)
     out = _as_object(state[network.out])
     return out.reshape(B, n) if every else out
-
-
-def as_vectors(network: Network, tokens: np.ndarray) -> np.ndarray:
-    """(B, n, d) integer vectors; refuses what is not whole numbers or has another d."""
-    array = np.asarray(tokens)
-    if array.dtype.kind not in "iuO" or (
-        array.dtype == object and any(not isinstance(x, int) for x in array.flat)
-    ):
-        raise ByheartError(
-            f"exact networks take whole numbers, found {array.dtype}: quantise reals first "
-            "(byheart.exact.keys.quantise)."
-        )
-    if array.ndim == 2:
-        array = array[:, :, None]
-    if array.ndim != 3 or array.shape[2] != network.d or array.shape[1] == 0:
-        raise ByheartError(
-            f"expected tokens of shape (sequences, n, {network.d}), found {tokens.shape}."
-        )
-    if array.dtype == np.uint64:
-        array = array.astype(object)
-    return array if array.dtype == object else array.astype(np.int64)
 
 
 def embed(network: Network, vectors: np.ndarray) -> State:
@@ -92,7 +72,7 @@ def embed(network: Network, vectors: np.ndarray) -> State:
         state[network.source] = table[ids.astype(np.int64)]
     for i, row in enumerate(network.E_in):
         for j, w in row:
-            state[i] = _add(state[i], _times(w, shrink(vectors[:, j])))
+            state[i] = _add_product(state[i], w, shrink(vectors[:, j]))
     return state
 
 
@@ -127,8 +107,8 @@ def run(
     blocks: Sequence[Block],
     state: State,
     stack: str = "",
-    trace: Callable[[str, int, State], None] | None = None,
-    progress: Callable[[str], None] = lambda _: None,
+    trace: Trace | None = None,
+    progress: Report = quiet,
 ) -> State:
     """All blocks of a stack, in batches."""
     size = len(state[0])
@@ -143,21 +123,27 @@ def run(
                 trace(stack, i, part)
         parts.append(part)
         progress(f"{stack}: {min(start + CHUNK, size):,} of {size:,} states, block by block")
-    return [_join([part[i] for part in parts]) for i in range(len(state))]
+    # One chunk of Python integers makes the whole column one.
+    return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
 
 
 def apply(block: Block, state: State) -> None:
     """H <- H + W2 relu(W1 H + b1) + b2, in place."""
-    hidden = [relu(_affine(unit.inputs, unit.bias, state)) for unit in block.units]
-    sums: dict[int, list[tuple[int, np.ndarray]]] = {}
-    for unit, r in zip(block.units, hidden, strict=True):
+    terms: dict[int, list[tuple[int, np.ndarray]]] = {}
+    for unit in block.units:
+        r = relu(_affine(unit.inputs, unit.bias, state))
         for o, w in unit.outputs:
-            sums.setdefault(o, []).append((w, r))
-    for o, terms in sums.items():
-        for w, r in _gathered(terms):
+            terms.setdefault(o, []).append((w, r))
+    for o, products in terms.items():
+        if len(products) == 2 and products[0][0] == -products[1][0]:
+            # w a - w b = w (a - b): the same number, with one long multiplication in place of two.
+            (w, a), (_, b) = products
+            short = a.dtype != object and b.dtype != object  # both are in [0, 2^62)
+            products = [(w, a - b if short else _as_object(a) - _as_object(b))]
+        for w, r in products:
             state[o] = _add_product(state[o], w, r)
     for o, w in block.shift:
-        state[o] = _add(state[o], _times(w, np.ones(len(state[o]), dtype=np.int64)))
+        state[o] = _add_constant(state[o], w)
 
 
 def relu(x: np.ndarray) -> np.ndarray:
@@ -166,21 +152,9 @@ def relu(x: np.ndarray) -> np.ndarray:
     return np.array([v if v > 0 else 0 for v in x], dtype=object)
 
 
-def _gathered(terms: list[tuple[int, np.ndarray]]) -> Iterable[tuple[int, np.ndarray]]:
-    """w r1 - w r2 = w (r1 - r2): the same number, with one long multiplication in place of two."""
-    if len(terms) == 2 and terms[0][0] == -terms[1][0]:
-        (w, a), (_, b) = terms
-        if a.dtype != object and b.dtype != object:
-            return [(w, a - b)]  # both are in [0, 2^62)
-        return [(w, _as_object(a) - _as_object(b))]
-    return terms
-
-
 def _affine(inputs: Sequence[tuple[int, int]], bias: int, state: State) -> np.ndarray:
-    total = np.zeros(len(state[0]), dtype=np.int64)
-    for n, (i, w) in enumerate(inputs):
-        term = _times(w, state[i])
-        total = term if n == 0 else _add(total, term)
+    terms = [_times(w, state[i]) for i, w in inputs]
+    total = reduce(_add, terms) if terms else np.zeros(len(state[0]), dtype=np.int64)
     return _add_constant(total, bias)
 
 
@@ -238,15 +212,5 @@ def shrink(x: np.ndarray) -> np.ndarray:
     return x.astype(np.int64)
 
 
-def _exact(x: np.ndarray) -> np.ndarray:
-    return x if x.dtype in (object, np.int64) else x.astype(np.int64)
-
-
 def _as_object(x: np.ndarray) -> np.ndarray:
     return x if x.dtype == object else x.astype(object)
-
-
-def _join(columns: list[np.ndarray]) -> np.ndarray:
-    if any(column.dtype == object for column in columns):
-        columns = [_as_object(column) for column in columns]
-    return np.concatenate(columns)

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from byheart.errors import ByheartError
+from byheart.errors import check_choice
 from byheart.exact.blocks import Block, Network
-from byheart.exact.data import distinct_rows
-from byheart.exact.literal import as_vectors
+from byheart.exact.data import as_vectors, distinct_tokens
 
 Rounding = Callable[[np.ndarray], np.ndarray]
 
@@ -28,7 +26,7 @@ class Format:
 
     name: str
     bits: int
-    dtype: Any
+    dtype: type[np.floating]
     rounded: Rounding = lambda x: x
 
 
@@ -72,7 +70,7 @@ def rounded_integer(w: int, bits: int) -> int:
     return (kept << extra) * (1 if w > 0 else -1)
 
 
-def number(w: int, form: Format) -> Any:
+def number(w: int, form: Format) -> np.floating:
     """The integer in the format; infinite where it is out of range."""
     w = rounded_integer(w, form.bits)
     power = max(0, abs(w).bit_length() - 64)
@@ -89,13 +87,10 @@ def evaluate_in(
 
     "int8": weights in 8 bits with one scale a row of W1 and one a row of W2, computed in float64.
     """
-    if name not in FORMATS:
-        raise ByheartError(f"format must be one of {', '.join(FORMATS)}, found {name!r}")
+    check_choice("format", name, FORMATS)
     form = FORMATS[name]
-    vectors = as_vectors(network, tokens)
-    B, n, d = vectors.shape
-    distinct, index = distinct_rows(vectors.reshape(B * n, d))
-    index = index.reshape(B, n)
+    distinct, index = distinct_tokens(as_vectors(tokens, d=network.d))
+    B, n = index.shape
     with np.errstate(over="ignore", invalid="ignore"):
         state = [np.zeros(len(distinct), dtype=form.dtype) for _ in range(network.m)]
         if network.embedding is not None:
@@ -156,11 +151,11 @@ def _apply(block: Block, state: list[np.ndarray], form: Format, gather: bool) ->
     return made
 
 
-def _scaled(weights: list[int], form: Format) -> list[Any]:
+def _scaled(weights: list[int], form: Format) -> list[np.floating]:
     """A row of weights in the format; int8: multiples of the largest / 127."""
     if form.name != "int8":
         return [number(w, form) for w in weights]
     top = max(map(abs, weights))
     if top == 0:
-        return [0.0] * len(weights)
+        return [form.dtype(0)] * len(weights)
     return [round(127 * w / top) * number(top, FORMATS["float64"]) / 127 for w in weights]

@@ -8,14 +8,12 @@ blocks compute what is computed here is argued in docs/square-root.md and tested
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from byheart.errors import ByheartError
-from byheart.exact.blocks import Network
-from byheart.exact.literal import as_vectors
-from byheart.exact.parts import Parts, emit
+from byheart.exact.data import as_vectors
+from byheart.exact.parts import Parts
 
 
 @dataclass(frozen=True)
@@ -30,20 +28,15 @@ class Structured:
 
     parts: Parts
 
-    @cached_property
-    def network(self) -> Network:
-        return emit(self.parts)
-
     def evaluate(
         self, tokens: np.ndarray, *, every: bool = False, lengths: np.ndarray | None = None
     ) -> np.ndarray:
         """Outputs (B,), or (B, n) with `every`, as `literal.evaluate`."""
-        vectors = as_vectors(self.network, tokens)
-        B, n, d = vectors.shape
-        keys = self.keys(vectors.reshape(B * n, d))
-        return self.outputs(
-            keys.reshape(B, n), self.ids(keys).reshape(B, n), every=every, lengths=lengths
-        )
+        vectors = as_vectors(tokens, d=len(self.parts.projection.v))
+        keys = self.keys(vectors.reshape(-1, vectors.shape[2]))
+        shape = vectors.shape[:2]
+        ids = self.ids(keys).reshape(shape)
+        return self.outputs(keys.reshape(shape), ids, every=every, lengths=lengths)
 
     def keys(self, vectors: np.ndarray) -> np.ndarray:
         """(V, d) integer vectors -> keys (V,): (v . x + offset) mod M."""

@@ -17,11 +17,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
 from byheart.exact.blocks import Block
 from byheart.exact.primitives import clear, fold, mod, shift, step, unit
+from byheart.exact.record import Record, as_count, as_long
 
 GROUPINGS = ("sorted", "interp")
 
@@ -58,76 +60,95 @@ class Table:
         """Bits of a group's code, k b + 1."""
         return self.k * self.b + 1
 
+    @property
+    def parameters(self) -> int:
+        """Non-zero weights, from the formula."""
+        return count(self.grouping, self.m, self.k, self.t, self.c, self.largest)
+
     def blocks(self, l: int, z: int, y: int) -> list[Block]:  # noqa: E741
         """The table on coordinate l. z and y must be 0; the value ends in z."""
         t, c, b, k, T = self.t, self.c, self.b, self.k, self.T
-        made = self._groups(l, z, y)
+        blocks = self._groups(l, z, y)
         for i in range(k):
             sigma = 1 << (T - i * b - t)
             # z = (D + f) sigma with 0 < f < 1: the clip is sigma, f sigma or 0 as D >, =, < l.
             up = unit({z: 1, l: -sigma}, 0, {y: 1 << (i * b)})
             down = unit({z: 1, l: -sigma}, -sigma, {y: -(1 << (i * b))})
-            made.append(Block((up, down)))
+            blocks.append(Block((up, down)))
             if i < k - 1:
-                made += [fold(z, 1 << (T - i * b - q - 1)) for q in range(b)]
+                blocks += [fold(z, 1 << (T - i * b - q - 1)) for q in range(b)]
         # y = (rank + f) 2^(T-t): drop the rank, then read the first c bits of f.
-        made += mod(y, 1 << (T - t), k << (T - t))
-        made.append(clear(z))
+        blocks += mod(y, 1 << (T - t), k << (T - t))
+        blocks.append(clear(z))
         for i in reversed(range(c)):
             A = 1 << (T - t - c + i)
-            made.append(step(y, A, {y: -A, z: 1 << i}))
-        return made
+            blocks.append(step(y, A, {y: -A, z: 1 << i}))
+        return blocks
 
     def _groups(self, l: int, z: int, y: int) -> list[Block]:  # noqa: E741
+        """z = Z_j of the group of l, which is then reduced to its low bits."""
+        first = shift({z: self.codes[0]})
+        changes = [after - before for before, after in pairwise(self.codes)]
         if self.grouping == "sorted":
-            made = [shift({z: self.codes[0]})]
-            for j in range(1, self.m):
-                made.append(step(l, self.starts[j], {z: self.codes[j] - self.codes[j - 1]}))
-            return made + mod(l, 1 << self.t, self.largest)
+            steps = [step(l, a, {z: w}) for a, w in zip(self.starts[1:], changes, strict=True)]
+            return [first, *steps, *mod(l, 1 << self.t, self.largest)]
+        # y = j; Z_j as a sum of kinks, each the change of the slope.
+        kinks = [
+            Block((unit({y: 1}, -j, {z: after - before}),))
+            for j, (before, after) in enumerate(pairwise([0, *changes]))
+        ]
+        return [*self._index_blocks(l, y), first, *kinks, clear(y)]
+
+    def _index_blocks(self, l: int, y: int) -> list[Block]:  # noqa: E741
+        """Buckets: l mod Q, Q = m 2^t, then y = its high part, the index, and l its t low bits."""
         Q = self.m << self.t
-        made = mod(l, Q, self.largest)
-        made += mod(l, 1 << self.t, min(self.largest, Q - 1), quotient=y)
-        made.append(shift({z: self.codes[0]}))
-        slope = 0
-        for j in range(self.m - 1):
-            new = self.codes[j + 1] - self.codes[j]
-            made.append(Block((unit({y: 1}, -j, {z: new - slope}),)))
-            slope = new
-        made.append(clear(y))
-        return made
+        low = mod(l, 1 << self.t, min(self.largest, Q - 1), quotient=y)
+        return [*mod(l, Q, self.largest), *low]
 
-    @cached_property
-    def parameters(self) -> int:
-        """Non-zero weights, from the formula.
+    def layout(self) -> dict[str, object]:
+        """The small numbers with which `read` finds codes and starts in the blocks."""
+        start = hex(self.starts[0]) if self.starts else None
+        sizes = {"t": self.t, "c": self.c, "k": self.k, "m": self.m}
+        return {"grouping": self.grouping, **sizes, "largest": hex(self.largest), "start": start}
 
-        sorted: 1 + 6(m-1) + 6 steps(largest / 2^t) + 7k + 3b(k-1) + 6 bits(k) + 8c + 2
-        interp: 1 + 3(m-1) - 1 + 6 steps(largest / Q) + 8 bits(m-1) + 2 + the same
-        """
-        return count(
-            self.grouping, self.m, self.k, self.t, self.c, self.largest, self.b * (self.k - 1)
-        )
+    @staticmethod
+    def read(blocks: Sequence[Block], record: Record) -> Table:
+        """The table whose blocks come first: codes Z_j and starts a_j from their weights."""
+        grouping, largest = str(record["grouping"]), as_long(record["largest"])
+        t, c = as_count(record["t"], 64), as_count(record["c"], 64)
+        # Every group and every record has a block of its own.
+        m, k = (as_count(record[name], len(blocks)) for name in ("m", "k"))
+        at, starts = 0, []
+        if grouping == "interp":
+            at = len(Table(grouping, t, c, k, largest, (), (0,) * m)._index_blocks(0, 1))
+        else:
+            starts.append(as_long(record["start"]))
+        codes, slope = [blocks[at].shift[0][1]], 0
+        for block in blocks[at + 1 : at + m]:
+            outputs = block.units[0].outputs
+            change = outputs[0][1] if outputs else 0  # equal neighbours leave no weight behind
+            slope = slope + change if grouping == "interp" else change
+            codes.append(codes[-1] + slope)
+            if grouping != "interp":
+                starts.append(-block.units[1].bias)
+        return Table(grouping, t, c, k, largest, tuple(starts), tuple(codes))
 
     @cached_property
     def records(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(group, low bits, value) of all records, decoded from the codes; padding has value 0."""
-        group, low, value = [], [], []
-        mask = (1 << self.c) - 1
-        for j, Z in enumerate(self.codes):
-            rest = Z
+        heads = []
+        for rest in self.codes:
             for i in range(self.k):
                 place = self.T - (i + 1) * self.b
-                q = rest >> place
+                head = rest >> place
                 rest &= (1 << place) - 1
-                if q & 1:  # the reflection that the folds undo
+                if head & 1:  # the reflection that the folds undo
                     rest = (1 << place) - rest
-                group.append(j)
-                low.append(q >> self.c)
-                value.append(q & mask)
-        return (
-            np.array(group, dtype=np.int64),
-            np.array(low, dtype=np.int64),
-            np.array(value, dtype=np.int64),
-        )
+                heads.append(head)
+        q = np.array(heads, dtype=np.int64 if self.b <= 62 else object)
+        group = np.repeat(np.arange(self.m), self.k)
+        value = q & ((1 << self.c) - 1)
+        return group, (q >> self.c).astype(np.int64), value.astype(np.int64)
 
     def group_of(self, l: np.ndarray) -> np.ndarray:  # noqa: E741
         """The group that each key falls into."""
@@ -135,16 +156,16 @@ class Table:
             return np.searchsorted(np.array(self.starts[1:], dtype=np.int64), l, side="right")
         return (l % (self.m << self.t)) >> self.t
 
+    def _code(self, group: np.ndarray, low: np.ndarray) -> np.ndarray:
+        wide = np.int64 if self.m.bit_length() + self.t <= 62 else object
+        return (group.astype(wide) << self.t) | low
+
     @cached_property
     def _index(self) -> tuple[np.ndarray, np.ndarray]:
         group, low, value = self.records
-        code = (group.astype(self._wide) << self.t) | low
+        code = self._code(group, low)
         order = np.argsort(code, kind="stable")
         return code[order], value[order]
-
-    @property
-    def _wide(self) -> type:
-        return np.int64 if self.m.bit_length() + self.t <= 62 else object
 
     def look_up(self, l: np.ndarray) -> np.ndarray:  # noqa: E741
         """What the blocks compute, by one binary search: the structured evaluator.
@@ -153,8 +174,7 @@ class Table:
         one matches, and y - rank 2^(T-t) is then its fraction.
         """
         codes, values = self._index
-        low = l & ((1 << self.t) - 1)
-        wanted = (self.group_of(l).astype(self._wide) << self.t) | low
+        wanted = self._code(self.group_of(l), l & ((1 << self.t) - 1))
         at = np.minimum(np.searchsorted(codes, wanted), len(codes) - 1)
         return np.where(codes[at] == wanted, values[at], 0).astype(np.int64)
 
@@ -175,9 +195,13 @@ class Table:
         return int(total)
 
 
-def count(grouping: str, m: int, k: int, t: int, c: int, largest: int, folds: int) -> int:
-    """Non-zero parameters of a table; t >= 1 (a step at 1 has one bias fewer)."""
-    rest = 7 * k + 3 * folds + 6 * k.bit_length() + 8 * c + 2
+def count(grouping: str, m: int, k: int, t: int, c: int, largest: int) -> int:
+    """Non-zero parameters of a table; t >= 1 (a step at 1 has one bias fewer).
+
+    sorted: 1 + 6(m-1) + 6 steps(largest / 2^t) + 7k + 3b(k-1) + 6 bits(k) + 8c + 2
+    interp: 1 + 3(m-1) - 1 + 6 steps(largest / Q) + 8 bits(m-1) + 2 + the same
+    """
+    rest = 7 * k + 3 * (t + c) * (k - 1) + 6 * k.bit_length() + 8 * c + 2
     if grouping == "sorted":
         return 1 + 6 * (m - 1) + 6 * (largest >> t).bit_length() + rest
     Q = m << t
@@ -191,22 +215,20 @@ def encode(low: Sequence[int], values: Sequence[int], t: int, c: int, k: int) ->
 
         R := (D 2^c + G) s + (s - R if G is odd else R),   s = 2^(T - (i+1) b), R := 1 at first
 
-    All R are odd and strictly inside (0, s), so that no fold meets its corner.
+    All R are odd and strictly inside (0, s), so that no fold meets its corner. The last record has
+    T = k b + 1 and i = k - 1, so that s = 2, and each record before it has b bits more.
 
     >>> encode([1], [1], t=1, c=1, k=1)
     7
     """
-    b = t + c
     low, values = [int(x) for x in low], [int(x) for x in values]
     if len(low) < k:
         taken = set(low)
         spare = next(D for D in range(1 << t) if D not in taken)
         values += [0] * (k - len(low))
         low += [spare] * (k - len(low))
-    R = 1
-    place = k * b + 1 - k * b
+    R, s = 1, 2
     for D, G in zip(reversed(low), reversed(values), strict=True):
-        s = 1 << place
         R = ((D << c) | G) * s + (s - R if G & 1 else R)
-        place += b
+        s <<= t + c
     return R

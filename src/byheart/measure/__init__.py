@@ -1,17 +1,22 @@
 """What a memory does: accuracy, margins, which head carries which answer, ranks of its inputs."""
 
-from byheart.measure.distribution import (
-    Losses,
-    encoder_bounds,
-    losses,
-    memory_losses,
-    recalled_distribution,
-)
-from byheart.measure.heads import HeadSplit, Owner, head_split, owner
-from byheart.measure.kruskal import KruskalReport, kruskal_rank, kruskal_report
-from byheart.measure.rank import exact_rank, numerical_rank
-from byheart.measure.recall import accuracy, margin_quantiles
-from byheart.measure.specialisation import HeadStatistics, head_statistics
+from typing import TYPE_CHECKING
+
+from byheart._lazy import attach
+
+if TYPE_CHECKING:
+    from byheart.measure.distribution import (
+        Losses,
+        encoder_bounds,
+        losses,
+        memory_losses,
+        recalled_distribution,
+    )
+    from byheart.measure.heads import HeadSplit, Owner, head_split, owner
+    from byheart.measure.kruskal import KruskalReport, kruskal_rank, kruskal_report
+    from byheart.measure.rank import exact_rank, numerical_rank
+    from byheart.measure.recall import accuracy, margin_quantiles
+    from byheart.measure.specialisation import HeadStatistics, head_statistics
 
 __all__ = [
     "HeadSplit",
@@ -33,3 +38,4 @@ __all__ = [
     "owner",
     "recalled_distribution",
 ]
+__getattr__, __dir__ = attach(__name__)

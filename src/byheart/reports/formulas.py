@@ -16,10 +16,11 @@ def theory_script() -> str:
     True
     """
     from byheart.specs import AttentionOnlySpec, MultiHeadSpec
+    from byheart.specs.base import check_fields
     from byheart.theory.families import size
     from byheart.theory.registry import BOUNDS, bounds
 
-    translation = Translation()
+    translation = Translation(skipped=[check_fields])  # the page's inputs are checked already
     names = {
         "bounds": translation.value(bounds),
         "size": translation.value(size),

@@ -18,6 +18,7 @@ import json
 import math
 import sys
 import types
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -35,10 +36,10 @@ KEPT = {  # builtins and standard functions that the runtime has
 class Translation:
     """JavaScript declarations, in the order in which they can stand, and the names they give."""
 
-    def __init__(self) -> None:
+    def __init__(self, skipped: Sequence[object] = ()) -> None:
         self.lines: list[str] = []
-        self._names: dict[int, str] = {}
-        self._kept: list[object] = []  # ids stay unique while the objects live
+        self._names: dict[int, str] = {id(item): "(() => null)" for item in skipped}
+        self._kept: list[object] = [*skipped]  # ids stay unique while the objects live
 
     def value(self, item: Any) -> str:
         """A JavaScript expression for `item`; functions and classes are declared once.
@@ -107,13 +108,13 @@ class Translation:
             return f"{RUNTIME}.exception({name})"
         if not dataclasses.is_dataclass(item):
             return f"{RUNTIME}.opaque({name})"
-        fields = [self._pair(f.name, self._default(f)) for f in dataclasses.fields(item)]
         methods, getters = [], []
-        for key, member in vars(item).items():
+        members = {k: v for base in reversed(item.__mro__) for k, v in vars(base).items()}
+        for key, member in members.items():
             given = key.startswith("__") and key not in ("__getitem__", "__post_init__")
             if isinstance(member, property) and member.fget is not None:
                 getters.append(self._member(key, member.fget))
-            elif isinstance(member, types.FunctionType) and not given and own_source(member, item):
+            elif isinstance(member, types.FunctionType) and not given and own_source(member):
                 methods.append(self._member(key, member))
             elif key.isidentifier() and not given and isinstance(member, (str, int)):
                 getters.append(f"{json.dumps(key)}: () => {literal(member)}")
@@ -168,11 +169,9 @@ def missing(what: str) -> str:
     return f"{RUNTIME}.missing({json.dumps(what)})"
 
 
-def own_source(function: types.FunctionType, owner: type) -> bool:
+def own_source(function: types.FunctionType) -> bool:
     """Whether a person wrote it (dataclasses generate methods without source)."""
-    return function.__qualname__.startswith(owner.__qualname__) and not (
-        function.__code__.co_filename.startswith("<")
-    )
+    return not function.__code__.co_filename.startswith("<")
 
 
 @lru_cache

@@ -5,6 +5,7 @@ Nothing here imports torch: theory answers questions about specs without it.
 
 from byheart.specs.associative import AssociativeSpec
 from byheart.specs.attention_only import AttentionOnlySpec
+from byheart.specs.base import Spec, TokenSpec
 from byheart.specs.deep_multi_head import DeepMultiHeadSpec
 from byheart.specs.exact import ExactSpec
 from byheart.specs.feed_forward import FeedForwardTransformerSpec
@@ -16,7 +17,6 @@ from byheart.specs.shared_bottleneck import SharedBottleneckSpec
 from byheart.specs.transformer import TransformerSpec
 
 DTYPES: tuple[str, ...] = ("float32", "float64")
-Spec = AttentionOnlySpec | AssociativeSpec | ShardedSpec | SharedBottleneckSpec | MLPTransformerSpec
 
 __all__ = [
     "DTYPES",
@@ -33,5 +33,6 @@ __all__ = [
     "ShardedSpec",
     "SharedBottleneckSpec",
     "Spec",
+    "TokenSpec",
     "TransformerSpec",
 ]

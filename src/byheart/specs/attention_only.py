@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
-from byheart.specs._checks import one_of, whole
+from byheart.specs.base import Implied, Shapes, TokenSpec
 
 
 @dataclass(frozen=True)
-class AttentionOnlySpec:
+class AttentionOnlySpec(TokenSpec):
     """Sizes and options of an attention-only Transformer; knows its exact parameter count.
 
     `N` tokens, `S` positions, width `d`, head width `d_h`, `H` heads in each of `layers` layers,
@@ -24,8 +24,6 @@ class AttentionOnlySpec:
     (40620, True)
     """
 
-    N: int
-    S: int
     d: int
     d_h: int
     H: int
@@ -36,14 +34,12 @@ class AttentionOnlySpec:
     skip: bool = True
     attention: Literal["softmax", "hardmax"] = "softmax"
 
-    family: ClassVar[str] = "attention-only"
+    family = "attention-only"
+    printed = ("N", "S", "d", "d_h", "H")
+    least: ClassVar = {"qk_rank": 0}
 
-    def __post_init__(self) -> None:
-        if self.qk_rank == 0:
-            object.__setattr__(self, "qk_rank", self.d_h)
-        whole(self, "N", "S", "d", "d_h", "H", "layers", "qk_rank")
-        one_of(self, "positions", "input", "attention", "none")
-        one_of(self, "attention", "softmax", "hardmax")
+    def implied(self) -> Implied:
+        return {"qk_rank": self.qk_rank or self.d_h}
 
     @property
     def parameters(self) -> int:
@@ -54,10 +50,9 @@ class AttentionOnlySpec:
     @property
     def rank1_parameters(self) -> int:
         """The count with rank-1 W_QK, d (S + 2N + 2 (d_h + 1) H layers) (Remark 2)."""
-        return AttentionOnlySpec(**{**self.to_json(), "qk_rank": 1}).parameters
+        return replace(self, qk_rank=1).parameters
 
-    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each weight of one model (without the model axis)."""
+    def weight_shapes(self) -> Shapes:
         heads = (self.layers, self.H)
         shapes = {
             "W_E": (self.N, self.d),
@@ -73,18 +68,11 @@ class AttentionOnlySpec:
         return shapes
 
     def row_bytes(self, itemsize: int) -> int:
-        """Bytes of the largest intermediates per input sequence, for choosing a batch size."""
         positions = self.S if self.layers > 1 else 1
         heads = self.H * (self.S + 2 * self.d + self.d_h + self.qk_rank) * positions
         return itemsize * (heads + self.S * (self.d + self.H * self.qk_rank) + 2 * self.N)
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def __str__(self) -> str:
-        layers = f", {self.layers} layers" if self.layers > 1 else ""
-        return (
-            f"attention-only: N={self.N}, S={self.S}, d={self.d}, d_h={self.d_h}, H={self.H}"
-            f"{layers}, rank(W_QK)={self.qk_rank}"
-            + (", hardmax" if self.attention == "hardmax" else "")
-        )
+    def details(self) -> list[str]:
+        layers = [f"{self.layers} layers"] if self.layers > 1 else []
+        hardmax = ["hardmax"] if self.attention == "hardmax" else []
+        return [*layers, f"rank(W_QK)={self.qk_rank}", *hardmax]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
 
-from byheart.specs._checks import whole
+from byheart.specs.base import Shapes, Spec
 
 
 @dataclass(frozen=True)
-class DeepMultiHeadSpec:
+class DeepMultiHeadSpec(Spec):
     """`layers` attention layers in which a query in R^d reads the same context of `n` vectors.
 
     Each layer adds what its `H` heads of width `d_h` and value width `d_v` read to the query; a map
@@ -29,10 +28,8 @@ class DeepMultiHeadSpec:
     d_out: int = 1
     shared: bool | None = None
 
-    family: ClassVar[str] = "deep multi-head"
-
-    def __post_init__(self) -> None:
-        whole(self, "d", "n", "d_h", "H", "layers", "d_v", "d_out")
+    family = "deep multi-head"
+    printed = ("d", "n", "d_h", "H")
 
     @property
     def parameters(self) -> int:
@@ -40,8 +37,7 @@ class DeepMultiHeadSpec:
         head = 2 * self.d * (self.d_h + self.d_v)
         return self.layers * self.H * head + (self.d + 1) * self.d_out
 
-    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each weight of one model (without the model axis)."""
+    def weight_shapes(self) -> Shapes:
         lead = (self.layers, self.H)
         return {
             "W_Q": (*lead, self.d, self.d_h),
@@ -53,16 +49,9 @@ class DeepMultiHeadSpec:
         }
 
     def row_bytes(self, itemsize: int) -> int:
-        """Bytes of the largest intermediates per example, for choosing a batch size."""
         heads = self.layers * self.H * (self.d_h + 2 * self.d + 2 * self.n + self.d_v)
         own = 0 if self.shared else 2 * self.n * self.d
         return itemsize * (heads + own + 2 * self.d + 2 * self.d_out)
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def __str__(self) -> str:
-        return (
-            f"deep multi-head: d={self.d}, n={self.n}, d_h={self.d_h}, H={self.H}, "
-            f"{self.layers} layers, {self.d_out} outputs"
-        )
+    def details(self) -> list[str]:
+        return [f"{self.layers} layers", f"{self.d_out} outputs"]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
 
-from byheart.specs._checks import whole
+from byheart.specs.base import TokenSpec
 
 
 @dataclass(frozen=True)
-class ExactSpec:
+class ExactSpec(TokenSpec):
     """`N` tokens, keys of `S` tokens, `classes` answers; what its network counts.
 
     `ordered`: the position is a coordinate of the token (otherwise keys are multisets). `ff1`: how
@@ -22,13 +21,11 @@ class ExactSpec:
     200
     """
 
-    N: int
-    S: int
     classes: int
     ordered: bool
     ff1: str
     m: int
-    parameters: int
+    parameters: int  # pyright: ignore[reportIncompatibleMethodOverride] counted, not computed
     dense: int
     distinct: int
     depth: int
@@ -36,14 +33,7 @@ class ExactSpec:
     max_bits: int
     total_bits: int
 
-    family: ClassVar[str] = "sqrt"
-
-    def __post_init__(self) -> None:
-        whole(self, "N", "S", "classes", "m", "parameters", "dense", "distinct", "depth", "width",
-              "max_bits", "total_bits")  # fmt: skip
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+    family = "sqrt"
 
     def __str__(self) -> str:
         return (

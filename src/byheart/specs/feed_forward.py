@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
-from byheart.specs._checks import one_of, whole
+from byheart.specs.base import Implied, Shapes, Spec
 
 
 @dataclass(frozen=True)
-class FeedForwardTransformerSpec:
+class FeedForwardTransformerSpec(Spec):
     """E_out o FF_2 o attention o FF_1 o E_in: ReLU blocks around one attention layer.
 
     Tokens in R^d, `n` of them, width `m`, `q` hidden units in each of `blocks` feed-forward
@@ -36,14 +36,16 @@ class FeedForwardTransformerSpec:
     uniform: bool = False
     read: int = -1
 
-    family: ClassVar[str] = "feed-forward"
+    family = "feed-forward"
+    title = "feed-forward transformer"
+    printed = ("d", "n", "m", "q")
+    least: ClassVar = {"first": -1, "read": -(10**18)}  # what `read` may be depends on n
+
+    def implied(self) -> Implied:
+        return {"first": self.blocks // 2 if self.first == -1 else self.first}
 
     def __post_init__(self) -> None:
-        whole(self, "d", "n", "m", "q", "blocks", "s", "d_out")
-        one_of(self, "attention", "softmax", "hardmax")
-        whole(self, "first", least=-1)
-        if self.first == -1:
-            object.__setattr__(self, "first", self.blocks // 2)
+        super().__post_init__()
         if self.first > self.blocks:
             raise ValueError(f"first must be at most blocks = {self.blocks}, found {self.first}")
         if not -self.n <= self.read < self.n:
@@ -70,9 +72,8 @@ class FeedForwardTransformerSpec:
         head = (2 if self.uniform else 4) * self.m * self.s
         return self.m * (self.d + self.d_out) + self.blocks * block + head
 
-    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each weight of one model (without the model axis)."""
-        shapes: dict[str, tuple[int, ...]] = {
+    def weight_shapes(self) -> Shapes:
+        shapes: Shapes = {
             "E_in": (self.d, self.m),
             "W_1": (self.blocks, self.m, self.q),
             "b_1": (self.blocks, self.q),
@@ -88,16 +89,9 @@ class FeedForwardTransformerSpec:
         }
 
     def row_bytes(self, itemsize: int) -> int:
-        """Bytes of the largest intermediates per input sequence, for choosing a batch size."""
         tokens = self.n * (self.d + 2 * self.m + 2 * self.q + self.s)
         return itemsize * (tokens + 2 * self.q + self.d_out)
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def __str__(self) -> str:
+    def details(self) -> list[str]:
         attention = "uniform attention" if self.uniform else self.attention
-        return (
-            f"feed-forward transformer: d={self.d}, n={self.n}, m={self.m}, q={self.q}, "
-            f"{self.blocks} blocks, {attention}"
-        )
+        return [f"{self.blocks} blocks", attention]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
-from byheart.specs._checks import one_of, whole
 from byheart.specs.attention_only import AttentionOnlySpec
+from byheart.specs.base import Implied, Shapes, TokenSpec
 
 
 @dataclass(frozen=True)
-class MLPTransformerSpec:
+class MLPTransformerSpec(TokenSpec):
     """Sizes of a Transformer whose layers are attention, then x + W_out act(W_in x + b_in).
 
     `N` tokens, `S` positions, width `d`, `H` heads of width `d_h` (rank of W_QK: `qk_rank`,
@@ -25,8 +25,6 @@ class MLPTransformerSpec:
     True
     """
 
-    N: int
-    S: int
     d: int
     d_h: int
     H: int
@@ -38,26 +36,28 @@ class MLPTransformerSpec:
     scale: bool = False
     attention: Literal["softmax", "hardmax"] = "softmax"
 
-    family: ClassVar[str] = "mlp-transformer"
+    family = "mlp-transformer"
+    title = "MLP Transformer"
+    printed = ("N", "S", "d", "d_h", "H")
+    least: ClassVar = {"qk_rank": 0, "w": 0}
 
-    def __post_init__(self) -> None:
-        whole(self, "w", least=0)
-        one_of(self, "activation", "gelu", "relu")
-        object.__setattr__(self, "qk_rank", self.heads.qk_rank)  # and the other checks
+    def implied(self) -> Implied:
+        return {"qk_rank": self.qk_rank or self.d_h}
 
     @property
     def heads(self) -> AttentionOnlySpec:
         """The same Transformer without its MLPs."""
-        own = self.to_json()
-        return AttentionOnlySpec(**{k: v for k, v in own.items() if k not in ("w", "activation")})
+        fields = self.to_json().items()
+        return AttentionOnlySpec.from_json(
+            {name: value for name, value in fields if name not in ("w", "activation")}
+        )
 
     @property
     def parameters(self) -> int:
         """d (S + 2N) + layers (2 d (r + d_h) H + 2 d w + w)."""
         return self.heads.parameters + self.layers * (2 * self.d + 1) * self.w
 
-    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each weight of one model (without the model axis)."""
+    def weight_shapes(self) -> Shapes:
         shapes = self.heads.weight_shapes()
         if self.w:
             shapes["W_in"] = (self.layers, self.d, self.w)
@@ -66,17 +66,8 @@ class MLPTransformerSpec:
         return shapes
 
     def row_bytes(self, itemsize: int) -> int:
-        """Bytes of the largest intermediates per input sequence, for choosing a batch size."""
         positions = self.S if self.layers > 1 else 1
         return self.heads.row_bytes(itemsize) + itemsize * 2 * self.w * positions
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def __str__(self) -> str:
-        layers = f", {self.layers} layers" if self.layers > 1 else ""
-        return (
-            f"MLP Transformer: N={self.N}, S={self.S}, d={self.d}, d_h={self.d_h}, H={self.H}, "
-            f"w={self.w} ({self.activation}){layers}, rank(W_QK)={self.qk_rank}"
-            + (", hardmax" if self.attention == "hardmax" else "")
-        )
+    def details(self) -> list[str]:
+        return [f"w={self.w} ({self.activation})", *self.heads.details()]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
 
-from byheart.specs._checks import whole
+from byheart.specs.base import Shapes, Spec
 
 
 @dataclass(frozen=True)
-class MultiHeadSpec:
+class MultiHeadSpec(Spec):
     """One multi-head attention layer that reads a query e in R^d and a context of `n` tokens.
 
     `H` heads, query and key width `d_h`, value width `d_v` (1 is enough for a scalar label),
@@ -38,15 +37,7 @@ class MultiHeadSpec:
     scale: bool = False
     decoder: bool = False
 
-    family: ClassVar[str] = "multi-head"
-
-    def __post_init__(self) -> None:
-        whole(self, "d", "n", "d_h", "H", "d_v", "d_out")
-        for name in ("embed", "scale", "decoder"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be true or false, found {getattr(self, name)!r}")
-        if self.shared not in (True, False, None):
-            raise ValueError(f"shared must be true, false or null, found {self.shared!r}")
+    family = "multi-head"
 
     @classmethod
     def reference(
@@ -74,10 +65,9 @@ class MultiHeadSpec:
         """What a head writes: outputs, or a vector for the decoder."""
         return self.d if self.decoder else self.d_out
 
-    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each weight of one model (without the model axis)."""
+    def weight_shapes(self) -> Shapes:
         d, H = self.d, self.H
-        shapes: dict[str, tuple[int, ...]] = {
+        shapes: Shapes = {
             "W_Q": (H, d, self.d_h),
             "W_K": (H, d, self.d_h),
             "W_V": (H, d, self.d_v),
@@ -90,13 +80,9 @@ class MultiHeadSpec:
         return shapes
 
     def row_bytes(self, itemsize: int) -> int:
-        """Bytes of the largest intermediates per example, for choosing a batch size."""
         heads = self.H * (self.d_h + 2 * self.d + 2 * self.n + self.d_v)
         own = 0 if self.shared else 2 * self.n * self.d
         return itemsize * (heads + own + 2 * self.d + 2 * self.d_out)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def __str__(self) -> str:
         context = "shared context" if self.shared else "context"

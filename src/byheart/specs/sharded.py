@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from byheart.specs.attention_only import AttentionOnlySpec
+from byheart.specs.base import Implied, Shapes, TokenSpec
 
 Gate = Literal["query", "key", "subject-sink"]
 GATES: tuple[Gate, ...] = ("query", "key", "subject-sink")
 
 
 @dataclass(frozen=True)
-class ShardedSpec:
+class ShardedSpec(TokenSpec):
     """An attention-only layer whose heads are gated to shards of facts (our own construction).
 
     `N` tokens with BOS as the last, keys of `S` tokens, `d_g` generic coordinates, heads of width
@@ -29,8 +30,6 @@ class ShardedSpec:
     (20, True)
     """
 
-    N: int
-    S: int
     d_g: int
     d_h: int
     H: int
@@ -45,16 +44,11 @@ class ShardedSpec:
     gate: Gate = "query"
     untied: bool = False
 
-    family: ClassVar[str] = "sharded"
+    family = "sharded"
+    least: ClassVar = {"bits": 0, "check": 0}
 
-    def __post_init__(self) -> None:
-        for name in ("N", "S", "d_g", "d_h", "H", "groups", "shards"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, found {getattr(self, name)}")
-        if self.gate not in GATES:
-            raise ValueError(f"gate must be one of {', '.join(GATES)}, found {self.gate!r}")
-        if self.s2 == 0.0:
-            object.__setattr__(self, "s2", self.s1**2)
+    def implied(self) -> Implied:
+        return {"s2": self.s2 or self.s1**2}
 
     @property
     def marks_last(self) -> bool:
@@ -90,9 +84,9 @@ class ShardedSpec:
         cancel = 2 * self.d_g * (self.d_g + self.check) if self.cancelling_heads else 0
         return self.H * per_head + heads * drawn + tokens + self.groups * (self.k + 2) + cancel
 
-    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+    def weight_shapes(self) -> Shapes:
         """Shapes of the weights whose size the spec fixes (tied heads: as many as a shard has)."""
-        shapes: dict[str, tuple[int, ...]] = {
+        shapes: Shapes = {
             "W_E": (self.N, self.d_g),
             "W_pos": (self.S + 1, self.d_g),
             "W_O": (self.H, self.d_h, self.d_g + self.check),
@@ -115,12 +109,8 @@ class ShardedSpec:
         return shapes
 
     def row_bytes(self, itemsize: int) -> int:
-        """Bytes of the largest intermediates per key, for choosing a batch size."""
         heads = -(-2 * self.H // self.shards)
         return itemsize * (heads * (self.S + self.d_g + self.d_h) + self.S * self.d_g + 2 * self.N)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def __str__(self) -> str:
         return (

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
 
-from byheart.specs._checks import whole
 from byheart.specs.attention_only import AttentionOnlySpec
+from byheart.specs.base import Shapes, TokenSpec
 
 
 @dataclass(frozen=True)
-class SharedBottleneckSpec:
+class SharedBottleneckSpec(TokenSpec):
     """Sizes of the `as-coded` model of Dana et al. (2025), whose heads share one bottleneck.
 
     `N` tokens, `S` positions, width `d`; each of `layers` layers compresses to `d_h` once, has `H`
@@ -24,17 +23,14 @@ class SharedBottleneckSpec:
     True
     """
 
-    N: int
-    S: int
     d: int
     d_h: int
     H: int
     layers: int = 1
 
-    family: ClassVar[str] = "shared-bottleneck"
-
-    def __post_init__(self) -> None:
-        whole(self, "N", "S", "d", "d_h", "H", "layers")
+    family = "shared-bottleneck"
+    title = "shared bottleneck (as coded)"
+    printed = ("N", "S", "d", "d_h", "H")
 
     @property
     def compressed(self) -> bool:
@@ -61,10 +57,9 @@ class SharedBottleneckSpec:
         layer = 4 * self.d_h**2 * self.H + (2 * self.d * self.d_h if self.compressed else 0)
         return 2 * self.N * self.d + self.S * self.d_h + self.layers * layer
 
-    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each weight of one model (without the model axis)."""
+    def weight_shapes(self) -> Shapes:
         head = (self.layers, self.H, self.d_h, self.d_h)
-        shapes: dict[str, tuple[int, ...]] = {
+        shapes: Shapes = {
             "W_E": (self.N, self.d),
             "W_pos": (self.S, self.d_h),
         }
@@ -75,15 +70,7 @@ class SharedBottleneckSpec:
         return shapes | {"W_U": (self.d, self.N)}
 
     def row_bytes(self, itemsize: int) -> int:
-        """Bytes of the largest intermediates per input sequence, for choosing a batch size."""
         return self.heads.row_bytes(itemsize) + itemsize * self.S * self.d
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def __str__(self) -> str:
-        layers = f", {self.layers} layers" if self.layers > 1 else ""
-        return (
-            f"shared bottleneck (as coded): N={self.N}, S={self.S}, d={self.d}, "
-            f"d_h={self.d_h}, H={self.H}{layers}"
-        )
+    def details(self) -> list[str]:
+        return [f"{self.layers} layers"] if self.layers > 1 else []

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
-from byheart.specs._checks import whole
+from byheart.specs.base import Implied, Spec
 
 
 @dataclass(frozen=True)
-class TransformerSpec:
+class TransformerSpec(Spec):
     """The sizes of a whole real model: `layers` blocks of attention and feed-forward.
 
     Width `d`, `H` query heads and `kv_heads` key-value heads of width `d_h` (kv_heads < H: grouped
@@ -41,15 +41,14 @@ class TransformerSpec:
     other: int = 0
     name: str = ""
 
-    family: ClassVar[str] = "transformer"
+    family = "transformer"
+    least: ClassVar = {"d_ff": 0, "kv_heads": 0, "other": 0}
+
+    def implied(self) -> Implied:
+        return {"kv_heads": self.kv_heads or self.H}
 
     def __post_init__(self) -> None:
-        if self.kv_heads == 0:
-            object.__setattr__(self, "kv_heads", self.H)
-        whole(self, "d", "H", "d_h", "S", "layers", "kv_heads")
-        whole(self, "d_ff", "other", least=0)
-        if self.N is not None:
-            whole(self, "N")
+        super().__post_init__()
         if self.H % self.kv_heads:
             raise ValueError(f"kv_heads must divide H: {self.kv_heads} does not divide {self.H}")
 
@@ -77,9 +76,6 @@ class TransformerSpec:
         tokens = 0 if self.N is None else self.N * self.d * (1 if self.tied else 2)
         positions = self.S * self.d if self.positions == "learned" else 0
         return self.layers * self.block_parameters + tokens + positions + self.other
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def __str__(self) -> str:
         groups = f" ({self.kv_heads} key-value heads)" if self.kv_heads < self.H else ""

@@ -24,7 +24,7 @@ import numpy as np
 from byheart.errors import ByheartError
 from byheart.exact.blocks import Block, Network
 from byheart.exact.data import sequences
-from byheart.exact.draw import Way, distinguishing, repaired_ids
+from byheart.exact.draw import Drawing
 from byheart.exact.keys import projection
 from byheart.exact.primitives import add, clear, entries, mod, shift, unit
 
@@ -129,9 +129,7 @@ def paper_network(tokens: np.ndarray, labels: np.ndarray, seed: int = 0) -> Pape
     project = projection(data.vectors, data.limits(None), rng, mix=False)
     keys = project.keys(data.vectors)
     shares, lcm = data.shares
-    way = Way(data, keys, project.largest, shares, rng)
-    chosen = np.array(sorted(distinguishing(data) or [int(data.index[0, 0])]))
-    ids, sums = repaired_ids(way, chosen)
+    chosen, ids, sums = Drawing(data, keys, project.largest, shares, rng).paper_ids()
     first = memorizer(
         keys[chosen].tolist(),
         ids[chosen].tolist(),
