@@ -42,6 +42,7 @@ from byheart.specs import (
     MLPTransformerSpec,
     SharedBottleneckSpec,
     Spec,
+    TokenSpec,
 )
 
 HEADS = ("W_Q", "W_K", "W_V", "W_O")
@@ -70,7 +71,7 @@ class TokenMemory(Memory[Tensor]):
         SharedBottleneckSpec,
     )
 
-    spec: Spec
+    spec: TokenSpec
     weights: Mapping[str, Tensor]
     vocabulary: Vocabulary
     construction: Construction
@@ -376,7 +377,7 @@ def margin_parts(
     return HeadParts(at, heads, parts, through, attention, g, j, logits, written)
 
 
-def token_parts(memory: TokenMemory, spec: Spec, key_length: int, *notes: str) -> tuple[Part, ...]:
+def token_parts(memory: TokenMemory, spec: TokenSpec, key_length: int, *notes: str) -> tuple[Part, ...]:
     """The parts of a Transformer over tokens, or of whatever weights the spec names."""
     shapes = spec.weight_shapes()
     size = {name: math.prod(shape) for name, shape in shapes.items()}
@@ -430,7 +431,7 @@ def token_fields(cls: type[TokenMemory], record: Record, files: Files) -> dict:
     }
 
 
-def check_reading(record: Record, spec: Spec, vocabulary: Vocabulary) -> None:
+def check_reading(record: Record, spec: TokenSpec, vocabulary: Vocabulary) -> None:
     """Refuse a description whose vocabulary, special tokens or order do not fit its spec."""
     if len(vocabulary) != spec.N:
         raise ValueError(f"{len(vocabulary)} tokens in the vocabulary, N = {spec.N} in the spec")
