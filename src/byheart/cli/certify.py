@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from byheart.cli import _options as opt
-from byheart.cli import _vectors
-from byheart.cli._distribution import certificate_rows
-from byheart.cli._show import emit, guarded, key_text, number, progress, say, table
+from byheart.cli._show import emit, guarded, key_text, progress, say, table
+from byheart.errors import ByheartError, MemoryFileError
 
 if TYPE_CHECKING:
     from byheart.certificates import Certificate
@@ -19,6 +18,7 @@ LISTED = 20
 
 
 @guarded
+@opt.reading(opt.ANY_TABLE)
 def certify(
     folder: opt.Folder,
     facts: Annotated[
@@ -43,19 +43,9 @@ def certify(
     no_write: Annotated[
         bool, typer.Option("--no-write", help="Leave DIR/certificate.json alone.")
     ] = False,
-    distribution: opt.Distribution = False,
-    on_conflict: opt.OnConflict = "error",
-    normalise: opt.Normalise = False,
-    smooth: opt.Smooth = None,
-    ngram: opt.Ngram = None,
-    contexts: opt.Contexts = 5000,
-    keys: opt.Keys = None,
-    answer: opt.Answer = None,
-    weights: opt.Weights = None,
-    melt: opt.Melt = False,
-    empty: opt.Empty = "error",
-    pad: opt.Pad = False,
     as_json: opt.Json = False,
+    *,
+    reading: opt.Given,
 ) -> None:
     """Prove, from the files in DIR alone, that the stored weights recall every fact.
 
@@ -63,36 +53,23 @@ def certify(
     any file differs from its hash; what failed is listed. A proof is written to
     DIR/certificate.json.
     """
-    from byheart.certificates import certify_folder
-    from byheart.errors import ByheartError, MemoryFileError
-    from byheart.facts.vector_files import is_vectors
-
     if interval and plain_float:
         raise ByheartError("give --interval or --float, not both.")
     if precision is not None and not interval:
         raise ByheartError("--precision belongs to --interval: give both or neither.")
-    reading = {"--keys": keys, "--answer": answer, "--weights": weights, "--melt": melt or None}
-    given = [flag for flag, value in reading.items() if value is not None]
-    if given and facts is None:
-        raise ByheartError(f"{', '.join(given)} says how to read a table: give it with --facts.")
-    table_ = None
-    if facts is not None and is_vectors(facts):
-        table_ = _vectors.read(facts, keys=keys, answer=answer, weights=weights, melt=melt)
-    elif facts is not None:
-        reading = {"keys": keys, "answer": answer, "weights": weights, "melt": melt}
-        reading |= {"empty": empty, "pad": pad}
-        if opt.asks_for_distributions(distribution, on_conflict, ngram):
-            reading |= {"normalise": normalise, "smooth": smooth, "contexts": contexts}
-            table_ = opt.read_distributions(facts, on_conflict=on_conflict, ngram=ngram, **reading)
-        else:
-            table_ = opt.read(facts, **reading)
-    arithmetic = "ball" if interval else "float" if plain_float else "rounding"
+    if reading and facts is None:
+        raise ByheartError(f"{opt.flags(reading)} says how to read a table: give it with --facts.")
     try:
+        opt.check_memory_folder(folder)
+        examples = None if facts is None else opt.read_any(facts, reading)
+
+        from byheart.certificates import certify_folder
+
         with progress() as tell:
-            made = certify_folder(
+            certificate = certify_folder(
                 folder,
-                table_,
-                arithmetic,
+                examples,
+                "ball" if interval else "float" if plain_float else "rounding",
                 precision=precision or 128,
                 tolerance=tolerance,
                 write=not no_write,
@@ -103,58 +80,27 @@ def certify(
         error.exit_code = 1 if Path(folder).is_dir() else 2
         raise
     if as_json:
-        emit(made.to_json())
+        emit(certificate.to_json())
     else:
-        _report(made, folder)
-    if not made.passed:
+        _report(certificate, folder)
+    if not certificate.passed:
         raise typer.Exit(1)
 
 
-def _report(made: Certificate, folder: str) -> None:
-    if made.distribution is not None and made.certified:
-        verdict = f"CERTIFIED: the stored weights follow {made.facts:,} distributions as claimed."
-    elif made.certified:
-        verdict = f"CERTIFIED: all {made.facts:,} facts are recalled by the stored weights."
-    elif made.passed:
-        verdict = f"CHECKED, NOT PROVED: all {made.facts:,} facts are recalled in float64."
-    else:
-        verdict = f"NOT CERTIFIED: {made.failed:,} of {made.facts:,} facts fail."
-    say(verdict)
-    for damage in made.damage:
+def _report(certificate: Certificate, folder: str) -> None:
+    say(certificate.verdict())
+    for damage in certificate.damage:
         say(f"  changed: {damage}")
     say()
-    rows = [
-        ("arithmetic", made.arithmetic),
-        *_margin_rows(made),
-        ("weights", f"sha256 {made.weights_sha256[:16]}..."),
-        ("facts", f"digest {made.facts_digest[:16]}..."),
-        ("seconds", f"{made.seconds:.2f}"),
-    ]
-    table(rows)
-    if made.failures:
+    table([*certificate.rows()])
+    failures = certificate.failures
+    if failures:
         say()
-        listed = [(str(f.row), key_text(f.key), f.answer, f.reason) for f in made.failures[:LISTED]]
-        table(listed, header=("row", "key", "answer", "why"))
-        if made.failed > LISTED:
-            say(f"... and {made.failed - LISTED:,} more (--json lists up to 1,000)")
-        if any((f.margin or 0) > 0 for f in made.failures):
+        listed = [(str(f.row), key_text(f.key), f.answer, f.reason) for f in failures[:LISTED]]
+        table([*listed], header=("row", "key", "answer", "why"))
+        if certificate.failed > LISTED:
+            say(f"... and {certificate.failed - LISTED:,} more (--json lists up to 1,000)")
+        if any((f.margin or 0) > 0 for f in failures):
             say("Margins above 0 but below the error bound: --interval has smaller bounds.")
-    if made.certified:
+    if certificate.certified:
         say(f"\nRe-prove it any time: byheart certify {folder}")
-
-
-def _margin_rows(made: Certificate) -> list[tuple[str, str]]:
-    if made.arithmetic.startswith("exact integers"):
-        return [("tolerance", "none: outputs are equal or not")]
-    if made.distribution is not None:
-        return certificate_rows(made)
-    labels = [("labels", f"within {number(made.largest_error)}")] if made.largest_error else []
-    return [
-        ("smallest margin", _number(made.margin, made)),
-        ("largest error bound", _number(made.error_bound, made)),
-        *labels,
-    ]
-
-
-def _number(value: float | None, made: Certificate) -> str:
-    return "not evaluated" if value is None and made.failed else number(value)

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from byheart.cli import _options as opt
-from byheart.cli._proof import certificate_json, certificate_line, prove
+from byheart.cli import _store
 from byheart.cli._show import emit, guarded, number, progress, say, table
+from byheart.errors import ByheartError, MemoryFileError
 
 if TYPE_CHECKING:
-    from byheart.certificates import Certificate
     from byheart.construct.sharded.edit import Edited
+    from byheart.pipeline import Stored
 
 CELL = re.compile(r'"((?:[^"]|"")*)"|([^",=]*)')
 
 
 @guarded
+@opt.reading()
 def edit(
     folder: opt.Folder,
     sets: Annotated[
@@ -46,74 +47,65 @@ def edit(
             help="Also prove it. A memory that has a certificate gets a new one anyway.",
         ),
     ] = False,
-    keys: opt.Keys = None,
-    answer: opt.Answer = None,
-    weights: opt.Weights = None,
-    melt: opt.Melt = False,
-    empty: opt.Empty = "error",
-    pad: opt.Pad = False,
     as_json: opt.Json = False,
+    *,
+    reading: opt.Given,
 ) -> None:
     """Set, add and delete facts of the sharded memory in DIR.
 
     Each touched shard is solved again, everything else keeps every bit. The folder is replaced in
     one step: an edit that fails or is interrupted leaves the old memory.
     """
-    from byheart.errors import ByheartError
-
     if not (sets or add or delete):
         raise ByheartError("nothing to do: give --set KEY=ANSWER, --add FILE or --delete KEY.")
-    if add is None and (keys or answer or weights or melt or pad):
-        raise ByheartError("--keys, --answer, --weights, --melt and --pad read the table of --add.")
+    if add is None and reading:
+        raise ByheartError(f"{opt.flags(reading)} read the table of --add: give it too.")
     pairs = [parse_set(text) for text in sets or []]
     gone = [parse_key(text) for text in delete or []]
-    facts = None
-    if add is not None:
-        facts = opt.read(
-            add, keys=keys, answer=answer, weights=weights, melt=melt, empty=empty, pad=pad
-        )
+    opt.check_memory_folder(folder)
+    facts = None if add is None else opt.read(add, reading)
+
+    from byheart import pipeline
     from byheart.certificates.update import update_certificate, valid_certificate
     from byheart.construct.sharded.edit import edit_shards
     from byheart.models import load
 
     with progress() as tell:
         memory = load(folder)
-        done = edit_shards(memory, set=pairs, add=facts, delete=gone, progress=tell)
-        certificate = None
-        if done.solved:
+        edited = edit_shards(memory, set=pairs, add=facts, delete=gone, progress=tell)
+        stored = pipeline.Stored(edited.memory, folder, None)
+        if edited.solved:
             before = valid_certificate(folder, memory)
+            prove: pipeline.Prove | None = pipeline.proof if certify else None
             if before is not None:
-                tell("proving what changed")
-                certificate = update_certificate(before, done.memory, done.kept, tell)
-            elif certify:
-                certificate = prove(done.memory, tell)
-            tell(f"writing {folder}")
-            _replace(folder, done, certificate)
-    _report(folder, done, certificate, as_json)
-    if certificate is not None and not certificate.certified:
+                prove = lambda m, tell: update_certificate(before, m, edited.kept, tell)  # noqa: E731
+            stored = pipeline.store(
+                lambda _: edited.memory,
+                folder,
+                force=True,
+                prove=prove,
+                keep=_other_files(folder),
+                progress=tell,
+            )
+    _report(stored, edited, as_json)
+    if stored.certificate is not None and not stored.certificate.certified:
         raise typer.Exit(1)
 
 
-def _replace(folder: str, done: Edited, certificate: Certificate | None) -> None:
-    """Swap the folder for the edited memory; files that are not byheart's come along."""
-    from byheart._folders import new_folder
+def _other_files(folder: str) -> list[Path]:
+    """Files in the folder that are not byheart's; they come along."""
     from byheart.certificates.statement import FILE
-    from byheart.errors import MemoryFileError
-    from byheart.models.memory_files import FACTS, INDEX, MEMORY, WEIGHTS, write_files
+    from byheart.models.folder import FACTS, INDEX, MEMORY, WEIGHTS
 
     ours = {FACTS, INDEX, MEMORY, WEIGHTS, FILE}
     others = [path for path in Path(folder).iterdir() if path.name not in ours]
-    if any(not path.is_file() for path in others):
+    folders = [path.name for path in others if not path.is_file()]
+    if folders:
         raise MemoryFileError(
-            f"{folder} holds a folder, {next(p.name for p in others if not p.is_file())!r}, which "
-            "is no part of a memory and would be lost. Move it elsewhere."
+            f"{folder} holds a folder, {folders[0]!r}, which is no part of a memory and would be "
+            "lost. Move it elsewhere."
         )
-    with new_folder(folder, marker=MEMORY, force=True) as temporary:
-        write_files(done.memory, temporary)
-        if certificate is not None and certificate.certified:
-            certificate.write(temporary)
-        for path in others:
-            shutil.copy2(path, temporary / path.name)
+    return others
 
 
 def parse_set(text: str) -> tuple[tuple[str, ...], str]:
@@ -158,52 +150,43 @@ def _cells(text: str) -> tuple[list[str], str]:
 
 
 def _unclear(option: str, text: str, form: str) -> Exception:
-    from byheart.errors import ByheartError
-
     return ByheartError(
         f"{option}: expected {form}, found {text!r}. Put tokens that hold commas, equals signs or "
         "quotes in double quotes, and double the quotes inside: '\"Bonaire, Saba\",capital=K'."
     )
 
 
-def _report(folder: str, done: Edited, certificate: Certificate | None, as_json: bool) -> None:
-    counts: dict[str, Any] = done.counts
-    facts = done.memory.construction["facts"]
+def _report(stored: Stored, edited: Edited, as_json: bool) -> None:
+    counts, made, certificate = edited.counts, stored.memory.construction, stored.certificate
     if as_json:
         emit(
             {
                 **counts,
-                "facts": facts,
-                "shards": done.solved,
-                "margin": done.memory.construction["margin"],
-                "why": list(done.why),
-                "path": folder,
-                "certificate": certificate_json(certificate),
+                "facts": made.facts,
+                "shards": edited.solved,
+                "margin": made.margin,
+                "why": list(edited.why),
+                "path": stored.folder,
+                "certificate": None if certificate is None else certificate.brief(),
             }
         )
         return
-    if not done.solved:
+    if not edited.solved:
         say(f"Nothing to change: all {counts['unchanged']:,} facts are stored as given.")
         return
     what = [f"{counts[name]:,} {name}" for name in ("set", "added", "deleted") if counts[name]]
     if counts["unchanged"]:
         what.append(f"{counts['unchanged']:,} true already")
-    say(f"{', '.join(what)}; {facts:,} facts in {folder}\n")
-    rows = [
-        (
-            "solved again",
-            f"{len(done.solved):,} of {len(done.kept):,} shards, the others keep every bit",
-        ),
-        ("smallest margin", number(done.memory.construction["margin"])),
-    ]
-    if counts["new_tokens"]:
-        rows.append(("new tokens", f"{counts['new_tokens']:,}"))
-    if counts["new_answers"]:
-        rows.append(("new answers", f"{counts['new_answers']:,}"))
+    say(f"{', '.join(what)}; {made.facts:,} facts in {stored.folder}\n")
+    solved = f"{len(edited.solved):,} of {len(edited.kept):,} shards, the others keep every bit"
+    rows = [("solved again", solved), ("smallest margin", number(made.margin))]
+    for name in ("new_tokens", "new_answers"):
+        if counts[name]:
+            rows.append((name.replace("_", " "), f"{counts[name]:,}"))
     if certificate is not None:
-        rows.append(("certificate", certificate_line(certificate)))
-    table(rows)
-    if done.why:
+        rows.append(("certificate", certificate.summary()))
+    table([*rows])
+    if edited.why:
         say()
-    for reason in done.why:
+    for reason in edited.why:
         say(f"  - {reason}")

@@ -46,6 +46,8 @@ def export(
     written out; refused, with the size, where it does not fit. `byheart import` reads the first
     two back, trained or not.
     """
+    opt.check_memory_folder(folder)
+
     from byheart.exports import TARGETS, export_memory
     from byheart.models import load
 

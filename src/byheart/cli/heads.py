@@ -47,6 +47,8 @@ def heads(
     if plot is not None:
         check_path(plot)
 
+    opt.check_memory_folder(folder)
+
     from byheart.facts import read_vectors
     from byheart.measure.specialisation import head_statistics
     from byheart.models import VectorMemory, load

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from byheart.cli import _options as opt
-from byheart.cli._show import emit, guarded, say
+from byheart.cli import _store
+from byheart.cli._show import guarded
 
 
 @guarded
@@ -35,9 +36,8 @@ def import_(
             "--facts", metavar="FILE", help="The facts it should hold. Default: as in DIR."
         ),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace an existing memory folder, atomically.")
-    ] = False,
+    certify: _store.Certify = False,
+    force: _store.Force = False,
     as_json: opt.Json = False,
 ) -> None:
     """Turn an attention-only model into a memory that can be asked, measured and certified.
@@ -46,18 +46,15 @@ def import_(
     TransformerLens; biases are folded in exactly, LayerNorm and feed-forward layers are refused.
     """
     from byheart.exports import import_memory
-    from byheart.facts import read_facts
 
-    table = None if facts is None else read_facts(facts)
-    memory = import_memory(folder, weights=weights, facts=table)
-    held = None if memory.facts is None else memory.facts.T
-    right = None if memory.facts is None else int((memory.margins(memory.facts) > 0).sum())
-    memory.save(output, force=force)
-    if as_json:
-        spec = {"family": memory.spec.family, **memory.spec.to_json()}
-        emit({"path": output, "spec": spec, "parameters": memory.spec.parameters, "facts": held,
-              "recalled": right})  # fmt: skip
-        return
-    say(f"{memory.spec}\n{memory.spec.parameters:,} parameters, written to {output}")
-    if held is not None:
-        say(f"{right:,} of {held:,} facts recalled. Prove it: byheart certify {output}")
+    table = None if facts is None else opt.read(facts, {})
+    stored = _store.store(
+        lambda tell: import_memory(folder, weights=weights, facts=table),
+        output,
+        certify=certify,
+        force=force,
+    )
+    made = stored.memory.construction
+    known = stored.memory.facts is not None
+    extra = {"facts": made.facts if known else None, "recalled": made.recalled if known else None}
+    _store.show(stored, as_json, extra)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from byheart.cli import _options as opt
 from byheart.cli._show import emit, guarded, key_text, say, token_text
-
-if TYPE_CHECKING:
-    from byheart.models import Memory
 
 LISTED = 10
 
@@ -19,50 +16,50 @@ LISTED = 10
 def owner(
     folder: opt.Folder,
     tokens: Annotated[
-        list[str], typer.Argument(metavar="TOKEN...", help="The key, one token an argument.")
+        list[str],
+        typer.Argument(
+            metavar="TOKEN...",
+            help="The key, one token an argument. Vector memories: the number of an example.",
+        ),
     ],
     as_json: opt.Json = False,
 ) -> None:
-    """Say which heads of a sharded memory hold a fact, and what else they hold.
+    """Say which heads hold a fact, and what else they hold.
 
-    Ablating these heads (zeroing their W_O) loses exactly the facts of their shard.
+    Sharded memories: ablating these heads (zeroing their W_O) loses exactly the facts of their
+    shard. Vector memories of the one-hot and the literal proof: the head whose group the example
+    is in.
     """
-    from byheart.measure import owner as find
+    opt.check_memory_folder(folder)
+
+    from byheart.facts import Facts
     from byheart.models import load
 
     memory = load(folder)
-    found = find(memory, *tokens)
-    mates = [] if found is None else _mates(memory, found.shard)
+    found = memory.owner(*memory.key_of(tokens))
     if as_json:
-        record = {"key": tokens, "shard": None, "heads": [], "facts": 0}
-        if found is not None:
-            record |= {
-                "shard": found.shard,
-                "heads": list(range(found.first, found.first + len(found.parts))),
-                "facts": len(mates),
-                "answer": memory.vocabulary.token(found.answer),
-            }
-        emit(record)
+        record = {"key": tokens, "shard": found.shard, "heads": list(found.heads)}
+        emit(record | {"facts": len(found.facts), **_answer(memory, tokens, bool(found.heads))})
         return
-    if found is None:
+    if not found.heads:
         say(f"No head: {tokens[-1]!r} decides for no shard; the memory has nothing on this key.")
         return
-    last = found.first + len(found.parts) - 1
-    say(f"heads {found.first} to {last} of {memory.spec.to_json()['H']:,} (shard {found.shard})")
-    if memory.facts is None:
+    first, last = found.heads[0], found.heads[-1]
+    heads = f"head {first}" if first == last else f"heads {first} to {last}"
+    shard = "" if found.shard is None else f" (shard {found.shard})"
+    say(f"{heads} of {memory.spec.to_json()['H']:,}{shard}")
+    facts = memory.facts
+    if facts is None:
         return
-    say(f"\nThey hold {len(mates):,} facts and nothing else:")
-    for i in mates[:LISTED]:
-        say(f"  {key_text(memory.facts.key(i))} -> {token_text(memory.facts.answer(i))}")
-    if len(mates) > LISTED:
-        say(f"  ... and {len(mates) - LISTED:,} more")
+    say(f"\nThey hold {len(found.facts):,} {memory.construction.unit} and nothing else:")
+    for i in found.facts[:LISTED]:
+        if isinstance(facts, Facts):
+            say(f"  {key_text(facts.key(i))} -> {token_text(facts.answer(i))}")
+        else:
+            say(f"  example {facts.rows[i]} -> {facts.label[i].tolist()}")
+    if len(found.facts) > LISTED:
+        say(f"  ... and {len(found.facts) - LISTED:,} more")
 
 
-def _mates(memory: Memory, shard: int) -> list[int]:
-    """The facts of a shard."""
-    from byheart.models.sharded import shard_of
-
-    if memory.facts is None:
-        return []
-    shards = shard_of(dict(memory.weights), memory.with_start(memory.facts.tokens))
-    return (shards == shard).nonzero()[:, 0].tolist()
+def _answer(memory, tokens: list[str], owned: bool) -> dict:
+    return {"answer": memory.recall(*memory.key_of(tokens)).answer} if owned else {}

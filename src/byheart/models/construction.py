@@ -1,4 +1,4 @@
-"""How a memory came to be, as data: one record a method, the same in Python and in `memory.json`."""
+"""How a memory came to be, as data: one record a method, the same in Python and in memory.json."""
 
 from __future__ import annotations
 
@@ -61,6 +61,7 @@ class Construction:
     kinds: ClassVar[dict[str, type[Construction]]] = {}
     promise: ClassVar[str] = ""  # the theorem behind `capacity`
     unit: ClassVar[str] = "facts"
+    remedy: ClassVar[str] = "a larger `d`"  # against lost facts
 
     facts: int = 0
     recalled: int = 0
@@ -94,14 +95,11 @@ class Construction:
         return [("smallest margin", shown(self.margin))]
 
     def to_json(self) -> dict[str, Json]:
-        """The record as JSON; what a construction has nothing to say about is left out."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        base = {f.name for f in fields(Construction)}
+        """The record as JSON: every field, null where there is nothing to say."""
         named: dict[str, Json] = {"method": self.method}
         if self.kind != self.method:
             named["kind"] = self.kind
-        said = {k: v for k, v in values.items() if k in base or v is not None}
-        return named | {name: _as_json(value) for name, value in said.items()}
+        return named | {f.name: _as_json(getattr(self, f.name)) for f in fields(self)}
 
     @classmethod
     def from_json(cls, record: Mapping[str, object]) -> Construction:
@@ -127,6 +125,7 @@ class AttentionConstruction(Construction, method="attention"):
     how the `skip` is taken care of), or by a convex read-out (`iterations`)."""
 
     promise: ClassVar[str] = "H·d_h + d, Dana et al. 2025, Corollary 1"
+    remedy: ClassVar[str] = "more `H` or a larger `d`"
 
     ideal_margin: float | None = None
     beta: float = 0.0
@@ -242,6 +241,7 @@ class MultiHeadConstruction(Construction, method="multihead"):
     """
 
     unit: ClassVar[str] = "examples"
+    remedy: ClassVar[str] = "more `H`"
     promises: ClassVar[dict[str, str]] = {
         "one-hot": "H(r-1)+1, Mahdavi et al. 2024, Theorem 1",
         "literal": "H(r-1)+1, Mahdavi et al. 2024, Theorem 1",
@@ -372,6 +372,7 @@ class TrainedConstruction(Construction, method="train"):
     """Gradient descent, the best of several starts; `bits_per_parameter` of what it recalls."""
 
     promise: ClassVar[str] = "by construction, Dana et al. 2025, Corollary 1"
+    remedy: ClassVar[str] = "more `H`, a larger `d` or more `steps`"
 
     training: Training = field(metadata={"of": Training})
     bits_per_parameter: float | None = None

@@ -152,6 +152,16 @@ class ExactMemory(Memory[np.ndarray]):
         answer = self.vocabulary.token(self.answers[output - 1])
         return Recall(tuple(tokens), answer, known=known, output=(output,))
 
+    def quality(self) -> dict[str, float | None]:
+        return {"margin": None}
+
+    @property
+    def false_positive_rate(self) -> float | None:
+        return self.construction.unknown.rate
+
+    def example(self) -> tuple[str, ...]:
+        return () if self.facts is None else self.facts.key(0)
+
     @property
     def no_heads(self) -> str | None:
         return (

@@ -190,6 +190,10 @@ class Memory(ABC, Generic[Inputs]):
         """One number for each fact (its own by default), positive where it is recalled: the logit
         of the right answer minus the largest other one; float64."""
 
+    def key_of(self, words: Sequence[str]) -> tuple:
+        """A key from words, as the command line has it; vector memories take a row's number."""
+        return tuple(words)
+
     @abstractmethod
     def recall(self, *key) -> Recall:
         """Ask for one key."""
@@ -246,6 +250,20 @@ class Memory(ABC, Generic[Inputs]):
     def spec_class(cls, family: str) -> type[Spec]:
         """The class of the specs of a family, by its name in `memory.json`."""
         return next(spec for spec in cls.specs if spec.family == family)
+
+    def quality(self) -> dict[str, float | None]:
+        """How well the facts are held, measured now from the stored weights."""
+        margins = self.margins()
+        return {"margin": float(margins.min()) if len(margins) else None}
+
+    @property
+    def false_positive_rate(self) -> float | None:
+        """The stated share of other keys that are taken for stored ones without the facts."""
+        return None
+
+    def example(self) -> tuple[str, ...]:
+        """The first stored key, as one would type it; empty without facts."""
+        return ()
 
     @property
     def table(self) -> FactTable | None:
@@ -370,3 +388,15 @@ def answer_margins(logits: Tensor, right: Tensor) -> Tensor:
     lead = logits.gather(1, right[:, None])
     others = logits.scatter(1, right[:, None], -torch.inf)
     return (lead - others.amax(1, keepdim=True))[:, 0]
+
+
+def owner(memory: Memory, *key) -> Owner:
+    """Which heads of a memory hold a key, and what else they hold; refused with the reason where no
+    head holds a fact alone.
+
+    >>> import byheart as bh
+    >>> memory = bh.build("countries", "sharded")
+    >>> bh.owner(memory, "France", "capital").shard is not None
+    True
+    """
+    return memory.owner(*key)

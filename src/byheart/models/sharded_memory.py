@@ -84,6 +84,11 @@ class ShardedMemory(TokenMemory):
             return stored
         return bool(self.knows_by_fingerprint(tokens)[0])
 
+    @property
+    def false_positive_rate(self) -> float | None:
+        abstain = self.construction.abstain
+        return None if abstain is None else abstain.false_positive_rate
+
     def check_errors(self, tokens: Tensor, seed: int) -> Tensor:
         """max_i |v_i - φ_i| of each key (B,), float64; tokens in the model's order, no BOS."""
         return check_errors(self.spec, self.tensors, tokens, seed)

@@ -169,6 +169,9 @@ class TokenMemory(Memory[Tensor]):
             return None
         return bool((self.facts.tokens == key).all(axis=1).any())
 
+    def example(self) -> tuple[str, ...]:
+        return () if self.facts is None else self.facts.key(0)
+
     def answer_name(self, answer: int) -> str:
         return self.vocabulary.token(answer)
 

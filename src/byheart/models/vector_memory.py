@@ -155,6 +155,21 @@ class VectorMemory(Memory[VectorInputs]):
         """What each head adds to the outputs, float64: (B, H, d_out)."""
         return self._each(multi_head.head_outputs, inputs, torch.float64)
 
+    def key_of(self, words: Sequence[str]) -> tuple:
+        """The stored example with this row number: its query and, unless shared, its context."""
+        facts = self.facts
+        if facts is None:
+            raise FactsError("this memory was saved without its facts: ask with a file of queries.")
+        if len(words) != 1 or not str(words[0]).isdecimal():
+            raise FactsError(f"expected the number of a stored example, found {' '.join(words)!r}.")
+        rows = (facts.rows == int(words[0])).nonzero()[0]
+        if not len(rows):
+            raise FactsError(
+                f"no example {words[0]}: there are {facts.T:,}, up to {facts.rows.max()}."
+            )
+        i = int(rows[0])
+        return (facts.query[i],) if facts.shared else (facts.query[i], facts.context[i])
+
     def recall(self, query: np.ndarray, context: np.ndarray | None = None) -> Recall:
         """Ask with one query (d,), and its context (n, d) unless that is shared."""
         inputs = self.encode([(query, context)])
@@ -193,6 +208,10 @@ class VectorMemory(Memory[VectorInputs]):
             return self.tolerance - self.errors(examples, dtype)
         out = self.outputs(self.inputs_of(examples), dtype)
         return answer_margins(out, torch.tensor(examples.label)).double().numpy()
+
+    def quality(self) -> dict[str, float | None]:
+        error = None if self.classes is not None else float(self.errors().max())
+        return super().quality() | {"error": error}
 
     def head_parts(
         self, inputs: VectorInputs, answers: Tensor | None = None
@@ -238,6 +257,9 @@ class VectorMemory(Memory[VectorInputs]):
         return Owner((), (), ())
 
     # Describing
+
+    def example(self) -> tuple[str, ...]:
+        return () if self.facts is None else (str(self.facts.rows[0]),)
 
     def parts(self) -> tuple[Part, ...]:
         spec, shapes = self.spec, self.spec.weight_shapes()

@@ -1,0 +1,36 @@
+"""Groups of options that a command takes as one argument."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+
+Command = Callable[..., None]
+Options = Mapping[str, tuple[object, object]]  # name -> (annotation, default)
+
+
+def grouped(argument: str, options: Options) -> Callable[[Command], Command]:
+    """A command that takes `options` as one argument: a dict of those that were given."""
+
+    def decorate(command: Command) -> Command:
+        signature = inspect.signature(command, eval_str=True)
+
+        @functools.wraps(command)
+        def run(*args: object, **values: object) -> None:
+            chosen = {name: values.pop(name) for name in options if name in values}
+            given = {name: v for name, v in chosen.items() if v != options[name][1]}
+            command(*args, **values, **{argument: given})
+
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        added = [
+            inspect.Parameter(name, keyword, default=default, annotation=kind)
+            for name, (kind, default) in options.items()
+        ]
+        kept = [p.replace(kind=keyword) for p in signature.parameters.values() if p.name != argument]
+        # typer makes the options from the signature and the annotations.
+        run.__signature__ = signature.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in (*kept, *added)}
+        return run
+
+    return decorate
