@@ -61,9 +61,7 @@ def certify(
             "`arithmetic=float` and `precision`."
         )
     if facts is None:
-        raise FactsError(
-            "the memory was saved without its facts: give the table with `facts`."
-        )
+        raise FactsError("the memory was saved without its facts: give the table with `facts`.")
     if isinstance(memory, VectorMemory) or isinstance(facts, VectorFacts):
         return certify_vectors(memory, facts, arithmetic, precision, tolerance, progress, started)
     if tolerance is not None:

@@ -27,7 +27,9 @@ def grouped(argument: str, options: Options) -> Callable[[Command], Command]:
             inspect.Parameter(name, keyword, default=default, annotation=kind)
             for name, (kind, default) in options.items()
         ]
-        kept = [p.replace(kind=keyword) for p in signature.parameters.values() if p.name != argument]
+        kept = [
+            p.replace(kind=keyword) for p in signature.parameters.values() if p.name != argument
+        ]
         # typer makes the options from the signature and the annotations.
         run.__signature__ = signature.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in (*kept, *added)}

@@ -140,7 +140,9 @@ def _by_fingerprint(memory: ShardedMemory, asked: Asked) -> bool:
     else:
         say(UNKNOWN)
         rate = number(memory.false_positive_rate)
-        say(f"\n{key_text(asked.words)} is not stored (a share of {rate} of such keys is answered).")
+        say(
+            f"\n{key_text(asked.words)} is not stored (a share of {rate} of such keys is answered)."
+        )
     return True  # it was asked for, and it is an answer
 
 
@@ -172,7 +174,11 @@ def _(memory: DistributionMemory, asked: Asked) -> bool:
     hidden = said.known is False and not asked.raw
     if asked.as_json:
         answers: list[Json] = [
-            {"answer": token, "recalled": q, "stored": None if stored is None else stored.get(token, 0.0)}
+            {
+                "answer": token,
+                "recalled": q,
+                "stored": None if stored is None else stored.get(token, 0.0),
+            }
             for token, q in shown
         ]
         answer = None if hidden else said.answer

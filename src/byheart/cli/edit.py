@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from byheart.cli import _options as opt
-from byheart.cli import _store
 from byheart.cli._show import emit, guarded, number, progress, say, table
 from byheart.errors import ByheartError, MemoryFileError
 

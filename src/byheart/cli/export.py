@@ -48,7 +48,8 @@ def export(
     """
     opt.check_memory_folder(folder)
 
-    from byheart.exports import TARGETS, export_memory
+    from byheart.exports import TARGETS
+    from byheart.exports import export as write
     from byheart.models import load
 
     memory = load(folder)
@@ -56,7 +57,7 @@ def export(
         memory = memory.to_dense()
         memory.save(output, force=force)
     else:
-        export_memory(memory, output, to=to, force=force)
+        write(memory, output, to=to, force=force)
         memory = memory.to_dense()
     spec = memory.spec
     if as_json:

@@ -59,7 +59,9 @@ def recall(
     from byheart.models import load
 
     memory = load(folder, lazy=not everything and not full)
-    asked = Asked(tuple(tokens or ()), top=top, abstain=abstain, raw=raw, full=full, as_json=as_json)
+    asked = Asked(
+        tuple(tokens or ()), top=top, abstain=abstain, raw=raw, full=full, as_json=as_json
+    )
     good = ask_all(memory, asked) if everything else ask(memory, asked)
     if not good:
         raise typer.Exit(1)

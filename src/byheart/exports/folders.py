@@ -13,7 +13,7 @@ from safetensors.torch import save as dump_tensors
 
 from byheart._folders import new_folder, write_text
 from byheart._version import __version__
-from byheart.models.memory import Memory
+from byheart.models.token_memory import TokenMemory
 
 MARKER = "byheart.json"
 VOCABULARY, KEYS = "vocabulary.json", "facts.safetensors"
@@ -43,7 +43,7 @@ def as_json(content: Any) -> str:
     return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
 
 
-def token_files(memory: Memory) -> dict[str, Any]:
+def token_files(memory: TokenMemory) -> dict[str, Any]:
     """The vocabulary, and the keys (as the model reads them) and answers of the facts it holds."""
     files: dict[str, Any] = {VOCABULARY: list(memory.vocabulary.tokens)}
     if memory.facts is not None:
@@ -53,26 +53,17 @@ def token_files(memory: Memory) -> dict[str, Any]:
     return files
 
 
-def reading(memory: Memory) -> dict[str, Any]:
-    """How a key becomes the tokens that the model reads."""
-    return {
-        "start_id": memory.start_id,
-        "pad_id": memory.pad_id,
-        "order": None if memory.order is None else list(memory.order),
-    }
-
-
-def example(memory: Memory) -> tuple[tuple[str, ...], str] | None:
+def example(memory: TokenMemory) -> tuple[tuple[str, ...], str] | None:
     """One key and its answer, for the texts that explain an export."""
     facts = memory.facts
     return None if facts is None else (facts.key(0), facts.answer(0))
 
 
-def in_order(memory: Memory, key: tuple[str, ...]) -> tuple[str, ...]:
+def in_order(memory: TokenMemory, key: tuple[str, ...]) -> tuple[str, ...]:
     """A key in the order in which the model reads its tokens.
 
     >>> import byheart as bh
-    >>> memory = bh.build(bh.read_facts("countries"), "sharded")
+    >>> memory = bh.build("countries", "sharded")
     >>> in_order(memory, ("France", "capital"))
     ('capital', 'France')
     """

@@ -26,8 +26,10 @@ from torch import Tensor
 
 from byheart.errors import ByheartError
 from byheart.exports import folders
-from byheart.exports.normal_form import NormalForm, dense_spec, normal_form
+from byheart.exports.normal import NormalForm, dense_layer, normal_form
 from byheart.models.memory import Memory
+from byheart.models.modules import reading
+from byheart.models.token_memory import TokenMemory
 
 LARGEST_EPSILON = {torch.float32: 2.0**120, torch.float64: 2.0**1000}
 
@@ -39,20 +41,20 @@ def export_hugging_face(memory: Memory, folder: str | Path, *, force: bool = Fal
     model = AutoModelForCausalLM.from_pretrained(folder)
     model(**tokenizer("France capital", return_tensors="pt")).logits[0, -1].argmax()
     """
-    memory, _ = dense_spec(memory)
-    config, state = gpt2_weights(memory)
-    tokenizer, settings = tokenizer_files(memory)
-    example = folders.example(memory)
+    dense, _ = dense_layer(memory)
+    config, state = gpt2_weights(dense)
+    tokenizer, settings = tokenizer_files(dense)
+    example = folders.example(dense)
     files: dict[str, Any] = {
         "config.json": config,
         "model.safetensors": dump_tensors(state, metadata={"format": "pt"}),
         "tokenizer.json": tokenizer,
         "tokenizer_config.json": settings,
         "generation_config.json": {"max_new_tokens": 1, "do_sample": False},
-        "README.md": _readme(memory, example),
-        **folders.token_files(memory),
+        "README.md": _readme(dense, example),
+        **folders.token_files(dense),
     }
-    record = {"family": "attention-only", **folders.reading(memory)}
+    record = {"family": "attention-only", **reading(dense)}
     return folders.write_folder(folder, "hugging-face", files, record, force=force)
 
 
@@ -147,7 +149,7 @@ def _epsilon(form: NormalForm, width: int) -> float:
     return 4.0**k
 
 
-def tokenizer_files(memory: Memory) -> tuple[dict[str, Any], dict[str, Any]]:
+def tokenizer_files(memory: TokenMemory) -> tuple[dict[str, Any], dict[str, Any]]:
     """tokenizer.json and tokenizer_config.json: words split at white space (`WordLevel`), tokens
     that contain white space found as a whole, longest first; an unknown word is an error."""
     tokens = memory.vocabulary.tokens
@@ -206,7 +208,7 @@ def tokenizer_files(memory: Memory) -> tuple[dict[str, Any], dict[str, Any]]:
     return tokenizer, settings
 
 
-def _readme(memory: Memory, example: tuple[tuple[str, ...], str] | None) -> str:
+def _readme(memory: TokenMemory, example: tuple[tuple[str, ...], str] | None) -> str:
     key, answer = example or (("TOKEN",) * memory.key_length, "ANSWER")
     words = " ".join(folders.in_order(memory, key))
     options = ', padding="max_length"' if memory.pad_id is not None else ""

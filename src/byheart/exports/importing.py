@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from torch import Tensor
 
 from byheart.errors import ByheartError
 from byheart.exports import folders, transformer_lens
-from byheart.exports.plain import spec_of, torch_state, weights_of
+from byheart.exports.plain import spec_of, weights_of
 from byheart.facts import Facts, Vocabulary
-from byheart.models.memory import Memory
+from byheart.models.construction import ImportedConstruction, LostFact, finite
+from byheart.models.modules import torch_state
+from byheart.models.token_memory import TokenMemory
 from byheart.specs import AttentionOnlySpec
 
 BIASES = ("b_Q", "b_K", "b_V", "b_O")
@@ -34,32 +37,31 @@ def import_memory(
     *,
     weights: str | Path | None = None,
     facts: Facts | None = None,
-) -> Memory:
-    """The model in a folder that `export --to torch` or `--to transformer-lens` wrote, perhaps
-    trained since, as a memory that can be asked, measured and certified.
+) -> TokenMemory:
+    """The model in a folder that was exported to torch or TransformerLens, perhaps trained since,
+    as a memory that can be asked, measured and certified.
 
     `weights`: another safetensors file with the same names (default: the folder's own). `facts`:
     what it should hold (default: the keys and answers that the export wrote, if they are there).
 
     >>> import byheart as bh, tempfile, pathlib
-    >>> from byheart.exports import export_memory
-    >>> memory = bh.build(bh.read_facts("elements"))
-    >>> place = export_memory(memory, pathlib.Path(tempfile.mkdtemp()) / "e", to="torch")
-    >>> import_memory(place).recall("Fe", "name").answer
+    >>> folder = pathlib.Path(tempfile.mkdtemp()) / "e"
+    >>> _ = bh.export(bh.build("elements"), folder, to="torch")
+    >>> import_memory(folder).recall("Fe", "name").answer
     'iron'
     """
-    place = Path(folder)
-    marker = _json(place, folders.MARKER)
-    config = _json(place, "config.json")
+    path = Path(folder)
+    marker = _json(path, folders.MARKER)
+    config = _json(path, "config.json")
     if marker.get("to") not in ("torch", "transformer-lens") or "n_heads" not in config:
         raise ByheartError(
-            f"{folder}: expected a folder of `byheart export --to torch` or `transformer-lens`, "
+            f"{folder}: expected a folder that was exported to torch or transformer-lens, "
             f"found {marker.get('to')!r}."
         )
     if marker.get("family") != "attention-only":
         raise ByheartError(f"{folder}: only attention-only models are imported, not vectors.")
     lens = marker["to"] == "transformer-lens"
-    file = Path(weights) if weights is not None else place / (
+    file = Path(weights) if weights is not None else path / (
         transformer_lens.STATE if lens else "weights.safetensors")  # fmt: skip
     state = _state(file)
     if lens:
@@ -68,19 +70,22 @@ def import_memory(
         spec = spec_of(config)
         tensors = _checked(state, torch_state(spec, _empty(spec)), file)
         tensors = weights_of(spec, tensors)
-    vocabulary = Vocabulary(tuple(_json(place, folders.VOCABULARY)))
+    vocabulary = Vocabulary(tuple(_json(path, folders.VOCABULARY)))
     how = marker if lens else config
     order = how.get("order")
-    memory = Memory(
+    memory = TokenMemory(
         spec=spec,
         weights=tensors,
         vocabulary=vocabulary,
+        construction=ImportedConstruction(
+            source=marker["to"], readout="imported", dtype=str(tensors["W_U"].dtype)[6:]
+        ),
         start_id=how.get("start_id"),
         pad_id=how.get("pad_id"),
         order=None if order is None else tuple(order),
-        construction={"method": "import", "from": marker["to"]},
     )
-    return _with_facts(memory, facts, place)
+    held = _facts(memory, facts, path)
+    return memory if held is None else _measured(memory, held)
 
 
 def from_lens(
@@ -203,39 +208,62 @@ def _state(file: Path) -> dict[str, Tensor]:
     return state
 
 
-def _json(place: Path, name: str) -> Any:
+def _json(folder: Path, name: str) -> Any:
     try:
-        return json.loads((place / name).read_text(encoding="utf-8"))
+        return json.loads((folder / name).read_text(encoding="utf-8"))
     except OSError:
         raise ByheartError(
-            f"{place / name} cannot be read. Give a folder that `byheart export DIR --to torch` or "
-            "`--to transformer-lens` wrote."
+            f"{folder / name} cannot be read. Give a folder that was exported `to=torch` or "
+            "`to=transformer-lens`."
         ) from None
     except ValueError as error:
-        raise ByheartError(f"{place / name} is not JSON: {error}.") from None
+        raise ByheartError(f"{folder / name} is not JSON: {error}.") from None
 
 
-def _with_facts(memory: Memory, facts: Facts | None, place: Path) -> Memory:
-    from dataclasses import replace
-
-    own = memory.key_vocabulary
+def _facts(memory: TokenMemory, facts: Facts | None, folder: Path) -> Facts | None:
+    """What the memory should hold: `facts`, or those beside the export; in its vocabulary."""
+    vocabulary = memory.key_vocabulary
     if facts is not None:
-        ids = np.array([own.ids(facts.key(i)) for i in range(facts.T)])
-        answers = np.array(own.ids(facts.answer(i) for i in range(facts.T)))
+        ids = np.array([vocabulary.ids(facts.key(i)) for i in range(facts.T)])
+        answers = np.array(vocabulary.ids(facts.answer(i) for i in range(facts.T)))
         if ids.shape[1] != memory.key_length:
             raise ByheartError(
                 f"the facts have keys of {ids.shape[1]} tokens, the model of {memory.key_length}."
             )
-        held = Facts.make(ids, answers, own, facts.prior, name=facts.name, columns=facts.columns,
-                          answer_column=facts.answer_column, pad_id=memory.pad_id)  # fmt: skip
-        return replace(memory, facts=held)
-    file = place / folders.KEYS
+        return Facts.make(
+            ids,
+            answers,
+            vocabulary,
+            facts.prior,
+            name=facts.name,
+            columns=facts.columns,
+            answer_column=facts.answer_column,
+            pad_id=memory.pad_id,
+        )
+    file = folder / folders.KEYS
     if not file.is_file():
-        return memory
+        return None
     stored = _state(file)
     tokens = stored["tokens"].numpy()
     tokens = tokens if memory.start_id is None else tokens[:, 1:]
     if memory.order is not None:
         tokens = tokens[:, np.argsort(memory.order)]
-    held = Facts.make(tokens, stored["answers"].numpy(), own, pad_id=memory.pad_id)
-    return replace(memory, facts=held)
+    return Facts.make(tokens, stored["answers"].numpy(), vocabulary, pad_id=memory.pad_id)
+
+
+def _measured(memory: TokenMemory, facts: Facts) -> TokenMemory:
+    """The memory with its facts; what it does not recall of them is listed, and not refused: it
+    may have been trained since."""
+    margins = memory.margins(facts)
+    lost = [
+        LostFact(int(facts.rows[i]), facts.answer(i), facts.key(i))
+        for i in np.flatnonzero(~(margins > 0))
+    ]
+    construction = replace(
+        memory.construction,
+        facts=facts.T,
+        recalled=facts.T - len(lost),
+        lost=tuple(lost),
+        margin=finite(float(margins.min())),
+    )
+    return replace(memory, facts=facts, construction=construction)

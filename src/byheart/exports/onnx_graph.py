@@ -10,18 +10,19 @@ import torch
 
 from byheart.errors import ByheartError
 from byheart.exports import folders
-from byheart.exports.normal_form import NormalForm, dense_spec, normal_form
+from byheart.exports.normal import NormalForm, dense_layer, normal_form
 from byheart.models.memory import Memory
+from byheart.models.modules import reading
 
 OPSET = 17
 
 
 def export_onnx(memory: Memory, folder: str | Path, *, force: bool = False) -> Path:
     """Write `model.onnx` and the vocabulary; run by any ONNX runtime."""
-    memory, _ = dense_spec(memory)
-    model = graph(normal_form(memory))
-    files = {"model.onnx": model.SerializeToString(), **folders.token_files(memory)}
-    record = {"family": "attention-only", **folders.reading(memory)}
+    dense, _ = dense_layer(memory)
+    model = graph(normal_form(dense))
+    files = {"model.onnx": model.SerializeToString(), **folders.token_files(dense)}
+    record = {"family": "attention-only", **reading(dense)}
     return folders.write_folder(folder, "onnx", files, record, force=force)
 
 
@@ -31,7 +32,7 @@ def graph(form: NormalForm) -> Any:
         from onnx import TensorProto, checker, helper, numpy_helper
     except ModuleNotFoundError:
         raise ByheartError(
-            "ONNX is not installed: pip install 'byheart[onnx]'. --to torch needs nothing more."
+            "ONNX is not installed: pip install 'byheart[onnx]'. `to=torch` needs nothing more."
         ) from None
     kind = TensorProto.DOUBLE if form.W_U.dtype == torch.float64 else TensorProto.FLOAT
     dtype = np.float64 if kind == TensorProto.DOUBLE else np.float32

@@ -20,9 +20,10 @@ from torch import Tensor
 
 from byheart.errors import ByheartError
 from byheart.exports import folders
-from byheart.exports.normal_form import dense_spec, normal_form
-from byheart.exports.standalone import lens
+from byheart.exports.normal import dense_layer, normal_form
 from byheart.models.memory import Memory
+from byheart.models.modules import reading
+from byheart.models.standalone import lens
 
 STATE, CONFIG = "state_dict.safetensors", "config.json"
 
@@ -30,15 +31,15 @@ STATE, CONFIG = "state_dict.safetensors", "config.json"
 def export_transformer_lens(memory: Memory, folder: str | Path, *, force: bool = False) -> Path:
     """Write `state_dict.safetensors` (HookedTransformer names), `config.json`, the vocabulary and
     `load.py`, which opens them in whichever TransformerLens is installed."""
-    memory, _ = dense_spec(memory)
-    config, state = lens_weights(memory)
+    dense, _ = dense_layer(memory)
+    config, state = lens_weights(dense)
     files = {
         CONFIG: config,
         STATE: dump_tensors(state),
         "load.py": Path(lens.__file__).read_text(encoding="utf-8"),
-        **folders.token_files(memory),
+        **folders.token_files(dense),
     }
-    record = {"family": "attention-only", **folders.reading(memory)}
+    record = {"family": "attention-only", **reading(dense)}
     return folders.write_folder(folder, "transformer-lens", files, record, force=force)
 
 
@@ -46,11 +47,11 @@ def lens_weights(memory: Memory) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """TransformerLens config and state dict of an attention-only memory.
 
     >>> import byheart as bh
-    >>> config, state = lens_weights(bh.build(bh.read_facts("elements")))
+    >>> config, state = lens_weights(bh.build("elements"))
     >>> config["d_head"], tuple(state["blocks.0.attn.W_Q"].shape)
     (16, (25, 10, 16))
     """
-    _, spec = dense_spec(memory)
+    _, spec = dense_layer(memory)
     d_head = power_of_4(max(spec.d_h, spec.qk_rank))
     form = normal_form(memory, d_head)
     dtype = form.W_U.dtype
@@ -100,14 +101,14 @@ def power_of_4(width: int) -> int:
 def load_lens(folder: str | Path) -> Any:
     """The export in `folder` as TransformerLens's native bridge (4.x), or as HookedTransformer
     (before 4): whichever is installed."""
-    place = Path(folder)
-    if not (place / STATE).is_file():
+    path = Path(folder)
+    if not (path / STATE).is_file():
         raise ByheartError(
-            f"{folder}: no {STATE}. Give a folder of `byheart export DIR --to transformer-lens`."
+            f"{folder}: no {STATE}. Give a folder that was exported `to=transformer-lens`."
         )
     if find_spec("transformer_lens") is None:
         raise ByheartError(
             "TransformerLens is not installed: pip install 'byheart[lens]'. The weights are read "
-            f"without it: safetensors.torch.load_file({str(place / STATE)!r})."
+            f"without it: safetensors.torch.load_file({str(path / STATE)!r})."
         )
-    return lens.load(place)
+    return lens.load(path)

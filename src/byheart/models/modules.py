@@ -210,12 +210,17 @@ class VectorModel(standalone_multi_head.Model):
 
 def vector_module(memory: VectorMemory) -> nn.Module:
     """The layer of a vector memory with trainable weights."""
+    model = VectorModel(vector_config(memory)).to(memory.dtype)
+    model.load_state_dict(vector_state(memory))
+    return model
+
+
+def vector_state(memory: VectorMemory) -> dict[str, Tensor]:
+    """The state dict of the standalone layer: the weights, and the context that all share."""
     state = {name: w.contiguous() for name, w in memory.weights.items()}
     if memory.context is not None:
         state["context"] = torch.tensor(memory.context).to(memory.dtype)
-    model = VectorModel(vector_config(memory)).to(memory.dtype)
-    model.load_state_dict(state)
-    return model
+    return state
 
 
 def vector_config(memory: VectorMemory) -> dict:

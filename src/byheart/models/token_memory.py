@@ -380,7 +380,9 @@ def margin_parts(
     return HeadParts(at, heads, parts, through, attention, g, j, logits, written)
 
 
-def token_parts(memory: TokenMemory, spec: TokenSpec, key_length: int, *notes: str) -> tuple[Part, ...]:
+def token_parts(
+    memory: TokenMemory, spec: TokenSpec, key_length: int, *notes: str
+) -> tuple[Part, ...]:
     """The parts of a Transformer over tokens, or of whatever weights the spec names."""
     shapes = spec.weight_shapes()
     size = {name: math.prod(shape) for name, shape in shapes.items()}

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from byheart.errors import ByheartError
 from byheart.models.memory import Memory
+from byheart.models.token_memory import TokenMemory
 from byheart.specs import AttentionOnlySpec
 
 
@@ -74,17 +75,15 @@ class NormalForm:
         return x
 
 
-def dense_spec(memory: Memory) -> tuple[Memory, AttentionOnlySpec]:
+def dense_layer(memory: Memory) -> tuple[TokenMemory, AttentionOnlySpec]:
     """The memory as a literal attention-only layer; refused, with the reason, if it is none."""
-    spec = getattr(memory, "spec", None)
-    family = getattr(spec, "family", "?")
-    if family not in ("attention-only", "sharded"):
-        raise ByheartError(
-            f"a memory of the {family} family has no attention-only layer to export: those of the "
-            "attention-only and sharded families have (build `method=attention` or sharded)."
-        )
     dense = memory.to_dense()
-    assert isinstance(dense.spec, AttentionOnlySpec)
+    if not (isinstance(dense, TokenMemory) and isinstance(dense.spec, AttentionOnlySpec)):
+        raise ByheartError(
+            f"a memory of the {memory.spec.family} family has no attention-only layer, which this "
+            "export needs: those of the attention-only and sharded families have "
+            "(`method=attention` or `method=sharded`); vectors go `to=torch`."
+        )
     return dense, dense.spec
 
 
@@ -98,13 +97,13 @@ def normal_form(memory: Memory, d_head: int | None = None) -> NormalForm:
     >>> form.W_Q.shape == form.W_V.shape, form.d
     (True, 10)
     """
-    memory, spec = dense_spec(memory)
+    dense, spec = dense_layer(memory)
     if spec.attention == "hardmax":
         raise ByheartError(
             "hardmax attention has no counterpart in TransformerLens, GPT-2 or the ONNX export: "
             "use `to=torch`, or build with softmax attention."
         )
-    w = memory.weights
+    w = dense.weights
     width = d_head or max(spec.qk_rank, spec.d_h)
     W_Q = w["W_Q"] / math.sqrt(spec.qk_rank) if spec.scale else w["W_Q"]
     d, layers = spec.d, spec.layers
@@ -136,16 +135,3 @@ def normal_form(memory: Memory, d_head: int | None = None) -> NormalForm:
     W_U = torch.zeros(blocks * d, spec.N, dtype=dtype)
     W_U[block(written - 1)] = w["W_U"]
     return NormalForm(W_E, W_pos, read["W_Q"], read["W_K"], read["W_V"], W_O, W_U)
-
-
-def literal_logits(form: NormalForm, tokens: Tensor) -> Tensor:
-    """Logits (B, N) of a normal form at the last position: the oracle of every export."""
-    x = form.W_E[tokens] + form.W_pos
-    future = torch.ones(form.S, form.S, dtype=torch.bool).triu(1)
-    for layer in range(form.layers):
-        q, k, v = (
-            torch.einsum("bsd,hdr->bhsr", x, W[layer]) for W in (form.W_Q, form.W_K, form.W_V)
-        )
-        a = torch.softmax((q @ k.mT).masked_fill(future, -torch.inf), dim=-1)
-        x = x + torch.einsum("bhsr,hrd->bsd", a @ v, form.W_O[layer])
-    return x[:, -1] @ form.W_U
