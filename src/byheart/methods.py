@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from byheart._plugins import load_plugin, plugins
 from byheart._progress import Report, quiet
@@ -100,7 +100,7 @@ class Method(ABC):
         return replace(memory, construction=record)  # type: ignore[type-var]
 
     @abstractmethod
-    def _build(self, facts, seed: int, progress: Report) -> Memory:
+    def _build(self, facts: Any, seed: int, progress: Report) -> Memory:
         """Make the memory; its construction may leave out facts, seed, dtype and seconds."""
 
 
@@ -216,8 +216,8 @@ def refuse_foreign(method: type[Method], options: Mapping[str, object]) -> None:
         owners = [m.name for m in methods().values() if name in option_names(m)]
         if owners:
             raise ByheartError(
-                f"`{name}` belongs to {_alternatives(owners)}; this is {method.name}. Leave it out, "
-                f"or use `method={owners[0]}`."
+                f"`{name}` belongs to {_alternatives(owners)}; this is {method.name}. Leave it "
+                f"out, or use `method={owners[0]}`."
             )
         every = sorted(option_names(method))
         raise ByheartError(

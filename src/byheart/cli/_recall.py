@@ -291,7 +291,8 @@ def _ask_every_fact(memory: Memory, asked: Asked) -> bool:
     lost = (~recalled).nonzero()[0].tolist()
     quality = memory.quality()
     if asked.as_json:
-        emit({"facts": facts.T, "recalled": int(recalled.sum()), **quality, "lost": [_fact(memory, i) for i in lost]})  # fmt: skip
+        counts = {"facts": facts.T, "recalled": int(recalled.sum())}
+        emit({**counts, **quality, "lost": [_fact(memory, i) for i in lost]})
     else:
         unit = memory.construction.unit
         say(f"{int(recalled.sum()):,} of {facts.T:,} {unit} recalled, {_quality(memory, quality)}")

@@ -101,7 +101,7 @@ class _Task:
 def distribution_memory(
     table: Distributions, options: DistributionAttention, seed: int, progress: Report
 ) -> DistributionMemory:
-    """A memory whose softmax over the answers is near π_t for every sequence, verified as stored."""
+    """A memory whose softmax over the answers is near π_t, verified as stored."""
     spec, why = _sizes(table, options)
     check_admissible(spec, 0, table.facts.last_tokens)
     m = spec.H * spec.d_h + spec.d

@@ -231,7 +231,7 @@ class DistributionAttention(Method):
     summary: ClassVar[str] = "one attention layer whose softmax follows distributions"
     takes: ClassVar[type] = Distributions
 
-    encoder: str | Encoder = option(
+    encoder: str | Encoder = option(  # noqa: RUF009 a field, like the others
         "best", "Sequence encoder: best, or one that `byheart encoder` lists.", metavar="NAME"
     )
     readout: str = option(
@@ -246,7 +246,7 @@ class DistributionAttention(Method):
     slack: float = option(0.05, SLACK, SIZES, min=0, max=10)
     dtype: str = option("float32", STORED, choices=DTYPES)
 
-    def _build(self, table: Distributions, seed: int, progress: Report) -> DistributionMemory:
+    def _build(self, facts: Distributions, seed: int, progress: Report) -> DistributionMemory:
         from byheart.construct.distribution import distribution_memory
 
-        return distribution_memory(table, self, seed, progress)
+        return distribution_memory(facts, self, seed, progress)

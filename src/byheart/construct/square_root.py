@@ -106,7 +106,14 @@ def square_root_memory(
         grouping=table.grouping,
         unknown=Unknowns(True, 0, 0, 0.0),  # until it is measured
     )
-    memory = ExactMemory(spec, built.parts, facts.vocabulary, construction, facts, facts.pad_id)
+    memory = ExactMemory(
+        spec=spec,
+        integers=built.parts,
+        vocabulary=facts.vocabulary,
+        construction=construction,
+        facts=facts,
+        pad_id=facts.pad_id,
+    )
     _check(memory, facts, labels, others, seed)
     unknown = _unknown(memory, facts, others, seed)
     return replace(memory, construction=replace(construction, unknown=unknown))
@@ -124,8 +131,8 @@ def _multisets(facts: Facts) -> Facts:
             groups, facts.tokens, facts.answers, facts.rows, facts.vocabulary, facts.name
         )
         raise ConflictError(
-            f"{error}\nThese keys have the same tokens in another order: leave out `ordered=False` to "
-            "tell them apart.",
+            f"{error}\nThese keys have the same tokens in another order: leave out `ordered=False` "
+            "to tell them apart.",
             error.conflicts,
         )
     return facts

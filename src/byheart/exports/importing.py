@@ -257,7 +257,7 @@ def _measured(memory: TokenMemory, facts: Facts) -> TokenMemory:
     margins = memory.margins(facts)
     lost = [
         LostFact(int(facts.rows[i]), facts.answer(i), facts.key(i))
-        for i in np.flatnonzero(~(margins > 0))
+        for i in np.flatnonzero(~(margins > 0)).tolist()
     ]
     construction = replace(
         memory.construction,

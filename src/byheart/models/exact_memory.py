@@ -35,7 +35,7 @@ UNKNOWN = "unknown"
 TABLE_CELLS = 20_000_000  # (token, position) pairs whose ids are kept for fast recall
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ExactMemory(Memory[np.ndarray]):
     """Integer weights with a vocabulary and, usually, the facts they hold. Inputs are token ids
     (B, S), outputs classes (B,): 0 for "unknown", i for the i-th of the construction's answers.
@@ -46,7 +46,7 @@ class ExactMemory(Memory[np.ndarray]):
     ('iron', 'unknown')
     """
 
-    specs: ClassVar[tuple[type[Spec], ...]] = (ExactSpec,)
+    specs: ClassVar[Sequence[type[Spec]]] = (ExactSpec,)
 
     spec: ExactSpec
     integers: Parts
@@ -228,8 +228,14 @@ class ExactMemory(Memory[np.ndarray]):
         if not isinstance(made, SquareRootConstruction):
             raise ValueError(f"integers made by {made.method}")
         _check_network(spec, integers, made.answers)
-        facts = facts_from(record, files, vocabulary)
-        return cls(spec, integers, vocabulary, made, facts, record["pad_id"])
+        return cls(
+            spec=spec,
+            integers=integers,
+            vocabulary=vocabulary,
+            construction=made,
+            facts=facts_from(record, files, vocabulary),
+            pad_id=record["pad_id"],
+        )
 
 
 def _check_network(spec: ExactSpec, integers: Parts, answers: tuple[int, ...]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -148,6 +148,7 @@ class Description:
         return f"<b>{escape(self.title)}</b><table>{cells}</table>"
 
 
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Memory(ABC, Generic[Inputs]):
     """A spec with weights, usually with the facts it holds: it recalls.
 
@@ -164,10 +165,11 @@ class Memory(ABC, Generic[Inputs]):
     True
     """
 
-    specs: ClassVar[tuple[type[Spec], ...]]  # the architectures of which it can have weights
+    specs: ClassVar[Sequence[type[Spec]]]  # the architectures of which it can have weights
+
     spec: Spec
-    facts: Facts | VectorFacts | None
     construction: Construction
+    facts: Facts | VectorFacts | None = None
 
     # What is asked
 
@@ -195,7 +197,7 @@ class Memory(ABC, Generic[Inputs]):
         return tuple(words)
 
     @abstractmethod
-    def recall(self, *key) -> Recall:
+    def recall(self, *key: Any) -> Recall:
         """Ask for one key."""
 
     def head_parts(self, inputs: Inputs, answers: Tensor | None = None) -> Iterator[HeadParts]:
@@ -208,7 +210,7 @@ class Memory(ABC, Generic[Inputs]):
         """Why a margin cannot be split over heads; None where it can."""
         return None
 
-    def split(self, *key) -> Split:
+    def split(self, *key: Any) -> Split:
         """The margin of one key, exactly split over skip and heads.
 
         >>> import byheart as bh
@@ -232,7 +234,7 @@ class Memory(ABC, Generic[Inputs]):
         """An answer id as users read it."""
         return answer
 
-    def owner(self, *key) -> Owner:
+    def owner(self, *key: Any) -> Owner:
         """Which heads hold a key, and what else they hold."""
         raise ByheartError(
             f"only sharded memories and one-hot vector memories have owners; this is "
@@ -245,11 +247,6 @@ class Memory(ABC, Generic[Inputs]):
     @abstractmethod
     def name(self) -> str:
         """The family in words."""
-
-    @classmethod
-    def spec_class(cls, family: str) -> type[Spec]:
-        """The class of the specs of a family, by its name in `memory.json`."""
-        return next(spec for spec in cls.specs if spec.family == family)
 
     def quality(self) -> dict[str, float | None]:
         """How well the facts are held, measured now from the stored weights."""
@@ -359,7 +356,7 @@ class Memory(ABC, Generic[Inputs]):
         each other."""
 
     def weights_sha256(self) -> str:
-        """SHA-256 of the weight file as `save` writes it; of the sums of all if there are several."""
+        """SHA-256 of the weight file as `save` writes it; of the sums if there are several."""
         from byheart.models.memory_files import joint_sha256
 
         return joint_sha256(self.weight_files())
@@ -390,7 +387,7 @@ def answer_margins(logits: Tensor, right: Tensor) -> Tensor:
     return (lead - others.amax(1, keepdim=True))[:, 0]
 
 
-def owner(memory: Memory, *key) -> Owner:
+def owner(memory: Memory, *key: Any) -> Owner:
     """Which heads of a memory hold a key, and what else they hold; refused with the reason where no
     head holds a fact alone.
 

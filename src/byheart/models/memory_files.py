@@ -208,9 +208,9 @@ def _other_facts(memory: Memory, record: Record) -> list[str]:
     if memory.facts is not None and memory.facts.digest() != record["facts"]["digest"]:
         damage.append(f"{FACTS} holds other facts than {MEMORY} says")
     table = memory.table
-    if table is not None and table is not memory.facts:
-        if table.digest() != (record.get("distribution") or {}).get("digest"):
-            damage.append(f"{FACTS} holds other distributions than {MEMORY} says")
+    digest = (record.get("distribution") or {}).get("digest")
+    if table is not None and table is not memory.facts and table.digest() != digest:
+        damage.append(f"{FACTS} holds other distributions than {MEMORY} says")
     return damage
 
 

@@ -142,7 +142,10 @@ def _(
 ) -> nn.Module:
     mlps = [
         FeedForward(
-            *(weights[name][i].clone() for name in ("W_in", "b_in", "W_out")), spec.activation
+            weights["W_in"][i].clone(),
+            weights["b_in"][i].clone(),
+            weights["W_out"][i].clone(),
+            spec.activation,
         )
         for i in range(spec.layers)
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
@@ -22,10 +22,10 @@ from byheart.models.fingerprints import check_errors
 from byheart.models.folder import DIGESTS, INDEX, WEIGHTS
 from byheart.models.memory import HeadParts, Owner, Part
 from byheart.models.token_memory import TokenMemory, margin_parts, token_parts
-from byheart.specs import ShardedSpec, Spec
+from byheart.specs import ShardedSpec, TokenSpec
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ShardedMemory(TokenMemory):
     """An attention-only layer whose heads are gated to shards (`models/sharded.py`).
 
@@ -39,7 +39,7 @@ class ShardedMemory(TokenMemory):
     (True, True)
     """
 
-    specs: ClassVar[tuple[type[Spec], ...]] = (ShardedSpec,)
+    specs: ClassVar[Sequence[type[TokenSpec]]] = (ShardedSpec,)
 
     spec: ShardedSpec
     construction: ShardedConstruction

@@ -54,7 +54,7 @@ NAMES = {
 }
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TokenMemory(Memory[Tensor]):
     """A spec with weights (no model axis), the vocabulary and, usually, the facts it holds.
 
@@ -64,7 +64,7 @@ class TokenMemory(Memory[Tensor]):
     (B, N).
     """
 
-    specs: ClassVar[tuple[type[Spec], ...]] = (
+    specs: ClassVar[Sequence[type[TokenSpec]]] = (
         AttentionOnlySpec,
         AssociativeSpec,
         MLPTransformerSpec,
@@ -207,6 +207,9 @@ class TokenMemory(Memory[Tensor]):
 
     # Files
 
+    def to_dense(self) -> TokenMemory:
+        return self
+
     def to_torch(self) -> torch.nn.Module:
         """The formula of the family (docs/models.md) with trainable weights and hookable parts; it
         takes what `encode` gives and returns logits (B, N). See `byheart.models.modules`.
@@ -242,7 +245,7 @@ class TokenMemory(Memory[Tensor]):
         return cls(**token_fields(cls, record, files))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class DistributionMemory(TokenMemory):
     """A memory whose keys have several right answers: its softmax over the answers follows the
     `distribution`; `facts` holds the most probable ones.
@@ -301,7 +304,9 @@ class DistributionMemory(TokenMemory):
         return dump_tensors(facts_tensors(self.facts, self.distribution))
 
     def record(self) -> dict[str, Json]:
-        return super().record() | {"distribution": distribution_record(self.distribution)}
+        record = super().record()
+        record["distribution"] = distribution_record(self.distribution)
+        return record
 
     @classmethod
     def from_files(cls, record: Record, files: Files) -> Self:
@@ -335,8 +340,8 @@ def key_ids(
             )
         if wrong := [token for token in key if not isinstance(token, str)]:
             raise FactsError(
-                f"expected tokens as text, found {wrong[0]!r} ({type(wrong[0]).__name__}). Give one "
-                "argument for each token of the key: memory.recall('France', 'capital')."
+                f"expected tokens as text, found {wrong[0]!r} ({type(wrong[0]).__name__}). Give "
+                "each token of the key as one argument: memory.recall('France', 'capital')."
             )
         if len(key) > length or (len(key) < length and pad_id is None) or not key:
             example = ", ".join(map(repr, facts.key(0))) if facts is not None else ""
@@ -417,7 +422,8 @@ def token_parts(
 
 def token_fields(cls: type[TokenMemory], record: Record, files: Files) -> dict:
     """The fields of a token memory from its description and files, checked against each other."""
-    spec = cls.spec_class(record["family"])(**record["spec"])
+    kind = next(kind for kind in cls.specs if kind.family == record["family"])
+    spec = kind(**record["spec"])
     vocabulary = Vocabulary(tuple(record["vocabulary"]))
     check_reading(record, spec, vocabulary)
     weights: dict[str, Tensor] = {}

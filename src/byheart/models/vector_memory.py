@@ -47,7 +47,7 @@ class VectorInputs(NamedTuple):
         return VectorInputs(self.context if shared else self.context[batch], self.query[batch])
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class VectorMemory(Memory[VectorInputs]):
     """A multi-head spec with weights (no model axis) and, usually, the examples it holds.
 
@@ -61,7 +61,7 @@ class VectorMemory(Memory[VectorInputs]):
     True
     """
 
-    specs: ClassVar[tuple[type[Spec], ...]] = (MultiHeadSpec,)
+    specs: ClassVar[Sequence[type[Spec]]] = (MultiHeadSpec,)
 
     spec: MultiHeadSpec
     weights: Mapping[str, Tensor]
@@ -170,9 +170,9 @@ class VectorMemory(Memory[VectorInputs]):
         i = int(rows[0])
         return (facts.query[i],) if facts.shared else (facts.query[i], facts.context[i])
 
-    def recall(self, query: np.ndarray, context: np.ndarray | None = None) -> Recall:
+    def recall(self, *key: np.ndarray | None) -> Recall:
         """Ask with one query (d,), and its context (n, d) unless that is shared."""
-        inputs = self.encode([(query, context)])
+        inputs = self.encode([key])
         out = self.outputs(inputs)[0]
         stored = self._stored(inputs)
         if self.classes is None:
@@ -239,17 +239,17 @@ class VectorMemory(Memory[VectorInputs]):
             skip = constant[index, g] - constant[index, j]
             yield HeadParts(at, heads, split, skip, attention, g, j, out)
 
-    def owner(self, query: np.ndarray, context: np.ndarray | None = None) -> Owner:
+    def owner(self, *key: np.ndarray | None) -> Owner:
         """The head whose group of the proof holds the example, and the other examples of it."""
         made, facts = self.construction, self.facts
         groups = made.groups if isinstance(made, MultiHeadConstruction) else None
         if groups is None or facts is None:
             reason = "was saved without its examples" if facts is None else "has no groups"
             raise ByheartError(
-                f"this memory {reason}: `proof=one-hot` and `proof=literal` give every head a group "
-                "of examples of its own."
+                f"this memory {reason}: `proof=one-hot` and `proof=literal` give every head a "
+                "group of examples of its own."
             )
-        e = self.encode([(query, context)]).query.numpy()
+        e = self.encode([key]).query.numpy()
         rows = np.flatnonzero((facts.query == e).all(axis=1)).tolist()
         for head, group in enumerate(groups):
             if rows and rows[0] in group:
@@ -282,8 +282,8 @@ class VectorMemory(Memory[VectorInputs]):
         """Vector facts that this memory can be asked for; others are refused."""
         if not isinstance(facts, VectorFacts):
             raise FactsError(
-                "a vector memory holds vector facts (.safetensors, .npz) and a token memory tables: "
-                "memory and facts do not belong together."
+                "a vector memory holds vector facts (.safetensors, .npz) and a token memory "
+                "tables: memory and facts do not belong together."
             )
         self.check_fits(facts)
         return facts
@@ -361,7 +361,14 @@ class VectorMemory(Memory[VectorInputs]):
         if FACTS in files:
             facts = _examples(record["facts"], _tensors(files[FACTS]), spec, E)
         made = Construction.from_json(record["construction"])
-        return cls(spec, weights, made, facts, record["classes"], E)
+        return cls(
+            spec=spec,
+            weights=weights,
+            construction=made,
+            facts=facts,
+            classes=record["classes"],
+            context=E,
+        )
 
 
 def _examples(

@@ -128,8 +128,8 @@ def _editable(memory: Memory) -> tuple[ShardedMemory, Facts]:
         )
     if memory.facts is None:
         raise FactsError(
-            "this memory was saved without its facts (`with_facts=False`), and a shard is solved from all "
-            "facts it holds. Build it again without `with_facts=False`."
+            "this memory was saved without its facts (`with_facts=False`), and a shard is solved "
+            "from all facts it holds. Build it again with them."
         )
     return memory, memory.facts
 
