@@ -28,7 +28,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import byheart as bh
-from byheart.audits import audit_figure, table_rows
+from byheart.audits import AuditSettings, audit_figure, table_rows
 from byheart.audits.inputs import digits as digit_images
 from byheart.audits.tables import HEADER
 from byheart.exports import TARGETS, import_memory
@@ -58,7 +58,8 @@ def text_files(place: Path, characters: int = 3_000_000) -> list[Path]:
 
 
 def audited(name: str, out: Path, model: Any, **options: Any) -> dict[str, Any]:
-    found = bh.audit(model, report=_log(), **options)
+    shown = {name: options.pop(name) for name in ("text", "images") if name in options}
+    found = bh.audit(model, **shown, settings=AuditSettings(**options), progress=_log())
     found.save(out / f"{name}.json")
     save(audit_figure(found.record), out / f"{name}.png")
     record = found.record

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 import byheart as bh
-from byheart.audits import find_model
+from byheart.audits import AuditSettings, find_model
 
 MODULES = (argparse, collections, json_module, logging, statistics)
 
@@ -38,7 +38,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         text = Path(place) / "docstrings.txt"
         text.write_text(docstrings(), encoding="utf-8")
-        found = bh.audit("minilm", text=text, length=16, contexts=120, draws=50, random=False)
+        settings = AuditSettings(length=16, contexts=120, draws=50, random=False)
+        found = bh.audit("minilm", text=text, settings=settings)
     print(f"{found.record['data']['contexts']} contexts of {found.record['data']['n']} tokens")
     print("layer  contexts of rank n  Q of [CLS]  proof's groups  Q of e + mean E")
     for layer in found.layers("trained"):

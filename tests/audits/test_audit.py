@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import torch
 
 import byheart as bh
-from byheart.audits import Audit, audit_figure, find_model, table_rows
+from byheart.audits import Audit, AuditSettings, audit_figure, find_model, table_rows
 from byheart.audits.float64 import TrueFloat64
 from byheart.audits.inputs import Contexts
 from byheart.audits.models import open_model
@@ -21,19 +22,19 @@ from byheart.audits.states import KEPT_BYTES, collect, kept_contexts
 from byheart.audits.tables import HEADER
 from byheart.theory.mahdavi2024 import theorem1_capacity
 
-SMALL: dict[str, Any] = {"length": 8, "contexts": 40, "draws": 30, "ranked": 10, "batch": 16}
+SMALL = AuditSettings(length=8, contexts=40, draws=30, ranked=10, batch=16)
+TRAINED = replace(SMALL, random=False)
 
 
 @pytest.fixture(scope="module")
 def bert(models_folder: Path, text: Path) -> Audit:
-    return bh.audit(models_folder / "bert", text=text, **SMALL)
+    return bh.audit(models_folder / "bert", text=text, settings=SMALL)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "vit"])
 def test_every_kind_of_model(models_folder: Path, text: Path, pictures: Path, kind: str):
     shown: dict[str, Any] = {"images": pictures} if kind == "vit" else {"text": text}
-    sizes = {k: v for k, v in SMALL.items() if kind != "vit" or k != "length"}
-    found = bh.audit(models_folder / kind, **shown, **sizes)
+    found = bh.audit(models_folder / kind, **shown, settings=SMALL)
     record = found.record
     assert record["model"]["type"] == kind
     assert [x["layer"] for x in found.layers("trained")] == [0, 1, 2]
@@ -68,7 +69,7 @@ def test_before_any_attention_all_first_tokens_are_one(bert: Audit):
 def test_random_weights_are_others_and_reproducible(bert: Audit, models_folder: Path, text: Path):
     trained, random = bert.layers("trained")[1], bert.layers("random")[1]
     assert trained["separation"] != random["separation"]
-    again = bh.audit(models_folder / "bert", text=text, **SMALL)
+    again = bh.audit(models_folder / "bert", text=text, settings=SMALL)
     assert [x["separation"] for x in again.record["layers"]] == [
         x["separation"] for x in bert.record["layers"]
     ]
@@ -86,7 +87,7 @@ def test_promises_use_the_measured_rank(bert: Audit):
 
 
 def test_rotary_positions_are_outside_the_theorem(models_folder: Path, text: Path):
-    found = bh.audit(models_folder / "llama", text=text, random=False, **SMALL)
+    found = bh.audit(models_folder / "llama", text=text, settings=TRAINED)
     promise = found.layers()[1]["promises"][0]
     assert promise["applies"] is False and "rotary" in promise["reason"]
     assert promise["bare"] == theorem1_capacity(H=2, n=8, d_h=8)  # heads with W_K of their own
@@ -95,15 +96,13 @@ def test_rotary_positions_are_outside_the_theorem(models_folder: Path, text: Pat
 
 def test_uniform_attention_has_the_entropy_of_uniform_attention(models_folder: Path, text: Path):
     found = find_model(models_folder / "bert")
-    model = open_model(found, random=False, dtype="float64", device="cpu", seed=0)
+    model: Any = open_model(found, random=False, dtype="float64", settings=SMALL)
     for layer in model.encoder.layer:
         layer.attention.self.query.weight.data.zero_()
         layer.attention.self.query.bias.data.zero_()
     contexts = Contexts("tokens", "", np.random.default_rng(0).integers(4, 54, (6, 8)), 8)
-    states = collect(
-        model, found, contexts, kinds=("first", "last"), dtype="float64", batch=4, ranked=6,
-        device="cpu", seed=0,
-    )  # fmt: skip
+    settings = AuditSettings(batch=4, ranked=6)
+    states = collect(model, found, contexts, ("first", "last"), "float64", settings)
     for head in states.heads:
         assert np.allclose(head.entropy, math.log(8)) and not head.saturated.any()
         assert np.allclose(head.entropy_every, math.log(8)) and not head.saturated_every.any()
@@ -120,7 +119,7 @@ def test_uniform_attention_has_the_entropy_of_uniform_attention(models_folder: P
 def test_float64_is_not_float32_inside(models_folder: Path):
     """transformers rounds to float32 in RMSNorm and softmax; the audit does not."""
     found = find_model(models_folder / "llama")
-    model = open_model(found, random=False, dtype="float64", device="cpu", seed=0)
+    model: Any = open_model(found, random=False, dtype="float64", settings=SMALL)
     tokens = torch.arange(4, 20)[None]
     seen = {}
     model.norm.register_forward_hook(lambda m, x, y: seen.update(x=x[0], y=y))
@@ -151,7 +150,7 @@ def test_nothing_reaches_for_the_network(
     monkeypatch.setattr(socket.socket, "connect_ex", refuse)
     monkeypatch.setattr(socket, "create_connection", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    bh.audit(models_folder / "gpt2", text=text, random=False, **SMALL)
+    bh.audit(models_folder / "gpt2", text=text, settings=TRAINED)
     with pytest.raises(bh.ByheartError, match="not in the local Hugging Face cache"):
         find_model("some-user/some-model")
 
@@ -162,7 +161,7 @@ def test_code_that_comes_with_a_model_is_not_run(copied, text: Path, tmp_path: P
     config["auto_map"] = {"AutoModel": "modeling_evil.Evil", "AutoConfig": "modeling_evil.Evil"}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "modeling_evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
-    found = bh.audit(folder, text=text, random=False, **SMALL)
+    found = bh.audit(folder, text=text, settings=TRAINED)
     assert found.record["model"]["type"] == "gpt2"
     assert not (tmp_path / "ran").exists()
 
@@ -178,10 +177,9 @@ def test_memory_is_bounded(models_folder: Path):
 def test_repeated_contexts_are_left_out(models_folder: Path, text: Path, tmp_path: Path):
     twice = tmp_path / "twice.txt"
     twice.write_text(text.read_text() * 2)
-    once = bh.audit(models_folder / "gpt2", text=text, random=False,
-                    **{**SMALL, "contexts": 2000, "length": 12})  # fmt: skip
-    both = bh.audit(models_folder / "gpt2", text=twice, random=False,
-                    **{**SMALL, "contexts": 2000, "length": 12})  # fmt: skip
+    longer = replace(TRAINED, contexts=2000, length=12)
+    once = bh.audit(models_folder / "gpt2", text=text, settings=longer)
+    both = bh.audit(models_folder / "gpt2", text=twice, settings=longer)
     assert both.record["data"]["contexts"] == once.record["data"]["contexts"] == 80
     assert both.record["data"]["repeated"] == 80
 
@@ -190,9 +188,9 @@ def test_tokens_from_files(models_folder: Path, tmp_path: Path):
     ids = np.random.default_rng(0).integers(4, 54, (12, 8))
     np.save(tmp_path / "t.npy", ids)
     (tmp_path / "t.jsonl").write_text("\n".join(json.dumps(row.tolist()) for row in ids))
-    options = {k: v for k, v in SMALL.items() if k != "length"}
-    a = bh.audit(models_folder / "gpt2", tokens=tmp_path / "t.npy", random=False, **options)
-    b = bh.audit(models_folder / "gpt2", tokens=tmp_path / "t.jsonl", random=False, **options)
+    options = replace(TRAINED, length=None)
+    a = bh.audit(models_folder / "gpt2", tokens=tmp_path / "t.npy", settings=options)
+    b = bh.audit(models_folder / "gpt2", tokens=tmp_path / "t.jsonl", settings=options)
     assert a.record["data"]["n"] == 8
     assert a.layers()[1]["separation"] == b.layers()[1]["separation"]
 
@@ -203,9 +201,8 @@ def test_pictures_from_a_folder(models_folder: Path, pictures: Path, tmp_path: P
     images = np.load(pictures)["images"]
     for i, image in enumerate(images):
         Image.fromarray(image).save(tmp_path / f"{i:02}.png")
-    options = {k: v for k, v in SMALL.items() if k != "length"}
-    a = bh.audit(models_folder / "vit", images=pictures, random=False, **options)
-    b = bh.audit(models_folder / "vit", images=tmp_path, random=False, **options)
+    a = bh.audit(models_folder / "vit", images=pictures, settings=TRAINED)
+    b = bh.audit(models_folder / "vit", images=tmp_path, settings=TRAINED)
     assert a.layers()[1]["separation"] == b.layers()[1]["separation"]
 
 
@@ -216,6 +213,23 @@ def test_the_figure_and_the_file(bert: Audit, tmp_path: Path):
     assert json.loads((tmp_path / "audit.json").read_text()) == bert.record
     with pytest.raises(bh.ByheartError, match="cannot be written"):
         bert.save(tmp_path / "gone" / "audit.json")
+
+
+def test_what_a_notebook_shows(bert: Audit):
+    lines = repr(bert).splitlines()
+    assert len(lines) < 10 and lines[0].startswith("bert: bert, ")
+    assert "Fail in no layer: Assumption 2, Assumption 3, Groups (e+mean)." in repr(bert)
+    many = Audit(bert.record | {"layers": [*bert.record["layers"]]})
+    for i, name in enumerate(bert.record["layers"][0]["checks"]):  # a sentence for every check
+        for layer in many.layers():
+            layer["checks"] = layer["checks"] | {
+                name: {"verdict": "fails" if layer["layer"] == i % 3 else "open"}
+            }
+    assert len(repr(many).splitlines()) < 10
+    page = bert._repr_html_()
+    assert page.count("<tr>") == 7 and "<script" not in page
+    hostile = Audit(bert.record | {"data": bert.record["data"] | {"source": "<script>x</script>"}})
+    assert "<script" not in hostile._repr_html_()
 
 
 @pytest.mark.parametrize("name", ["minilm", pytest.param("smollm2", marks=pytest.mark.slow)])
@@ -230,7 +244,11 @@ def test_pretrained_packages(name: str, text: Path):
         if find_spec("gguf") is None:
             pytest.skip("gguf is not installed: pip install gguf")
     found = bh.audit(
-        name, text=text, length=8, contexts=8, draws=5, ranked=4, random=False, formats=["float64"]
+        name,
+        text=text,
+        settings=AuditSettings(
+            length=8, contexts=8, draws=5, ranked=4, random=False, formats=("float64",)
+        ),
     )
     layers = found.layers()
     assert layers[0]["queries"][found.record["settings"]["queries"][0]]["Q"] <= 8

@@ -11,10 +11,12 @@ from byheart._lazy import attach
 if TYPE_CHECKING:
     from byheart.audits.models import FoundModel, find_model
     from byheart.audits.run import Audit, audit
+    from byheart.audits.settings import AuditSettings
     from byheart.audits.tables import audit_figure, table_rows
 
 __all__ = [
     "Audit",
+    "AuditSettings",
     "FoundModel",
     "audit",
     "audit_figure",

@@ -6,10 +6,14 @@ still carries float32 noise, and every rank above that noise would look full.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch.overrides import TorchFunctionMode
+
+
+Function = Callable[..., object]
+WIDER: dict[Function, Function] = {torch.Tensor.float: torch.Tensor.double}
 
 
 class TrueFloat64(TorchFunctionMode):
@@ -22,12 +26,14 @@ class TrueFloat64(TorchFunctionMode):
     """
 
     def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+        self,
+        func: Function,
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         kwargs = dict(kwargs or {})
-        if func is torch.Tensor.float:
-            func = torch.Tensor.double
         args = tuple(torch.float64 if a is torch.float32 else a for a in args)
         if kwargs.get("dtype") is torch.float32:
             kwargs["dtype"] = torch.float64
-        return func(*args, **kwargs)
+        return WIDER.get(func, func)(*args, **kwargs)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from byheart.audits.models import FoundModel
-from byheart.errors import ByheartError
+from byheart.audits.models import FoundModel, readable
+from byheart.errors import ByheartError, OptionError
+from byheart.facts.vector_files import read_arrays
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 LENGTH = 64  # tokens a context, where nothing is said
+ARRAYS = (".npy", ".npz", ".safetensors")
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 
 
@@ -36,19 +41,14 @@ class Contexts:
     def T(self) -> int:
         return len(self.values)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "source": self.source,
-            "contexts": self.T,
-            "n": self.n,
-            "repeated": self.repeated,
-        }
+    def to_json(self) -> dict[str, str | int]:
+        sizes = {"contexts": self.T, "n": self.n, "repeated": self.repeated}
+        return {"kind": self.kind, "source": self.source, **sizes}
 
 
 def text_contexts(
     files: Sequence[str | os.PathLike[str]],
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizerBase,
     found: FoundModel,
     *,
     n: int | None,
@@ -59,18 +59,17 @@ def text_contexts(
     BERT-like models read [CLS], n - 2 tokens of the text, [SEP]; GPT-like ones n tokens.
     """
     n = _length(n, found)
-    first, last = (
-        (tokenizer.cls_token_id, tokenizer.sep_token_id) if not found.causal else (None, None)
-    )
-    marks = (first is not None) + (last is not None)
-    body = n - marks
+    marks = (None, None) if found.causal else (tokenizer.cls_token_id, tokenizer.sep_token_id)
+    first, last = ([] if mark is None else [mark] for mark in marks)
+    body = n - len(first) - len(last)
     if body < 1:
-        raise ByheartError(f"--length {n}: [CLS] and [SEP] leave no room for text. Give 3 or more.")
+        raise OptionError("length", "at least 3", n, "[CLS] and [SEP] leave no room for text.")
     stream: list[int] = []
     rows: dict[tuple[int, ...], None] = {}  # in order, each once
     repeated = 0
     for line in _lines(files):
-        stream += tokenizer(line, add_special_tokens=False, verbose=False)["input_ids"]
+        with readable(f"{found.path}: the tokenizer"):
+            stream += tokenizer(line, add_special_tokens=False, verbose=False)["input_ids"]
         while len(stream) >= body and len(rows) < T:
             cut, stream = tuple(stream[:body]), stream[body:]
             repeated += cut in rows
@@ -80,15 +79,10 @@ def text_contexts(
     names = ", ".join(Path(file).name for file in files[:3]) + (", ..." if len(files) > 3 else "")
     if not rows:
         raise ByheartError(
-            f"{names}: the text has {len(stream)} tokens, a context of --length {n} needs {body}. "
-            "Give more text or a shorter --length."
+            f"{names}: the text has {len(stream)} tokens, a context of `length={n}` needs {body}. "
+            "Give more text or a shorter `length`."
         )
-    values = np.array(list(rows))
-    columns = [np.full((len(values), 1), mark) for mark in (first, last) if mark is not None]
-    if first is not None:
-        values = np.hstack([columns[0], values])
-    if last is not None:
-        values = np.hstack([values, columns[-1]])
+    values = np.array([[*first, *row, *last] for row in rows])
     _check_ids(values, found, names)
     return Contexts("text", names, values, n, repeated)
 
@@ -104,12 +98,13 @@ def token_contexts(
             f"{name}: expected token ids (contexts, tokens), found {values.dtype} of shape "
             f"{values.shape}."
         )
-    wanted = _length(n, found) if n is not None else min(values.shape[1], found.spec.S)
+    wanted = _length(min(values.shape[1], found.spec.S) if n is None else n, found)
     if values.shape[1] < wanted:
         raise ByheartError(
-            f"{name}: contexts have {values.shape[1]} tokens, --length asks for {wanted}."
+            f"{name}: contexts have {values.shape[1]} tokens, `length` asks for {wanted}."
         )
-    return _distinct(Contexts("tokens", Path(name).name, values[:, :wanted], wanted), found, T)
+    _check_ids(values[:, :wanted], found, Path(name).name)
+    return _distinct("tokens", name, values[:, :wanted], wanted, T)
 
 
 def image_contexts(source: str | os.PathLike[str], found: FoundModel, *, T: int) -> Contexts:
@@ -120,16 +115,17 @@ def image_contexts(source: str | os.PathLike[str], found: FoundModel, *, T: int)
     numbers are taken as they are. Nothing is resized: another size is refused.
     """
     name = os.fspath(source)
+    with readable(f"{found.path}: the size of images in config.json"):
+        side = int(found.config["image_size"])
+        channels = int(found.config.get("num_channels", 3))
     if name == "digits" and not Path(name).exists():
         values = digits()[0]
     elif Path(name).is_dir():
-        values = _pictures(Path(name), found, T)
+        values = _pictures(Path(name), side, channels, T)
     else:
         values = _array(name, "images")
     if values.ndim == 3:
         values = values[:, None]
-    side = int(found.config["image_size"])
-    channels = int(found.config.get("num_channels", 3))
     if values.ndim != 4 or values.shape[1:] != (channels, side, side):
         raise ByheartError(
             f"{name}: expected images of {channels} channels and {side} x {side} pixels, found "
@@ -137,7 +133,9 @@ def image_contexts(source: str | os.PathLike[str], found: FoundModel, *, T: int)
         )
     if values.dtype.kind in "iu":
         values = _scaled(values, found)
-    return _distinct(Contexts("images", Path(name).name, values, found.spec.S), found, T)
+    if values.dtype.kind not in "fb" or not np.isfinite(values).all():
+        raise ByheartError(f"{Path(name).name}: some pixels are not finite numbers.")
+    return _distinct("images", name, values, found.spec.S, T)
 
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
@@ -146,22 +144,19 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
         from sklearn.datasets import load_digits
     except ModuleNotFoundError:
         raise ByheartError("digits need scikit-learn: pip install 'byheart[digits]'") from None
-    data: Any = load_digits()
-    return data.images / 8.0 - 1.0, data.target
+    images, classes = map(np.asarray, load_digits(return_X_y=True))
+    return images.reshape(-1, 8, 8) / 8.0 - 1.0, classes
 
 
 def _length(n: int | None, found: FoundModel) -> int:
     n = min(LENGTH, found.spec.S, found.spec.d) if n is None else n
     if not 2 <= n <= found.spec.S:
-        raise ByheartError(
-            f"--length {n}: this model reads contexts of 2 to {found.spec.S:,} tokens."
-        )
+        reads = f"this model reads contexts of 2 to {found.spec.S:,} tokens"
+        raise ByheartError(f"`length={n}`: {reads}.")
     return n
 
 
-def _lines(files: Sequence[str | os.PathLike[str]]) -> Any:
-    if not files:
-        raise ByheartError("no text: give --text FILE.")
+def _lines(files: Sequence[str | os.PathLike[str]]) -> Iterator[str]:
     written = 0
     for file in files:
         try:
@@ -176,26 +171,20 @@ def _lines(files: Sequence[str | os.PathLike[str]]) -> Any:
         raise ByheartError(f"{', '.join(map(str, files[:3]))}: only empty lines.")
 
 
-def _distinct(contexts: Contexts, found: FoundModel, T: int) -> Contexts:
+def _distinct(kind: str, source: str, values: np.ndarray, n: int, T: int) -> Contexts:
     """The first T different ones."""
-    values = contexts.values
+    name = Path(source).name
     if not len(values):
-        raise ByheartError(f"{contexts.source}: there are no contexts in it.")
-    if contexts.kind == "tokens":
-        _check_ids(values, found, contexts.source)
-    elif not np.isfinite(values).all():
-        raise ByheartError(f"{contexts.source}: some pixels are not finite numbers.")
+        raise ByheartError(f"{name}: there are no contexts in it.")
     flat = np.ascontiguousarray(values).reshape(len(values), -1)
     keep = np.sort(np.unique(flat, axis=0, return_index=True)[1])
-    return Contexts(
-        contexts.kind, contexts.source, values[keep[:T]], contexts.n, len(values) - len(keep)
-    )
+    return Contexts(kind, name, values[keep[:T]], n, len(values) - len(keep))
 
 
 def _check_ids(values: np.ndarray, found: FoundModel, name: str) -> None:
     N = found.spec.N
     if N is None:
-        raise ByheartError(f"{name}: a {found.kind} model reads images: give --images.")
+        raise ByheartError(f"{name}: a {found.kind} model reads images: give `images`.")
     bad = np.argwhere((values < 0) | (values >= N))
     if len(bad):
         i, j = bad[0]
@@ -205,57 +194,40 @@ def _check_ids(values: np.ndarray, found: FoundModel, name: str) -> None:
 
 
 def _array(name: str, wanted: str) -> np.ndarray:
-    try:
-        if name.endswith(".npy"):
-            return np.load(name, allow_pickle=False)
-        if name.endswith(".npz"):
-            arrays = dict(np.load(name, allow_pickle=False))
-        elif name.endswith(".safetensors"):
-            from safetensors.numpy import load_file
-
-            arrays = load_file(name)
-        else:
-            raise ByheartError(
-                f"{name}: expected .npy, .npz or .safetensors (token ids also .jsonl)."
-            )
-    except FileNotFoundError:
-        raise ByheartError(f"{name}: there is no such file.") from None
-    except (OSError, ValueError) as error:
-        raise ByheartError(f"{name} cannot be read: {error}. Pickled arrays are refused.") from None
-    if wanted in arrays:
-        return arrays[wanted]
-    if len(arrays) == 1:
-        return next(iter(arrays.values()))
-    raise ByheartError(f"{name}: expected an array {wanted!r}, found {', '.join(sorted(arrays))}.")
+    """The array of that name, or the only one."""
+    if not name.endswith(ARRAYS):
+        kinds = "expected .npy, .npz or .safetensors (token ids also .jsonl)"
+        raise ByheartError(f"{name}: {kinds}.")
+    with readable(name):
+        arrays = read_arrays(name)
+    if wanted not in arrays and len(arrays) != 1:
+        there = ", ".join(sorted(arrays)) or "none"
+        raise ByheartError(f"{name}: expected an array {wanted!r}, found {there}.")
+    return arrays.get(wanted, next(iter(arrays.values())))
 
 
 def _jsonl(name: str) -> np.ndarray:
-    try:
+    with readable(name, "Give one list of token ids a line."):
         lines = Path(name).read_text(encoding="utf-8").splitlines()
         rows = [json.loads(line) for line in lines if line.strip()]
-    except OSError as error:
-        raise ByheartError(f"{name} cannot be read: {error.strerror}.") from None
-    except ValueError as error:
-        raise ByheartError(f"{name}: expected a list of token ids a line: {error}.") from None
     lengths = {len(row) if isinstance(row, list) else -1 for row in rows}
     if len(lengths) != 1 or -1 in lengths:
         raise ByheartError(
             f"{name}: expected lists of one length, found lengths {sorted(lengths)}."
         )
-    return np.array(rows)
+    with readable(name, "Give one list of token ids a line."):
+        return np.array(rows)
 
 
-def _pictures(folder: Path, found: FoundModel, T: int) -> np.ndarray:
+def _pictures(folder: Path, side: int, channels: int, T: int) -> np.ndarray:
     from PIL import Image
 
     files = sorted(p for p in folder.iterdir() if p.suffix.lower() in IMAGES)[:T]
     if not files:
         raise ByheartError(f"{folder}: no pictures ({', '.join(IMAGES)}) in it.")
-    channels = int(found.config.get("num_channels", 3))
-    side = int(found.config["image_size"])
     pictures = []
     for file in files:
-        with Image.open(file) as picture:
+        with readable(str(file)), Image.open(file) as picture:
             pixels = np.asarray(picture.convert("L" if channels == 1 else "RGB"))
         if pixels.shape[:2] != (side, side):
             raise ByheartError(
@@ -267,11 +239,12 @@ def _pictures(folder: Path, found: FoundModel, T: int) -> np.ndarray:
 
 
 def _scaled(values: np.ndarray, found: FoundModel) -> np.ndarray:
-    settings: dict[str, Any] = {}
-    file = found.place / "preprocessor_config.json"
-    if file.is_file():
-        settings = json.loads(file.read_text(encoding="utf-8"))
-    factor = float(settings.get("rescale_factor", 1 / 255))
-    mean = np.array(settings.get("image_mean", 0.5), dtype=float).reshape(-1, 1, 1)
-    std = np.array(settings.get("image_std", 0.5), dtype=float).reshape(-1, 1, 1)
-    return (values * factor - mean) / std
+    file = found.path / "preprocessor_config.json"
+    with readable(str(file)), np.errstate(all="ignore"):  # what is not finite is refused later
+        settings = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        factor = float(settings.get("rescale_factor", 1 / 255))
+        mean, std = (
+            np.array(settings.get(name, 0.5), dtype=float).reshape(-1, 1, 1)
+            for name in ("image_mean", "image_std")
+        )
+        return ((values * factor - mean) / std).reshape(values.shape)

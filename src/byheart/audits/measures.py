@@ -12,9 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from byheart._search import bisect
 from byheart.construct.multi_head.groups import GroupCertificate, find_groups
 from byheart.measure.kruskal import KruskalReport, kruskal_report, subset_ratios
 from byheart.measure.rank import rank_of_values
+
+Record = dict[str, Any]
+"""A JSON object of an audit (docs/formats.md)."""
 
 SETTINGS = (("float32", False), ("float32", True), ("float64", False), ("float64", True))
 LADDER = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-10, 1e-12, 1e-14)
@@ -22,7 +26,7 @@ GENERAL_DRAWS = 5  # subsets of d rows: a fraction is enough to see that it is 0
 PAIRS = 1000  # closest pairs whose distance is computed again, directly
 
 
-def context_check(contexts: np.ndarray, dtype: str, centred: bool) -> dict[str, Any]:
+def context_check(contexts: np.ndarray, dtype: str, centred: bool) -> Record:
     """Assumption 2 for contexts (K, n, d): how many have rank n, and by what margin.
 
     `centred`: the mean token of the layer is subtracted (not the context's own, whose subtraction
@@ -34,8 +38,8 @@ def context_check(contexts: np.ndarray, dtype: str, centred: bool) -> dict[str, 
     if centred:
         E = _centred(E.reshape(-1, d)).reshape(E.shape).astype(dtype)
     values = np.linalg.svd(E, compute_uv=False).astype(np.float64)
-    found = [rank_of_values(v, (n, d), dtype, centred=centred) for v in values]
-    ranks = np.array([one.rank for one in found])
+    measured = [rank_of_values(v, (n, d), dtype, centred=centred) for v in values]
+    ranks = np.array([one.rank for one in measured])
     ratio = _ratio(values, n)
     return {
         "dtype": dtype,
@@ -46,14 +50,14 @@ def context_check(contexts: np.ndarray, dtype: str, centred: bool) -> dict[str, 
         "rank_median": float(np.median(ranks)),
         "ratio_min": float(ratio.min()),
         "ratio_median": float(np.median(ratio)),
-        "gap_min": _finite(min(one.gap for one in found)),
+        "gap_min": _finite(min(one.gap for one in measured)),
         "ladder": _ladder(ratio),
     }
 
 
 def query_check(
     X: np.ndarray, dtype: str, centred: bool, *, n: int, draws: int, seed: int
-) -> dict[str, Any]:
+) -> Record:
     """Assumption 1 and General Position for queries (T, d), as the paper looks: random subsets.
 
     `independent`: share of `draws` subsets of n rows with rank n; `Q`: the largest m <= n for which
@@ -68,9 +72,9 @@ def query_check(
         noise = eps * float(np.linalg.norm(rows.astype(np.float64), 2))
         rows = _centred(rows).astype(dtype)
     values = np.linalg.svd(rows, compute_uv=False).astype(np.float64)
-    found = rank_of_values(values, rows.shape, dtype, centred=centred)
-    if found.tolerance < noise:
-        found = rank_of_values(values, rows.shape, dtype, noise, centred)
+    rank = rank_of_values(values, rows.shape, dtype, centred=centred)
+    if rank.tolerance < noise:
+        rank = rank_of_values(values, rows.shape, dtype, noise, centred)
     size = min(n, T)
 
     at_n = subset_ratios(rows, size, draws, seed)
@@ -78,14 +82,14 @@ def query_check(
     general = None
     if T >= d:
         # Fewer directions than d in all rows: no subset of d rows can have them.
-        deficient = found.rank < d
+        deficient = rank.rank < d
         of_d = np.zeros(1) if deficient else subset_ratios(rows, d, GENERAL_DRAWS, seed)
         general = float((of_d > d * eps).mean())
     return {
         "dtype": dtype,
         "centred": centred,
-        "rank": found.rank,
-        "gap": _finite(found.gap),
+        "rank": rank.rank,
+        "gap": _finite(rank.gap),
         "independent": float((at_n > limit).mean()),
         "draws": draws,
         "size": size,
@@ -114,16 +118,12 @@ def largest_independent(
     eps = float(np.finfo(rows.dtype).eps)
 
     def holds(m: int) -> bool:
-        known = at_n if m == n and at_n is not None else subset_ratios(rows, m, draws, seed)
-        return bool((known > max(m, d) * eps).all())
+        ratios = at_n if m == n and at_n is not None else subset_ratios(rows, m, draws, seed)
+        return bool((ratios > max(m, d) * eps).all())
 
     if holds(n):
         return n
-    low, high = 0, n
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+    return bisect(lambda m: not holds(m), 0, n) - 1
 
 
 def kruskal_check(
@@ -150,7 +150,7 @@ def head_groups(X: np.ndarray, H: int, r: int, seed: int) -> tuple[int, GroupCer
     return T0, find_groups(X[:T0].astype(np.float64), H, r - 1, seed)
 
 
-def separation_check(X: np.ndarray) -> dict[str, Any]:
+def separation_check(X: np.ndarray) -> Record:
     """(r, δ) of token vectors: r the largest norm, δ the smallest distance of two different ones
     (Kajitsuka and Sato 2025); vectors that are equal to the last bit are counted, not compared.
 

@@ -10,15 +10,20 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from byheart.errors import ByheartError
+from byheart.audits.settings import AuditSettings
+from byheart.errors import ByheartError, OptionError
 from byheart.specs import TransformerSpec
 from byheart.theory.huggingface import READERS, parse_config
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 # Models in packages that install by name: package, what to open in it, how to install it.
 PACKAGED = {
@@ -32,6 +37,7 @@ PACKAGED = {
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".h5", ".msgpack")
 TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model")
 UNUSED = ("pooler.", "classifier.", "lm_head.")  # weights that no hidden state depends on
+GIVE_TOKENS = "Give token ids: `tokens`."
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ class FoundModel:
     """
 
     name: str
-    place: Path
+    path: Path
     kind: str
     config: dict[str, Any]
     spec: TransformerSpec
@@ -55,7 +61,7 @@ class FoundModel:
 
     @property
     def gguf(self) -> bool:
-        return self.place.suffix == ".gguf"
+        return self.path.suffix == ".gguf"
 
     @property
     def images(self) -> bool:
@@ -63,16 +69,12 @@ class FoundModel:
 
     def to_json(self) -> dict[str, Any]:
         spec = self.spec
+        names = ("parameters", "d", "H", "kv_heads", "d_h", "layers")
         return {
             "name": self.name,
             "type": self.kind,
             "weights": self.weights,
-            "parameters": spec.parameters,
-            "d": spec.d,
-            "H": spec.H,
-            "kv_heads": spec.kv_heads,
-            "d_h": spec.d_h,
-            "layers": spec.layers,
+            **{name: getattr(spec, name) for name in names},
             "vocabulary": spec.N,
             "context": spec.S,
             "positions": spec.positions,
@@ -83,21 +85,44 @@ class FoundModel:
 def find_model(source: str | os.PathLike[str]) -> FoundModel:
     """The model in a folder, in a GGUF file, in the local Hugging Face cache, or in an installed
     package ("minilm", "smollm2")."""
-    place, name = _place(os.fspath(source))
-    if place.suffix == ".gguf":
-        config, weights = _gguf_config(place), "GGUF, de-quantised"
+    path, name = _locate(os.fspath(source))
+    if path.suffix == ".gguf":
+        config, weights = _gguf_config(path), "GGUF, de-quantised"
     else:
-        config, weights = _folder_config(place), "safetensors"
+        config, weights = _folder_config(path), "safetensors"
     kind = config.get("model_type")
     if kind not in READERS:
         raise ByheartError(
             f"{source}: expected a model of type {', '.join(READERS)}, found {kind!r}. "
             "Other models: save their query vectors and use `byheart kruskal FILE`."
         )
-    return FoundModel(name, place, str(kind), config, parse_config(config, str(place)), weights)
+    with readable(f"{path}: the config"):
+        return FoundModel(name, path, kind, config, parse_config(config, str(path)), weights)
 
 
-def _place(source: str) -> tuple[Path, str]:
+def location(path: Path) -> dict[str, Any]:
+    """What transformers is told to read: these files, never the network, no code."""
+    safe = {"local_files_only": True, "trust_remote_code": False}
+    if path.suffix == ".gguf":
+        return {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name, **safe}
+    return {"pretrained_model_name_or_path": path, **safe}
+
+
+@contextlib.contextmanager
+def readable(what: str, advice: str = "") -> Iterator[None]:
+    """Whatever a reader of foreign files raises becomes an error that says what and why."""
+    try:
+        yield
+    except (ByheartError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # panics of tokenizers (Rust) are no Exception
+        reason = next(iter(str(error).splitlines()), "")[:200].rstrip(".")
+        raise ByheartError(
+            f"{what} cannot be read ({type(error).__name__}: {reason}). {advice}".rstrip()
+        ) from None
+
+
+def _locate(source: str) -> tuple[Path, str]:
     path = Path(source)
     if path.is_dir():
         inside = sorted(path.glob("*.gguf"))
@@ -140,28 +165,42 @@ def _cached(source: str) -> Path:
         ) from None
 
 
-def _folder_config(place: Path) -> dict[str, Any]:
-    file = place / "config.json"
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except OSError:
+def _folder_config(path: Path) -> dict[str, Any]:
+    file = path / "config.json"
+    if not file.exists():
         raise ByheartError(
-            f"{place}: there is no config.json. Give a folder that `save_pretrained` wrote."
-        ) from None
-    except ValueError as error:
-        raise ByheartError(f"{file} is not JSON: {error}.") from None
-    if not isinstance(config, dict):
-        raise ByheartError(f"{file}: expected a JSON object, found {type(config).__name__}.")
-    if not any(place.glob("*.safetensors")):
-        pickled = sorted(p.name for p in place.iterdir() if p.suffix in PICKLES)
+            f"{path}: there is no config.json. Give a folder that `save_pretrained` wrote."
+        )
+    config = _json_object(file)
+    if not any(path.glob("*.safetensors")):
+        pickled = sorted(p.name for p in path.iterdir() if p.suffix in PICKLES)
         if pickled:
             raise ByheartError(
-                f"{place}: only pickled weights ({', '.join(pickled[:3])}), which can run code and "
+                f"{path}: only pickled weights ({', '.join(pickled[:3])}), which can run code and "
                 "are not read. Where you trust them: model.save_pretrained(FOLDER, "
                 "safe_serialization=True) writes model.safetensors."
             )
-        raise ByheartError(f"{place}: no weights: there is no *.safetensors beside config.json.")
+        raise ByheartError(f"{path}: no weights: there is no *.safetensors beside config.json.")
+    for index in path.glob("*.index.json"):  # it names the files that are read
+        names = _json_object(index).get("weight_map")
+        named = set(map(str, names.values())) if isinstance(names, dict) else {""}
+        for name in sorted(named):
+            if Path(name).name != name or not name.endswith(".safetensors"):
+                raise ByheartError(
+                    f"{index}: expected names of .safetensors files in this folder, found "
+                    f"{name!r}: other weights are not read."
+                )
     return config
+
+
+def _json_object(file: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ByheartError(f"{file} is not JSON: {error}.") from None
+    if not isinstance(value, dict):
+        raise ByheartError(f"{file}: expected a JSON object, found {type(value).__name__}.")
+    return value
 
 
 def _gguf_config(file: Path) -> dict[str, Any]:
@@ -170,16 +209,13 @@ def _gguf_config(file: Path) -> dict[str, Any]:
         raise ByheartError(f"{file}: reading GGUF needs the package gguf: pip install gguf")
     from transformers import AutoConfig
 
-    try:
-        config = AutoConfig.from_pretrained(
-            file.parent, gguf_file=file.name, local_files_only=True, trust_remote_code=False
-        )
-    except Exception as error:  # whatever a reader of foreign bytes raises
-        raise ByheartError(f"{file}: not a GGUF file that transformers reads: {error}.") from None
-    return config.to_dict()
+    with readable(f"{file}: a GGUF file"):
+        return AutoConfig.from_pretrained(**location(file)).to_dict()
 
 
-def open_model(found: FoundModel, *, random: bool, dtype: str, device: str, seed: int) -> Any:
+def open_model(
+    found: FoundModel, *, random: bool, dtype: str, settings: AuditSettings
+) -> PreTrainedModel:
     """The model, for evaluation: its trained weights, or weights drawn anew from its config.
 
     Attention is the plain ("eager") one, which returns its probabilities.
@@ -188,74 +224,54 @@ def open_model(found: FoundModel, *, random: bool, dtype: str, device: str, seed
     import torch
     from transformers import AutoConfig, AutoModel
 
-    check_device(device)
-    where: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-    if found.gguf:
-        config = AutoConfig.from_pretrained(found.place.parent, gguf_file=found.place.name, **where)
-    else:
-        config = AutoConfig.from_pretrained(found.place, **where)
-    if random:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = AutoModel.from_config(config, attn_implementation="eager")
-    elif found.gguf:
-        model = AutoModel.from_config(config, attn_implementation="eager")
-        _load(model, _gguf_weights(found.place, model), found)
-    else:
-        model, said = AutoModel.from_pretrained(
-            found.place,
-            config=config,
-            use_safetensors=True,
-            attn_implementation="eager",
-            output_loading_info=True,
-            dtype=torch.float32,
-            **where,
-        )
-        _refuse_missing(said["missing_keys"], found)
-    return model.to(getattr(torch, dtype)).to(device).eval()
+    eager = {"attn_implementation": "eager"}
+    with readable(f"{found.path}: the model", "The file is damaged, or not of its config."):
+        config = AutoConfig.from_pretrained(**location(found.path))
+        if random:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(settings.seed)
+                model = AutoModel.from_config(config, **eager)
+        elif found.gguf:
+            model = AutoModel.from_config(config, **eager)
+            missing, _ = model.load_state_dict(_gguf_weights(found.path, model), strict=False)
+            _refuse_missing(missing, found)
+        else:
+            model, said = AutoModel.from_pretrained(
+                **location(found.path), config=config, use_safetensors=True, dtype=torch.float32,
+                output_loading_info=True, **eager,
+            )  # fmt: skip
+            _refuse_missing(said["missing_keys"], found)
+        return model.to(getattr(torch, dtype)).to(settings.device).eval()
 
 
-def _gguf_weights(file: Path, model: Any) -> dict[str, Any]:
+def _gguf_weights(file: Path, model: PreTrainedModel) -> dict[str, Tensor]:
     from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
     with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no option turns off
         return load_gguf_checkpoint(str(file), return_tensors=True, model_to_load=model)["tensors"]
 
 
-def _load(model: Any, weights: dict[str, Any], found: FoundModel) -> None:
-    missing, _ = model.load_state_dict(weights, strict=False)
-    _refuse_missing(missing, found)
-
-
-def _refuse_missing(missing: Any, found: FoundModel) -> None:
+def _refuse_missing(missing: Iterable[str], found: FoundModel) -> None:
     """Weights that are not in the file would silently be random."""
     lost = sorted(name for name in missing if not name.startswith(UNUSED))
     if lost:
         raise ByheartError(
-            f"{found.place}: {len(lost)} weights are missing, among them {', '.join(lost[:3])}. "
+            f"{found.path}: {len(lost)} weights are missing, among them {', '.join(lost[:3])}. "
             "The file is incomplete, or not of this config."
         )
 
 
-def tokenizer_of(found: FoundModel) -> Any:
+def tokenizer_of(found: FoundModel) -> PreTrainedTokenizerBase:
     """The tokenizer of the model, from its own files."""
     _need_transformers()
     from transformers import AutoTokenizer
 
-    where: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-    try:
-        if not found.gguf and not any((found.place / name).exists() for name in TOKENIZERS):
-            raise ValueError(f"none of {', '.join(TOKENIZERS)}")
-        if found.gguf:
-            return AutoTokenizer.from_pretrained(
-                found.place.parent, gguf_file=found.place.name, **where
-            )
-        return AutoTokenizer.from_pretrained(found.place, **where)
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+    if not found.gguf and not any((found.path / name).exists() for name in TOKENIZERS):
         raise ByheartError(
-            f"{found.place}: no tokenizer can be read ({reason}). Give token ids: --tokens FILE."
-        ) from None
+            f"{found.path}: no tokenizer (none of {', '.join(TOKENIZERS)}). {GIVE_TOKENS}"
+        )
+    with readable(f"{found.path}: the tokenizer", GIVE_TOKENS):
+        return AutoTokenizer.from_pretrained(**location(found.path))
 
 
 def check_device(device: str) -> None:
@@ -264,34 +280,36 @@ def check_device(device: str) -> None:
     >>> check_device("tpu")
     Traceback (most recent call last):
     ...
-    byheart.errors.ByheartError: expected --device cpu, cuda or cuda:N, found 'tpu'.
+    byheart.errors.OptionError: `device` must be cpu, cuda or cuda:N, found 'tpu'.
     """
     if device == "cpu":
         return
     if not (device == "cuda" or (device.startswith("cuda:") and device[5:].isdigit())):
-        raise ByheartError(f"expected --device cpu, cuda or cuda:N, found {device!r}.")
+        raise OptionError("device", "cpu, cuda or cuda:N", device)
     import torch
 
     if not torch.cuda.is_available():
-        raise ByheartError(f"--device {device}: this machine has no CUDA device. Use --device cpu.")
+        raise ByheartError(f"`device={device}`: this machine has no CUDA device. Use `device=cpu`.")
     if ":" in device and int(device[5:]) >= torch.cuda.device_count():
-        raise ByheartError(f"--device {device}: there are {torch.cuda.device_count()} devices.")
+        raise ByheartError(f"`device={device}`: there are {torch.cuda.device_count()} devices.")
 
 
-def guarded_memory(run: Callable[[], Any], batch: int) -> Any:
-    """Run, and turn "out of memory" into advice."""
+@contextlib.contextmanager
+def guarded_memory(batch: int) -> Iterator[None]:
+    """Turn "out of memory" into advice."""
     import torch
 
     try:
-        return run()
+        yield
+        return
     except (MemoryError, torch.OutOfMemoryError):
         pass
     except RuntimeError as error:
         if "not enough memory" not in str(error) and "allocate memory" not in str(error):
             raise
     raise ByheartError(
-        f"out of memory with batches of {batch} contexts: give a smaller --batch, fewer --contexts "
-        "or a shorter --length."
+        f"out of memory with batches of {batch} contexts: give a smaller `batch`, fewer `contexts` "
+        "or a shorter `length`."
     )
 
 

@@ -7,21 +7,25 @@ and Llama, as transformers reports it).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from byheart._progress import Report, quiet
 from byheart.audits.float64 import TrueFloat64
 from byheart.audits.inputs import Contexts
-from byheart.audits.models import FoundModel, guarded_memory
+from byheart.audits.models import FoundModel, guarded_memory, readable
+from byheart.audits.settings import AuditSettings
 from byheart.errors import ByheartError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
 
 SATURATED = 0.99  # the paper's threshold
 KEPT_BYTES = 2**30  # of whole contexts, for their ranks
-QUERIES = ("first", "last", "every")
 
 
 @dataclass
@@ -46,6 +50,14 @@ class HeadStates:
     saturated_every: np.ndarray
     entropy_every: np.ndarray
 
+    def to_json(self) -> list[dict[str, float | int]]:
+        """One object a head."""
+        columns = {name: values.tolist() for name, values in vars(self).items()}
+        return [
+            {"head": h, **{name: values[h] for name, values in columns.items()}}
+            for h in range(len(self.saturated))
+        ]
+
 
 @dataclass
 class States:
@@ -61,23 +73,19 @@ def kept_contexts(found: FoundModel, contexts: Contexts, ranked: int) -> int:
 
 
 def collect(
-    model: Any,
+    model: PreTrainedModel,
     found: FoundModel,
     contexts: Contexts,
-    *,
     kinds: tuple[str, ...],
     dtype: str,
-    batch: int,
-    ranked: int,
-    device: str,
-    seed: int,
-    report: Callable[[str], None] = lambda text: None,
+    settings: AuditSettings,
+    progress: Report = quiet,
 ) -> States:
     """Run the model over all contexts in batches and keep queries, some contexts, head sums."""
     import torch
 
     T, n = contexts.T, contexts.n
-    K = kept_contexts(found, contexts, ranked)
+    K = kept_contexts(found, contexts, settings.ranked)
     layers = found.spec.layers + 1
     numbers = np.dtype(dtype)
     d = found.spec.d
@@ -93,22 +101,25 @@ def collect(
         [HeadStates(*np.zeros((4, found.spec.H))) for _ in range(found.spec.layers)],
         K,
     )
-    positions = np.random.default_rng(seed).integers(n, size=T)
+    positions = np.random.default_rng(settings.seed).integers(n, size=T)
     at = {"first": np.zeros(T, int), "last": np.full(T, n - 1), "every": positions}
     reads = "pixel_values" if found.images else "input_ids"
     exact = TrueFloat64 if dtype == "float64" else nullcontext
-    for start in range(0, T, batch):
-        report(f"{start:,} of {T:,} contexts, {dtype}")
-        rows = slice(start, min(start + batch, T))
+    for start in range(0, T, settings.batch):
+        progress(f"{start:,} of {T:,} contexts, {dtype}")
+        rows = slice(start, min(start + settings.batch, T))
         values = torch.tensor(contexts.values[rows])
         values = values.to(getattr(torch, dtype)) if found.images else values.long()
-        shown = {reads: values.to(device)}
-
-        def run(shown: dict[str, Any] = shown) -> Any:
-            with torch.inference_mode(), exact():
-                return model(**shown, output_hidden_states=True, output_attentions=True)
-
-        out = guarded_memory(run, batch)
+        shown = {reads: values.to(settings.device)}
+        with (
+            readable(
+                f"{found.path}: what the model says", "Its config may not be that of its weights."
+            ),
+            guarded_memory(settings.batch),
+            torch.inference_mode(),
+            exact(),
+        ):
+            out = model(**shown, output_hidden_states=True, output_attentions=True)
         hidden = [h.to("cpu").numpy() for h in out.hidden_states]
         if len(hidden) != layers or hidden[0].shape[1] != n:
             raise ByheartError(
@@ -130,7 +141,7 @@ def collect(
     return states
 
 
-def _add(head: HeadStates, a: Any, position: int, T: int, causal: bool) -> None:
+def _add(head: HeadStates, a: Tensor, position: int, T: int, causal: bool) -> None:
     """Sums over contexts and query positions, divided by their number. The first token of a causal
     model sees only itself and is left out of "every"."""
     import torch

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from byheart._style import COLOURS
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from byheart.audits.measures import Record
 
 HEADER = ("weights", "layer", "A2", "rank", "A1 drawn", "Q", "groups", "GP", "other Q", "A3: Q",
           "r/δ", "satur.", "T1")  # fmt: skip
@@ -17,7 +21,87 @@ SHADES = {"fails": "#f4b6a6", "not refuted": "#bfe3d0", "holds": "#7cc6a0", "pro
           "too few contexts": "#eeeeee", "measured": "#ffffff"}  # fmt: skip
 
 
-def table_rows(record: dict[str, Any]) -> list[tuple[str, ...]]:
+GOOD, BAD = ("holds", "proved", "not refuted"), ("fails",)  # verdicts
+
+
+def headline(record: Record) -> list[str]:
+    """Model and data, a line each."""
+    m, data = record["model"], record["data"]
+    groups = f" ({m['kv_heads']} key-value)" if m["kv_heads"] < m["H"] else ""
+    left = f" ({data['repeated']:,} repeated ones left out)" if data["repeated"] else ""
+    return [
+        f"{m['name']}: {m['type']}, {m['parameters']:,} parameters ({m['weights']}), {m['layers']} "
+        f"layers, d={m['d']}, H={m['H']}{groups}, d_h={m['d_h']}",
+        f"{data['source']}: {data['contexts']:,} contexts of n={data['n']} tokens{left}",
+    ]
+
+
+def summary(record: Record) -> list[str]:
+    """Which checks of the trained model fail where, those with the same layers in one sentence."""
+    layers = record["layers"]
+    trained = [x for x in layers if x["weights"] == "trained"] or layers
+    failing: dict[tuple[int, ...], list[str]] = {}
+    unknown: dict[tuple[int, ...], list[str]] = {}
+    for name in layers[0]["checks"]:
+        verdicts = {int(x["layer"]): str(x["checks"][name]["verdict"]) for x in trained}
+        if all(v == "measured" for v in verdicts.values()):
+            continue
+        failing.setdefault(tuple(i for i, v in verdicts.items() if v in BAD), []).append(name)
+        rest = tuple(i for i, v in verdicts.items() if v not in BAD and v not in GOOD)
+        if rest:
+            unknown.setdefault(rest, []).append(name)
+    lines = [
+        f"Fail {_layers(at, len(trained))}: {_together(names)}."
+        for at, names in sorted(failing.items(), reverse=True)
+    ]
+    return lines + [
+        f"Cannot be told {_layers(at, len(trained))} (too few contexts): {_together(names)}."
+        for at, names in unknown.items()
+    ]
+
+
+def _layers(at: tuple[int, ...], count: int) -> str:
+    """
+    >>> _layers((), 7), _layers((0,), 7), _layers((1, 2, 3, 5), 7), _layers((0, 1), 2)
+    ('in no layer', 'in layer 0', 'in layers 1-3, 5', 'in every layer')
+    """
+    if not at:
+        return "in no layer"
+    if len(at) == count:
+        return "in every layer"
+    runs: list[list[int]] = []
+    for i in at:
+        if runs and i == runs[-1][-1] + 1:
+            runs[-1].append(i)
+        else:
+            runs.append([i])
+    words = ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
+    return f"in layer{'s'[: len(at) > 1]} {words}"
+
+
+def _together(names: list[str]) -> str:
+    """
+    >>> _together(["assumption1.first", "assumption1.last", "assumption2"])
+    'Assumption 1 (first, last), Assumption 2'
+    """
+    heads: dict[str, list[str]] = {}
+    for name in names:
+        head, _, query = name.partition(".")
+        heads.setdefault(check_label(head), []).extend([query] if query else [])
+    return ", ".join(f"{h} ({', '.join(q)})" if q else h for h, q in heads.items())
+
+
+def check_label(name: str) -> str:
+    """
+    >>> check_label("assumption1.first")
+    'Assumption 1, first'
+    """
+    head, _, query = name.partition(".")
+    words = head.replace("assumption", "Assumption ").replace("_", " ")
+    return f"{words[0].upper()}{words[1:]}" + (f", {query}" if query else "")
+
+
+def table_rows(record: Record) -> list[tuple[str, ...]]:
     """One row a layer; columns as in `HEADER`, those in the middle for the main query.
 
     "A2": share of contexts of rank n; "rank" of all queries; "A1 drawn": share of the drawn
@@ -50,7 +134,7 @@ def table_rows(record: dict[str, Any]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _theorem1(record: dict[str, Any], layer: dict[str, Any], Q: int) -> str:
+def _theorem1(record: Record, layer: Record, Q: int) -> str:
     capacity = promised(record["model"], record["data"]["n"], Q)
     if capacity is None:
         return "-"
@@ -58,7 +142,7 @@ def _theorem1(record: dict[str, Any], layer: dict[str, Any], Q: int) -> str:
     return f"{capacity:,}" if promise["bare"] is None else f"({capacity:,})"
 
 
-def promised(model: dict[str, Any], n: int, Q: int) -> int | None:
+def promised(model: Record, n: int, Q: int) -> int | None:
     """H(r-1)+1 with r = min(n, d_h, Q) for heads with their own W_K and W_V; None for Q < 2.
 
     >>> promised({"H": 12, "kv_heads": 12, "d_h": 32, "d": 384}, 64, 30)
@@ -68,7 +152,7 @@ def promised(model: dict[str, Any], n: int, Q: int) -> int | None:
     return None if r < 2 or n > model["d"] else model["kv_heads"] * (r - 1) + 1
 
 
-def by_setting(settings: list[dict[str, Any]], shown: Any) -> str:
+def by_setting(settings: list[Record], shown: Callable[[Record], str]) -> str:
     """ "float32 raw|centred / float64 raw|centred", equal neighbours once."""
     formats: dict[str, list[str]] = {}
     for setting in settings:
@@ -81,7 +165,7 @@ def _share(value: float) -> str:
     return "all" if value == 1 else "none" if value == 0 else f"{value:.3g}"
 
 
-def audit_figure(record: dict[str, Any]) -> Figure:
+def audit_figure(record: Record) -> Figure:
     """Left: layers x checks, coloured by verdict, trained beside random. Right: what changes with
     the tolerance (rank of the main queries over the ladder), and Q by layer."""
     from matplotlib.figure import Figure
@@ -113,7 +197,7 @@ def audit_figure(record: dict[str, Any]) -> Figure:
     return figure
 
 
-def _verdicts(axes: Any, layers: list[dict[str, Any]], names: list[str]) -> None:
+def _verdicts(axes: Axes, layers: list[Record], names: list[str]) -> None:
     from matplotlib.colors import to_rgb
 
     picture = np.array(
@@ -134,7 +218,7 @@ def _label(check: str) -> str:
     return short.replace(".", " ")
 
 
-def _ladder(axes: Any, record: dict[str, Any], main: str) -> None:
+def _ladder(axes: Axes, record: Record, main: str) -> None:
     trained = [x for x in record["layers"] if x["weights"] == "trained"]
     chosen = sorted({0, 1, len(trained) // 2, len(trained) - 1})
     for colour, i in zip(COLOURS, chosen, strict=False):
@@ -156,7 +240,7 @@ def _ladder(axes: Any, record: dict[str, Any], main: str) -> None:
     axes.legend(fontsize=7, frameon=False)
 
 
-def _Q(axes: Any, record: dict[str, Any], main: str, kinds: list[str]) -> None:
+def _Q(axes: Axes, record: Record, main: str, kinds: list[str]) -> None:
     for colour, weights in zip(COLOURS, kinds, strict=False):
         layers = [x for x in record["layers"] if x["weights"] == weights]
         for i, setting in enumerate(layers[0]["queries"][main]["settings"]):

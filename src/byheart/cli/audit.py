@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,8 +13,8 @@ from byheart.cli._show import emit, guarded, progress, say, table
 if TYPE_CHECKING:
     from byheart.audits import Audit
 
-SHOWN = "What it is shown"
-HOW = "How it is measured"
+shown = partial(typer.Option, rich_help_panel="What it is shown")
+how = partial(typer.Option, rich_help_panel="How it is measured")
 
 
 @guarded
@@ -26,72 +27,38 @@ def audit(
             "name in the local cache, or minilm, smollm2 (`make models` installs them).",
         ),
     ],
-    text: Annotated[
-        list[str] | None,
-        typer.Option("--text", metavar="FILE", help="Text (repeatable).", rich_help_panel=SHOWN),
-    ] = None,
+    text: Annotated[list[str] | None, shown(metavar="FILE", help="Text (repeatable).")] = None,
     tokens: Annotated[
-        str | None,
-        typer.Option(
-            "--tokens",
-            metavar="FILE",
-            help="Token ids: .npy, .npz, .safetensors, .jsonl.",
-            rich_help_panel=SHOWN,
-        ),
+        str | None, shown(metavar="FILE", help="Token ids: .npy, .npz, .safetensors, .jsonl.")
     ] = None,
     images: Annotated[
         str | None,
-        typer.Option(
-            "--images",
-            metavar="FILE",
-            help="Images: .npy, .npz, .safetensors, a folder, digits.",
-            rich_help_panel=SHOWN,
-        ),
+        shown(metavar="FILE", help="Images: .npy, .npz, .safetensors, a folder, digits."),
     ] = None,
-    length: Annotated[
-        int | None,
-        typer.Option("--length", help="Tokens a context. Default: 64.", rich_help_panel=SHOWN),
-    ] = None,
-    contexts: Annotated[
-        int, typer.Option("--contexts", help="Different contexts, at most.", rich_help_panel=SHOWN)
-    ] = 2000,
+    length: Annotated[int | None, shown(help="Tokens a context. Default: 64.")] = None,
+    contexts: Annotated[int, shown(help="Different contexts, at most.")] = 2000,
     queries: Annotated[
         str | None,
-        typer.Option(
-            "--queries",
+        shown(
             metavar="first,last,every",
             help="Which tokens ask; the first named is the main one.",
-            rich_help_panel=SHOWN,
         ),
     ] = None,
-    formats: Annotated[
-        str,
-        typer.Option("--formats", help="Number formats to run the model in.", rich_help_panel=HOW),
-    ] = "float32,float64",
+    formats: Annotated[str, how(help="Number formats to run the model in.")] = "float32,float64",
     random: Annotated[
-        bool,
-        typer.Option(
-            "--random/--no-random", help="Also with weights drawn anew.", rich_help_panel=HOW
-        ),
+        bool, how("--random/--no-random", help="Also with weights drawn anew.")
     ] = True,
-    ranked: Annotated[
-        int, typer.Option(help="Contexts kept whole for their ranks.", rich_help_panel=HOW)
-    ] = 200,
-    draws: Annotated[
-        int, typer.Option(help="Random subsets of queries.", rich_help_panel=HOW)
-    ] = 200,
-    search: Annotated[
-        int, typer.Option(help="Largest dependent set to look for.", rich_help_panel=HOW)
-    ] = 4,
-    batch: Annotated[int, typer.Option(help="Contexts at a time.", rich_help_panel=HOW)] = 32,
-    device: Annotated[str, typer.Option(help="cpu or cuda.", rich_help_panel=HOW)] = "cpu",
-    seed: Annotated[int, typer.Option(min=0, rich_help_panel=HOW, help="Of all draws.")] = 0,
+    ranked: Annotated[int, how(help="Contexts kept whole for their ranks.")] = 200,
+    draws: Annotated[int, how(help="Random subsets of queries.")] = 200,
+    search: Annotated[int, how(help="Largest dependent set to look for.")] = 4,
+    batch: Annotated[int, how(help="Contexts at a time.")] = 32,
+    device: Annotated[str, how(help="cpu or cuda.")] = "cpu",
+    seed: Annotated[int, how(min=0, help="Of all draws.")] = 0,
     output: Annotated[
         str | None, typer.Option("-o", "--output", metavar="FILE", help="Also write the JSON.")
     ] = None,
     plot: Annotated[
-        str | None,
-        typer.Option("--plot", metavar="FILE", help="Also draw it: .png, .svg or .pdf."),
+        str | None, typer.Option(metavar="FILE", help="Also draw it: .png, .svg or .pdf.")
     ] = None,
     as_json: opt.Json = False,
 ) -> None:
@@ -107,41 +74,49 @@ def audit(
 
     if plot is not None:
         check_path(plot)
+    from byheart.audits import AuditSettings, audit_figure
     from byheart.audits import audit as measure
-    from byheart.audits import audit_figure
 
-    with progress() as report:
-        found = measure(
-            model, text=text, tokens=tokens, images=images, length=length, contexts=contexts,
-            queries=None if queries is None else [q.strip() for q in queries.split(",")],
-            formats=[f.strip() for f in formats.split(",")], random=random, ranked=ranked,
-            draws=draws, search=search, batch=batch, device=device, seed=seed, report=report,
-        )  # fmt: skip
+    settings = AuditSettings(
+        length=length,
+        contexts=contexts,
+        queries=None if queries is None else _words(queries),
+        formats=_words(formats),
+        random=random,
+        ranked=ranked,
+        draws=draws,
+        search=search,
+        batch=batch,
+        device=device,
+        seed=seed,
+    )
+    with progress() as tell:
+        result = measure(
+            model, text=text, tokens=tokens, images=images, settings=settings, progress=tell
+        )
     if output is not None:
-        found.save(output)
+        result.save(output)
     if plot is not None:
-        save(audit_figure(found.record), plot)
+        save(audit_figure(result.record), plot)
     if as_json:
-        emit(found.to_json())
+        emit(result.to_json())
         return
-    _print(found)
+    _print(result)
     for name in (output, plot):
         if name is not None:
             say(f"Written to {name}")
 
 
-def _print(found: Audit) -> None:
-    from byheart.audits.tables import HEADER, table_rows
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(","))
 
-    record: dict[str, Any] = found.record
-    m, data, used = record["model"], record["data"], record["settings"]
-    groups = f" ({m['kv_heads']} key-value)" if m["kv_heads"] < m["H"] else ""
-    say(
-        f"{m['name']}: {m['type']}, {m['parameters']:,} parameters ({m['weights']}), {m['layers']} "
-        f"layers, d={m['d']}, H={m['H']}{groups}, d_h={m['d_h']}"
-    )
-    left = f" ({data['repeated']:,} repeated ones left out)" if data["repeated"] else ""
-    say(f"{data['source']}: {data['contexts']:,} contexts of n={data['n']} tokens{left}\n")
+
+def _print(result: Audit) -> None:
+    from byheart.audits.tables import HEADER, headline, table_rows
+
+    record = result.record
+    used = record["settings"]
+    say("\n".join(headline(record)) + "\n")
     table(table_rows(record), header=HEADER)
     say(
         f"\nA2: contexts of rank n, of {used['ranked']:,}. A1 drawn: independent ones of "
@@ -151,7 +126,7 @@ def _print(found: Audit) -> None:
         f"Main query: {used['queries'][0]}. Several numbers: float32 raw|centred / float64 "
         "raw|centred; one: all agree."
     )
-    if m["positions"] == "rotary":
+    if record["model"]["positions"] == "rotary":
         say("In brackets: for a layer with one W_h for all positions; this one has rotary ones.")
     say(
         f"{record['seconds']:.0f} s ({record['cpu_seconds']:.0f} s CPU, "

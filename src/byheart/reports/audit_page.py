@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from byheart.audits.tables import BAD, GOOD, check_label, summary
 from byheart.errors import ByheartError
 from byheart.reports.page import render, short, whole
+
+if TYPE_CHECKING:
+    from byheart.audits.measures import Record
 
 SCHEMA = 1
 EXPLAINED = {
@@ -21,7 +25,6 @@ EXPLAINED = {
     "general_position": "any d of the queries are independent (Kajitsuka and Sato)",
     "separation": "largest norm over smallest distance, r/δ",
 }
-GOOD, BAD = ("holds", "proved", "not refuted"), ("fails",)
 
 
 def audit_page(source: str | Path) -> str:
@@ -50,15 +53,15 @@ def audit_page(source: str | Path) -> str:
         settings=settings,
         main=main,
         kinds=kinds,
-        checks=[(name, _label(name), _explained(name)) for name in names],
+        checks=[(name, check_label(name), _explained(name)) for name in names],
         grids=list(cells.items()),
-        summary=_summary(layers, names),
+        summary=summary(record),
         promises=_promises(layers, model),
         seconds=record.get("cpu_seconds"),
     )
 
 
-def read_audit(source: str | Path) -> dict[str, Any]:
+def read_audit(source: str | Path) -> Record:
     """The record of an audit, refused with a reason where it is none."""
     try:
         record = json.loads(Path(source).read_text(encoding="utf-8"))
@@ -94,7 +97,7 @@ def read_audit(source: str | Path) -> dict[str, Any]:
     return record
 
 
-def _cells(layer: dict[str, Any], names: list[str]) -> dict[str, Any]:
+def _cells(layer: Record, names: list[str]) -> Record:
     cells = []
     for name in names:
         check = layer["checks"][name]
@@ -104,7 +107,7 @@ def _cells(layer: dict[str, Any], names: list[str]) -> dict[str, Any]:
     return {"layer": layer["layer"], "name": str(layer["name"]), "cells": cells}
 
 
-def _detail(name: str, check: dict[str, Any]) -> str:
+def _detail(name: str, check: Record) -> str:
     """What a cell shows besides its verdict."""
     if "share" in check:
         return f"{100 * check['share']:.3g} % of {check['seen']:,}"
@@ -115,17 +118,11 @@ def _detail(name: str, check: dict[str, Any]) -> str:
     return ""
 
 
-def _label(name: str) -> str:
-    head, _, query = name.partition(".")
-    words = head.replace("assumption", "Assumption ").replace("_", " ")
-    return f"{words[0].upper()}{words[1:]}" + (f", {query}" if query else "")
-
-
 def _explained(name: str) -> str:
     return EXPLAINED.get(name.partition(".")[0], "")
 
 
-def _row(layer: dict[str, Any], main: str) -> dict[str, Any]:
+def _row(layer: Record, main: str) -> Record:
     """Numbers of one layer, for the chart."""
     query = layer["queries"][main]
     exact = [s for s in query["settings"] if s["dtype"] == "float64" and not s["centred"]]
@@ -150,63 +147,9 @@ def _row(layer: dict[str, Any], main: str) -> dict[str, Any]:
     }
 
 
-def _summary(layers: list[dict[str, Any]], names: list[str]) -> list[str]:
-    """Which checks of the trained model fail where, those with the same layers in one sentence."""
-    trained = [x for x in layers if x["weights"] == "trained"] or layers
-    failing: dict[tuple[int, ...], list[str]] = {}
-    unknown: dict[tuple[int, ...], list[str]] = {}
-    for name in names:
-        verdicts = {int(x["layer"]): str(x["checks"][name]["verdict"]) for x in trained}
-        if all(v == "measured" for v in verdicts.values()):
-            continue
-        failing.setdefault(tuple(i for i, v in verdicts.items() if v in BAD), []).append(name)
-        rest = tuple(i for i, v in verdicts.items() if v not in BAD and v not in GOOD)
-        if rest:
-            unknown.setdefault(rest, []).append(name)
-    lines = [
-        f"Fail {_layers(at, len(trained))}: {_together(found)}."
-        for at, found in sorted(failing.items(), reverse=True)
-    ]
-    return lines + [
-        f"Cannot be told {_layers(at, len(trained))} (too few contexts): {_together(found)}."
-        for at, found in unknown.items()
-    ]
-
-
-def _layers(at: tuple[int, ...], count: int) -> str:
-    """
-    >>> _layers((), 7), _layers((0,), 7), _layers((1, 2, 3, 5), 7), _layers((0, 1), 2)
-    ('in no layer', 'in layer 0', 'in layers 1-3, 5', 'in every layer')
-    """
-    if not at:
-        return "in no layer"
-    if len(at) == count:
-        return "in every layer"
-    runs: list[list[int]] = []
-    for i in at:
-        if runs and i == runs[-1][-1] + 1:
-            runs[-1].append(i)
-        else:
-            runs.append([i])
-    words = ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
-    return f"in layer{'s'[: len(at) > 1]} {words}"
-
-
-def _together(names: list[str]) -> str:
-    """
-    >>> _together(["assumption1.first", "assumption1.last", "assumption2"])
-    'Assumption 1 (first, last), Assumption 2'
-    """
-    heads: dict[str, list[str]] = {}
-    for name in names:
-        head, _, query = name.partition(".")
-        heads.setdefault(_label(head), []).extend([query] if query else [])
-    return ", ".join(f"{h} ({', '.join(q)})" if q else h for h, q in heads.items())
-
-
-def _promises(layers: list[dict[str, Any]], model: dict[str, Any]) -> list[dict[str, Any]]:
+def _promises(layers: list[Record], model: Record) -> list[Record]:
     """What each theorem says of each layer of the trained model."""
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, Record] = {}
     for layer in layers:
         if layer["weights"] != "trained":
             continue

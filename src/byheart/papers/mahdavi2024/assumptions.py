@@ -89,10 +89,11 @@ def audited(params: Params, seed: int) -> dict[str, Any]:
     p = params
     if not p["available"]:
         return {"available": False, "reason": p["reason"], "A2": None, "A1": None, "GP": None}
-    record = import_module("byheart.audits").audit(
-        p["model"], text=[str(TEXT)], length=p["n"], contexts=p["T"], draws=p["draws"],
-        random=False, seed=seed,
-    ).to_json()  # fmt: skip
+    audits = import_module("byheart.audits")
+    settings = audits.AuditSettings(
+        length=p["n"], contexts=p["T"], draws=p["draws"], random=False, seed=seed
+    )
+    record = audits.audit(p["model"], text=[str(TEXT)], settings=settings).to_json()
     layer = record["layers"][LAYERS.index(p["layer"])]
     checks = layer["checks"]
     main = record["settings"]["queries"][0]
