@@ -16,6 +16,8 @@ FLAGS = {
     "folder": "-o",
     "ordered=False": "--unordered",
     "with_facts=False": "--no-facts",
+    "header=False": "--no-header",
+    "trim=False": "--no-trim",
 }
 
 

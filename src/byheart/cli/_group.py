@@ -10,7 +10,12 @@ Command = Callable[..., None]
 Options = Mapping[str, tuple[object, object]]  # name -> (annotation, default)
 
 
-def grouped(argument: str, options: Options) -> Callable[[Command], Command]:
+Given = dict[str, object]
+
+
+def grouped(
+    argument: str, options: Options, convert: Callable[[Given], Given] = lambda given: given
+) -> Callable[[Command], Command]:
     """A command that takes `options` as one argument: a dict of those that were given."""
 
     def decorate(command: Command) -> Command:
@@ -20,7 +25,7 @@ def grouped(argument: str, options: Options) -> Callable[[Command], Command]:
         def run(*args: object, **values: object) -> None:
             chosen = {name: values.pop(name) for name in options if name in values}
             given = {name: v for name, v in chosen.items() if v != options[name][1]}
-            command(*args, **values, **{argument: given})
+            command(*args, **values, **{argument: convert(given)})
 
         keyword = inspect.Parameter.KEYWORD_ONLY
         added = [

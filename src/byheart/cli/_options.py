@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from byheart.cli._flags import flag, with_flags
+from byheart.cli._show import warn
+
 if TYPE_CHECKING:
-    from byheart.facts import Distributions, Facts
+    from byheart.facts import Facts, FactTable
 
 READING = "Reading the table"
 
@@ -43,6 +47,23 @@ Melt = Annotated[
     typer.Option(
         "--melt",
         help="A wide table: every other column is a relation, facts are (key, column) -> cell.",
+        rich_help_panel=READING,
+    ),
+]
+Header = Annotated[
+    bool | None,
+    typer.Option(
+        "--header/--no-header",
+        help="CSV, TSV: whether the first row names the columns. Default: it does, and is "
+        "mentioned if it looks like a fact.",
+        rich_help_panel=READING,
+    ),
+]
+Trim = Annotated[
+    bool | None,
+    typer.Option(
+        "--trim/--no-trim",
+        help="Whether to leave out the blanks around cells. Default: in CSV and TSV.",
         rich_help_panel=READING,
     ),
 ]
@@ -116,33 +137,72 @@ Contexts = Annotated[
         rich_help_panel=SEVERAL,
     ),
 ]
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="FACTS",
+        help="A .csv, .tsv, .jsonl or .parquet file; a built-in table: countries, elements; or "
+        "random:N=50,S=2,T=1000,seed=0. Vectors: a .safetensors or .npz file, "
+        "vectors:T=621,n=32,d=64,context=fixed,seed=42, or digits:T=500.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Folder = Annotated[str, typer.Argument(metavar="DIR", help="A memory folder (`byheart build`).")]
 
+# Options of `byheart.facts.read_facts` and of `as_facts`, with their defaults.
+TABLE = {"keys": (Keys, None), "answer": (Answer, None), "weights": (Weights, None),
+         "melt": (Melt, False), "header": (Header, None), "trim": (Trim, None),
+         "empty": (Empty, "error"), "pad": (Pad, False)}  # fmt: skip
+ANY_TABLE = {"distribution": (Distribution, False), "on_conflict": (OnConflict, "error"),
+             "normalise": (Normalise, False), "smooth": (Smooth, None), "ngram": (Ngram, None),
+             "contexts": (Contexts, 5000)} | TABLE  # fmt: skip
 
-def read(source: str, **options: Any) -> Facts:
-    """`read_facts` with the options as the command line spells them."""
+Given = dict[str, object]
+"""The options of reading that were given, as `as_facts` takes them; others have their defaults."""
+
+
+def reading(options: Options = TABLE) -> Callable[[Command], Command]:
+    """A command that takes the options of reading as one argument `reading`, a `Given`."""
+
+    def split_keys(given: Given) -> Given:
+        if isinstance(given.get("keys"), str):
+            given["keys"] = str(given["keys"]).split(",")
+        return given
+
+    return grouped("reading", options, split_keys)
+
+
+def check_memory_folder(folder: str) -> None:
+    """Refuse a folder that is no memory, before anything heavy is loaded."""
+    from byheart.models.folder import read_record
+
+    read_record(folder)
+
+
+def read(source: str, given: Given) -> Facts:
+    """Facts with one answer each; what they note is said on stderr."""
     from byheart.facts import read_facts
 
-    keys = options.pop("keys")
-    return read_facts(source, keys=None if keys is None else keys.split(","), **options)
+    facts = read_facts(source, **given)  # type: ignore[arg-type]
+    _tell(facts)
+    return facts
 
 
-def asks_for_distributions(distribution: bool, on_conflict: str, ngram: int | None) -> bool:
-    """Whether the options ask for distributions; an unknown `--on-conflict` is refused."""
-    from byheart.errors import FactsError
+def read_any(source: str, given: Given) -> FactTable:
+    """Facts of any kind; what they note is said on stderr."""
+    from byheart.facts import Distributions, Facts, as_facts
 
-    if on_conflict not in ("error", "distribution"):
-        raise FactsError(f"--on-conflict is error or distribution, found {on_conflict!r}.")
-    return distribution or on_conflict == "distribution" or ngram is not None
+    table = as_facts(source, **given)  # type: ignore[arg-type]
+    if isinstance(table, (Facts, Distributions)):
+        _tell(table.facts if isinstance(table, Distributions) else table)
+    return table
 
 
-def read_distributions(source: str, **options: Any) -> Distributions:
-    """`read_distributions` with the options as the command line spells them."""
-    from byheart.errors import FactsError
-    from byheart.facts import read_distributions as read_table
+def _tell(facts: Facts) -> None:
+    for note in facts.notes:
+        warn(f"{facts.name}: {with_flags(note, ANY_TABLE)}")
 
-    if options.pop("melt"):
-        raise FactsError("--melt reads one answer a cell: leave it out with distributions.")
-    keys = options.pop("keys")
-    return read_table(source, keys=None if keys is None else keys.split(","), **options)
+
+def flags(given: Given) -> str:
+    """The options that were given, as they are typed: `--keys, --melt`."""
+    return ", ".join(flag(name) for name in given)

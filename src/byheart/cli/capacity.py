@@ -8,9 +8,10 @@ import typer
 
 from byheart.cli import _options as opt
 from byheart.cli import _training as tr
-from byheart.cli._held import describe
+from byheart.cli._flags import flag
 from byheart.cli._show import emit, guarded, progress, say, table
 from byheart.cli._sizes import shown
+from byheart.cli._store import describe_facts
 from byheart.errors import ByheartError
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ VARIED = {"heads": "H", "d-head": "d_h", "d-model": "d", "width": "w"}
 
 
 @guarded
+@opt.reading()
 def capacity(
+    reading: opt.Given,
     model: tr.Model = "attention",
     vocab: Annotated[
         int | None,
@@ -99,8 +102,6 @@ def capacity(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**31, help="Same seed, same search.")] = 0,
-    keys: opt.Keys = None,
-    answer: opt.Answer = None,
     as_json: opt.Json = False,
 ) -> None:
     """How many random facts can a model learn by training, and how many bits is that a parameter?
@@ -112,13 +113,12 @@ def capacity(
     """
     random = {"--vocab": vocab, "--length": length, "--restarts": restarts,
               "--resolution": resolution, "--workers": workers}  # fmt: skip
-    _check_mode(facts, random, {"--keys": keys, "--answer": answer})
+    _check_mode(facts, random, {flag(name): value for name, value in reading.items()})
     tr.check_device(device)
     how = tr.recipe(steps, lr, optimizer, schedule, batch)
     if facts is not None:
         _smallest(
-            opt.read(facts, keys=keys, answer=answer, weights=None, melt=False, empty="error",
-                     pad=False),
+            opt.read(facts, reading),
             model, d_model, d_head, heads, layers, width, vary, seeds, threshold, how, seed,
             device, as_json,
         )  # fmt: skip
@@ -152,7 +152,7 @@ def capacity(
 def _check_mode(facts: str | None, random: dict[str, Any], table: dict[str, Any]) -> None:
     """Refuse options of the other search, which would be passed over in silence."""
     other = table if facts is None else random
-    given = ", ".join(flag for flag, value in other.items() if value is not None)
+    given = ", ".join(name for name, value in other.items() if value is not None)
     if given and facts is None:
         raise ByheartError(f"{given}: for the table of --facts, which is not given.")
     if given:
@@ -273,7 +273,7 @@ def _report_smallest(
         emit({"facts": T, "threshold": threshold, **found.to_json(), **per})
         return
     what = f"{T:,} facts" if threshold == 1 else f"{threshold:.4g} of the {T:,} facts"
-    say(describe(facts))
+    say(describe_facts(facts))
     table(
         [
             (

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 @guarded
+@opt.reading()
 def precision(
+    reading: opt.Given,
     source: Annotated[
         str,
         typer.Argument(metavar="DIR|FACTS", help="A memory folder, or a table of facts."),
@@ -30,12 +32,6 @@ def precision(
     most: Annotated[
         int, typer.Option(min=2, help="FACTS: the largest number of facts tried.")
     ] = 1024,
-    keys: opt.Keys = None,
-    answer: opt.Answer = None,
-    weights: opt.Weights = None,
-    melt: opt.Melt = False,
-    empty: opt.Empty = "error",
-    pad: opt.Pad = False,
     as_json: opt.Json = False,
 ) -> None:
     """Say which number formats recall the facts of a memory, or how many facts of a table.
@@ -60,9 +56,7 @@ def precision(
         raise ByheartError(
             f"--method must be one of {', '.join(measured.METHODS)}, found {unknown[0]!r}"
         )
-    facts = opt.read(
-        source, keys=keys, answer=answer, weights=weights, melt=melt, empty=empty, pad=pad
-    )
+    facts = opt.read(source, reading)
     sizes = [T for T in measured.sizes_to(facts.T) if T <= most]
     _report_limits(facts.name, measured.limits(facts, chosen, sizes), as_json)
 
