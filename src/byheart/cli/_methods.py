@@ -22,7 +22,7 @@ def method_options(methods: Mapping[str, type[Method]]) -> dict[str, tuple[objec
     owners: dict[str, list[tuple[str, Field]]] = {}
     for name, method in methods.items():
         for f in fields(method):
-            if "hidden" not in f.metadata:
+            if "help" in f.metadata:  # others are for Python alone
                 owners.setdefault(f.name, []).append((name, f))
     names = {f.name for of in owners.values() for _, f in of} | {"method"}
     return {name: _option(of, len(methods), names) for name, of in owners.items()}
