@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from byheart.cli._flags import flag, with_flags
+from byheart.cli._group import Command, Options, grouped
 from byheart.cli._show import warn
 
 if TYPE_CHECKING:

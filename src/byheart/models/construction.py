@@ -344,8 +344,15 @@ class DistributionConstruction(Construction, method="attention", kind="distribut
 
 
 @dataclass(frozen=True)
-class TrainedStart:
-    """What became of one start; see `byheart.training.trainer.Outcome`."""
+class Outcome:
+    """What became of one model.
+
+    `accuracy`: share of all its facts that are right, from the returned weights (the honest one).
+    `train_accuracy`: mean over the 100 training batches before the last one, each measured before
+    its update (as Dana et al.'s code has it). `diverged`: the step after which a weight or the loss
+    was no longer finite; such a model is no evidence about capacity. `stopped`: the step at which
+    `stop_at` was reached. `seconds`: its share of the wall time.
+    """
 
     seed: int
     steps: int
@@ -364,7 +371,7 @@ class Training:
     recipe: Mapping[str, Json]
     path: str
     best: int
-    models: tuple[TrainedStart, ...] = field(metadata={"of": TrainedStart})
+    models: tuple[Outcome, ...] = field(metadata={"of": Outcome})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,7 +78,7 @@ class Train(Method):
     threads: int | None = option(
         1, "Threads of torch: 1 is the fastest for small models.", TRAINING, min=1
     )
-    checkpoint: str | Path | None = option(
+    checkpoint: str | Path | None = option(  # noqa: RUF009 a field, like the others
         None,
         "Save the run here every 30 s; the same command goes on from it, exactly.",
         TRAINING,

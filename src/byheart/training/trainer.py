@@ -17,6 +17,7 @@ from byheart import _progress
 from byheart._progress import Report, quiet
 from byheart.errors import ByheartError
 from byheart.models.architectures import module_of
+from byheart.models.construction import Outcome
 from byheart.models.threads import one_thread
 from byheart.specs import Spec
 from byheart.training import checkpoint as files
@@ -32,27 +33,6 @@ from byheart.training.sampling import Sampler, generator
 
 LOGGED = 101  # batches before an evaluation whose accuracy is kept (as coded: all but the last)
 REPACK = 0.75  # finished models leave the stack when at most this share of it is still running
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one model.
-
-    `accuracy`: share of all its facts that are right, from the returned weights (the honest one).
-    `train_accuracy`: mean over the 100 training batches before the last one, each measured before
-    its update (as Dana et al.'s code has it). `diverged`: the step after which a weight or the loss
-    was no longer finite; such a model is no evidence about capacity. `stopped`: the step at which
-    `stop_at` was reached. `seconds`: its share of the wall time.
-    """
-
-    seed: int
-    steps: int
-    accuracy: float
-    train_accuracy: float | None
-    loss: float
-    diverged: int | None = None
-    stopped: int | None = None
-    seconds: float = 0.0
 
 
 class Progress(_progress.Progress):
