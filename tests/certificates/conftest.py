@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from byheart.facts import Facts, Vocabulary
-from byheart.models import Memory
+from byheart.models import TokenMemory
+from byheart.models.construction import ImportedConstruction
 from byheart.specs import AssociativeSpec, AttentionOnlySpec
 
 BITS = 200
@@ -102,16 +103,29 @@ def random_weights() -> Callable[..., dict[str, Tensor]]:
 
 
 @pytest.fixture(scope="session")
-def random_memory(random_weights) -> Callable[..., Memory]:
+def make_memory() -> Callable[..., TokenMemory]:
+    """`make_memory(spec, weights, vocabulary, facts)`: a memory with weights from anywhere."""
+
+    def make(spec, weights, vocabulary: Vocabulary, facts: Facts | None = None) -> TokenMemory:
+        made = ImportedConstruction(source="weights")
+        return TokenMemory(
+            spec=spec, weights=weights, vocabulary=vocabulary, construction=made, facts=facts
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def random_memory(random_weights, make_memory) -> Callable[..., TokenMemory]:
     """A memory with random weights, whose facts are what it says by itself."""
 
-    def make(spec, seed: int, T: int = 6) -> Memory:
+    def make(spec, seed: int, T: int = 6) -> TokenMemory:
         weights = random_weights(spec, seed)
         vocabulary = Vocabulary(tuple(f"t{i}" for i in range(spec.N)))
-        memory = Memory(spec, weights, vocabulary)
+        memory = make_memory(spec, weights, vocabulary)
         generator = torch.Generator().manual_seed(seed)
         tokens = torch.randint(spec.N, (T, spec.S), generator=generator).unique(dim=0)
         facts = Facts.make(tokens.numpy(), memory.answers(tokens).numpy(), vocabulary)
-        return Memory(spec, weights, vocabulary, facts)
+        return make_memory(spec, weights, vocabulary, facts)
 
     return make

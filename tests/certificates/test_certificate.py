@@ -16,8 +16,8 @@ from byheart.certificates import ARITHMETICS, certify_folder
 from byheart.certificates.statement import FILE, LISTED
 from byheart.errors import ByheartError, FactsError, MemoryFileError
 from byheart.facts import Facts, Vocabulary
-from byheart.models import Memory
-from byheart.models.memory_files import FACTS, MEMORY, WEIGHTS, weights_sha256
+from byheart.models import TokenMemory
+from byheart.models.folder import FACTS, MEMORY, WEIGHTS
 from byheart.specs import AttentionOnlySpec
 
 PROOFS = ["rounding", "ball"]
@@ -25,9 +25,11 @@ WORDS = Vocabulary(("a", "b", "c", "d"))
 
 
 @pytest.fixture(scope="module")
-def memory() -> Memory:
+def memory() -> TokenMemory:
     keys = [[0, 1], [1, 0], [2, 2], [1, 1], [3, 1], [0, 0]]
-    return bh.build(Facts.make(keys, [0, 1, 2, 0, 3, 1], WORDS, rows=range(2, 8)))
+    made = bh.build(Facts.make(keys, [0, 1, 2, 0, 3, 1], WORDS, rows=range(2, 8)))
+    assert isinstance(made, TokenMemory)
+    return made
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ def test_built_memories_are_certified(arithmetic, method, S):
     assert certificate.certified and certificate.passed
     assert (certificate.facts, certificate.failed, certificate.failures) == (15, 0, ())
     assert certificate.arithmetic.startswith(ARITHMETICS[arithmetic])
-    assert certificate.weights_sha256 == weights_sha256(memory)
+    assert certificate.weights_sha256 == memory.weights_sha256()
     assert certificate.facts_digest == facts.digest()
     assert certificate.margin is not None and certificate.error_bound is not None
     assert 0 < certificate.error_bound < 1e-9 < certificate.margin
@@ -69,7 +71,7 @@ def test_the_plain_check_is_never_a_proof(memory):
 
 
 def test_unknown_arithmetic_is_refused(memory):
-    with pytest.raises(ByheartError, match="rounding, ball, float, found 'interval'"):
+    with pytest.raises(ByheartError, match=r"rounding.*ball.*float.*interval"):
         bh.certify(memory, arithmetic="interval")
 
 
@@ -101,11 +103,11 @@ def test_a_failing_fact_that_is_never_asked_is_named_too(memory):
     assert [failure.key for failure in certificate.failures] == [facts.key(5)]
 
 
-def test_all_failures_are_counted_and_the_first_are_listed():
+def test_all_failures_are_counted_and_the_first_are_listed(make_memory):
     facts = bh.random_associations(N=40, S=2, T=LISTED + 100, seed=0)
     spec = AttentionOnlySpec(N=40, S=2, d=1, d_h=1, H=1)
     weights = {name: torch.zeros(shape) for name, shape in spec.weight_shapes().items()}
-    certificate = bh.certify(Memory(spec, weights, facts.vocabulary, facts))
+    certificate = bh.certify(make_memory(spec, weights, facts.vocabulary, facts))
     assert (certificate.failed, len(certificate.failures)) == (LISTED + 100, LISTED)
 
 
@@ -133,7 +135,7 @@ def test_keys_of_another_length_are_refused(memory):
 
 def test_without_facts_a_table_is_needed(memory):
     bare = dataclasses.replace(memory, facts=None)
-    with pytest.raises(FactsError, match="--facts"):
+    with pytest.raises(FactsError, match="without its facts"):
         bh.certify(bare)
     assert bh.certify(bare, memory.facts).certified
 
@@ -186,7 +188,7 @@ def test_weights_that_are_no_numbers_prove_nothing(memory, arithmetic, bad):
 
 
 @pytest.mark.parametrize("arithmetic", PROOFS)
-def test_overflow_proves_nothing(arithmetic):
+def test_overflow_proves_nothing(make_memory, arithmetic):
     """T_0 = (1.7 + 1.7 - 1.7) 1e308 may overflow on the way, its error bound does not: finite
     weights, an infinite margin, and no proof of it."""
     spec = AttentionOnlySpec(N=2, S=1, d=3, d_h=1, H=1, positions="none")
@@ -199,19 +201,19 @@ def test_overflow_proves_nothing(arithmetic):
         [[1.7e308, 1e308], [1.7e308, 0], [1.7e308, 0]], dtype=torch.float64
     )
     words = Vocabulary(("right", "wrong"))
-    memory = Memory(spec, weights, words, Facts.make([[0]], [0], words))
+    memory = make_memory(spec, weights, words, Facts.make([[0]], [0], words))
     certificate = bh.certify(memory, arithmetic=arithmetic)
     assert not certificate.certified
     plain(certificate)
 
 
-def test_error_bounds_that_overflow_prove_nothing(random_weights):
+def test_error_bounds_that_overflow_prove_nothing(random_weights, make_memory):
     """Scores of 1e16 known up to some units: softmax bounds are infinite, and JSON still plain."""
     spec = AttentionOnlySpec(N=3, S=2, d=2, d_h=2, H=1)
     scales = dict.fromkeys(spec.weight_shapes(), 1.0) | {"W_Q": 1e9, "W_K": 1e9}
     words = Vocabulary(("a", "b", "c"))
     facts = Facts.make([[0, 1], [1, 2], [2, 2]], [0, 0, 0], words)
-    certificate = bh.certify(Memory(spec, random_weights(spec, 0, scales), words, facts))
+    certificate = bh.certify(make_memory(spec, random_weights(spec, 0, scales), words, facts))
     assert not certificate.certified
     plain(certificate)
 
@@ -228,7 +230,7 @@ def test_a_tie_is_not_a_proof(memory, arithmetic):
     assert {failure.key for failure in certificate.failures} == hurt
 
 
-def close_call(margin: float) -> Memory:
+def close_call(make_memory, margin: float) -> TokenMemory:
     """Logits 1 and 1 - margin through a head of zeros: T = W_U x, x = (1,)."""
     spec = AttentionOnlySpec(N=2, S=1, d=1, d_h=1, H=1, positions="none")
     weights = {
@@ -238,12 +240,12 @@ def close_call(margin: float) -> Memory:
     weights["W_E"][:] = 1.0
     weights["W_U"][0] = torch.tensor([1.0, 1.0 - margin], dtype=torch.float64)
     words = Vocabulary(("right", "wrong"))
-    return Memory(spec, weights, words, Facts.make([[0]], [0], words))
+    return make_memory(spec, weights, words, Facts.make([[0]], [0], words))
 
 
-def test_a_margin_below_the_error_bound_is_not_proved():
+def test_a_margin_below_the_error_bound_is_not_proved(make_memory):
     """One unit in the last place: float64 says yes, its error bound does not, 128 bits do."""
-    memory = close_call(2.0**-53)
+    memory = close_call(make_memory, 2.0**-53)
     assert bh.certify(memory, arithmetic="float").passed
     certificate = bh.certify(memory, arithmetic="rounding")
     assert not certificate.certified
@@ -253,7 +255,7 @@ def test_a_margin_below_the_error_bound_is_not_proved():
     # A ball of 20 bits cannot tell them apart either.
     assert not bh.certify(memory, arithmetic="ball", precision=20).certified
     # A thousand units are enough.
-    assert bh.certify(close_call(2.0**-43)).certified
+    assert bh.certify(close_call(make_memory, 2.0**-43)).certified
 
 
 @pytest.mark.parametrize("arithmetic", PROOFS)
@@ -379,6 +381,6 @@ def test_an_edited_description_is_damage_or_an_error_of_ours(folder, change):
 
 def test_a_memory_without_facts_is_certified_with_a_table(memory, tmp_path):
     place = memory.save(tmp_path / "bare", with_facts=False)
-    with pytest.raises(FactsError, match="--facts"):
+    with pytest.raises(FactsError, match="without its facts"):
         certify_folder(place)
     assert certify_folder(place, memory.facts).certified

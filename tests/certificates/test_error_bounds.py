@@ -13,10 +13,12 @@ from flint import arb, ctx
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from byheart.certificates import ball, rounding
+from byheart._progress import quiet
+from byheart.certificates import bounded_logits, rounding
+from byheart.certificates.architectures import ball_margins
 from byheart.certificates.rounding import EXP_ERROR, UNDERFLOW, Bounded, U
 from byheart.errors import ByheartError
-from byheart.specs import AssociativeSpec, AttentionOnlySpec
+from byheart.specs import AssociativeSpec, AttentionOnlySpec, MultiHeadSpec
 
 SETTINGS = settings(max_examples=200, deadline=None, derandomize=True)
 NAMES = ("W_E", "W_pos", "W_Q", "W_K", "W_V", "W_O", "W_U")
@@ -58,7 +60,7 @@ def assert_contains(found: Bounded, truth: list[list[Any]]) -> None:
 def test_rounding_bounds_contain_the_truth(random_weights, true_logits, spec, scale, seed):
     weights = random_weights(spec, seed, scale)
     tokens = some_tokens(spec, seed)
-    found = rounding.logits(spec, weights, tokens)
+    found = bounded_logits(spec, weights, tokens)
     assert bool((found.error >= 0).all())
     assert_contains(found, true_logits(spec, weights, tokens))
 
@@ -68,7 +70,7 @@ def test_rounding_bounds_contain_the_truth(random_weights, true_logits, spec, sc
 def test_rounding_bounds_are_not_vacuous(random_weights, spec, seed):
     """Weights and scores of order 1: the bound is far below any margin that matters."""
     weights = random_weights(spec, seed, dict.fromkeys(NAMES, 0.5))
-    found = rounding.logits(spec, weights, some_tokens(spec, seed))
+    found = bounded_logits(spec, weights, some_tokens(spec, seed))
     magnitude = max(1.0, float(found.value.abs().max()))
     assert float(found.error.max()) < 1e-11 * magnitude
 
@@ -82,7 +84,7 @@ def test_associative_bounds_contain_the_truth_and_are_sharp(
     random_weights, true_logits, true_margins, spec, seed
 ):
     weights, tokens = random_weights(spec, seed), some_tokens(spec, seed)
-    found = rounding.logits(spec, weights, tokens)
+    found = bounded_logits(spec, weights, tokens)
     assert_contains(found, true_logits(spec, weights, tokens))
     assert float(found.error.max()) < 1e-11
     if spec.N > 1:
@@ -91,8 +93,8 @@ def test_associative_bounds_contain_the_truth_and_are_sharp(
 
 
 def assert_ball_contains(spec, weights, tokens, right, true_margins, precision=128) -> np.ndarray:
-    margins, radii = ball.ball_margins(
-        spec, weights, tokens.numpy(), right, precision=precision, progress=lambda _: None
+    margins, radii = ball_margins(
+        spec, weights, tokens.numpy(), right, precision=precision, progress=quiet
     )
     truth = true_margins(spec, weights, tokens, right)
     with mpmath.workprec(200):
@@ -116,9 +118,7 @@ def test_balls_are_as_sharp_as_a_float_can_say(random_weights, true_margins):
     weights, tokens = random_weights(spec, 0), some_tokens(spec, 0, 10)
     right = np.zeros(10, dtype=np.int64)
     radii = assert_ball_contains(spec, weights, tokens, right, true_margins)
-    margins, _ = ball.ball_margins(
-        spec, weights, tokens.numpy(), right, precision=128, progress=lambda _: None
-    )
+    margins, _ = ball_margins(spec, weights, tokens.numpy(), right, precision=128, progress=quiet)
     # The midpoint is rounded to 53 bits; the ball of 128 bits itself is far smaller.
     assert bool((radii <= 2 * U * np.abs(margins)).all())
     # Few bits, a wide ball, still around the truth.
@@ -131,9 +131,7 @@ def test_the_precision_of_others_is_left_alone(random_weights):
     before = ctx.prec
     right = np.zeros(3, dtype=np.int64)
     tokens = some_tokens(spec, 0).numpy()
-    ball.ball_margins(
-        spec, random_weights(spec, 0), tokens, right, precision=99, progress=lambda _: None
-    )
+    ball_margins(spec, random_weights(spec, 0), tokens, right, precision=99, progress=quiet)
     assert ctx.prec == before
 
 
@@ -143,15 +141,15 @@ def test_both_arithmetics_agree_within_their_bounds(random_memory, spec, seed):
     memory = random_memory(spec, seed)
     facts = memory.facts
     tokens, right = torch.tensor(facts.tokens), torch.tensor(facts.answers)
-    values = rounding.logits(spec, memory.weights, tokens)
+    values = bounded_logits(spec, memory.weights, tokens)
     margin, bound = rounding.margins(values, right)
-    middle, radius = ball.ball_margins(
+    middle, radius = ball_margins(
         spec,
         memory.weights,
         facts.tokens,
         facts.answers,
         precision=128,
-        progress=lambda _: None,
+        progress=quiet,
     )
     if spec.N == 1:
         assert bool(torch.isinf(margin).all()) and np.isinf(middle).all()
@@ -259,21 +257,14 @@ def test_softmax_contains_what_underflows(gap, error):
     assert_softmax_contains([0.0, -gap], error, [-1, 1])
 
 
-@pytest.mark.parametrize("options", [{"layers": 2}, {"positions": "attention"}])
-def test_what_the_proofs_do_not_cover_is_refused(random_weights, options):
-    spec = AttentionOnlySpec(N=3, S=2, d=2, d_h=2, H=1, **options)
-    weights, tokens = random_weights(spec, 0), some_tokens(spec, 0)
-    with pytest.raises((ByheartError, NotImplementedError)):
-        rounding.logits(spec, weights, tokens)
-    with pytest.raises((ByheartError, NotImplementedError)):
-        ball.ball_margins(
-            spec,
-            weights,
-            tokens.numpy(),
-            np.zeros(3, dtype=np.int64),
-            precision=64,
-            progress=lambda _: None,
-        )
+def test_what_the_proofs_do_not_cover_is_refused():
+    """A spec without a registered evaluator, in either arithmetic."""
+    spec = MultiHeadSpec(d=4, n=3, d_h=3, H=2)
+    tokens, right = np.zeros((1, 2), dtype=np.int64), np.zeros(1, dtype=np.int64)
+    with pytest.raises(ByheartError, match="do not cover"):
+        bounded_logits(spec, {}, torch.tensor(tokens))
+    with pytest.raises(ByheartError, match="do not cover"):
+        ball_margins(spec, {}, tokens, right, precision=64, progress=quiet)
 
 
 def test_margin_bound_is_that_of_the_worst_rival():

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import byheart as bh
-from byheart.certificates import certify, rounding, stacks, stacks_ball
+from byheart.certificates import bounded_logits, certify, rounding
+from byheart.certificates.architectures import ball_margins
 from byheart.certificates.rounding import Bounded
 from byheart.errors import ByheartError
-from byheart.models import Memory, attention_only, mlp_transformer, shared_bottleneck
+from byheart.models import TokenMemory, attention_only, mlp_transformer, shared_bottleneck
 from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
 
 SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
@@ -62,7 +63,7 @@ def make(spec: Any, seed: int, spread: float = 0.0) -> tuple[dict[str, Tensor], 
 
 
 def balls(spec: Any, weights: dict[str, Tensor], tokens: Tensor, right: np.ndarray, bits: int):
-    return stacks_ball.ball_margins(
+    return ball_margins(
         spec, weights, tokens.numpy(), right, precision=bits, progress=lambda _: None
     )
 
@@ -71,7 +72,7 @@ def balls(spec: Any, weights: dict[str, Tensor], tokens: Tensor, right: np.ndarr
 @given(spec=SPECS, seed=st.integers(0, 2**20), spread=st.sampled_from([0.0, 1.0, 3.0]))
 def test_no_bound_is_refuted_by_balls(spec, seed, spread):
     weights, tokens = make(spec, seed, spread)
-    values = stacks.logits(spec, weights, tokens)
+    values = bounded_logits(spec, weights, tokens)
     for g in range(spec.N):
         right = np.full(len(tokens), g)
         margin, bound = (v.numpy() for v in rounding.margins(values, torch.from_numpy(right)))
@@ -107,7 +108,7 @@ def test_bounds_are_not_vacuous(spec, seed):
     into errors of scores, |W_QK||x| times as large, and a softmax turns those into errors of x."""
     _, tokens = make(spec, seed)
     start = MODULES[spec.family].initial(spec, [torch.Generator().manual_seed(seed)], torch.float64)
-    found = stacks.logits(spec, {k: w[0] for k, w in start.items()}, tokens)
+    found = bounded_logits(spec, {k: w[0] for k, w in start.items()}, tokens)
     limit = 1e-11 * 1e2 ** (spec.layers - 1)
     assert float(found.error.max()) < limit * max(1.0, float(found.value.abs().max()))
 
@@ -124,8 +125,8 @@ def test_activations_contain_every_value_within_the_error(z, error, sign):
     try:
         exact = arb(z) + sign * arb(error)
         truths = {
-            stacks.gelu: exact * (-exact / arb(2).sqrt()).erfc() / 2,
-            stacks.relu: exact.max(arb(0)),
+            rounding.gelu: exact * (-exact / arb(2).sqrt()).erfc() / 2,
+            rounding.relu: exact.max(arb(0)),
         }
         for act, truth in truths.items():
             found = act(given_z)
@@ -153,14 +154,14 @@ def test_erf_is_as_good_as_assumed():
             worst = max(worst, abs(float(arb(x).erf() - arb(found))))
     finally:
         ctx.prec = before
-    assert 0 < worst <= stacks.ERF_ERROR / 16
+    assert 0 < worst <= rounding.ERF_ERROR / 16
 
 
 def test_gelu_is_nowhere_steeper_than_assumed():
     """gelu'(z) = Φ(z) + z φ(z), whose derivative (2 - z²) φ(z) vanishes at ±sqrt 2 only."""
     z = torch.tensor([2.0**0.5, -(2.0**0.5), 0.0, 50.0], dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad(torch.nn.functional.gelu(z).sum(), z)
-    assert float(slope.abs().max()) <= stacks.GELU_SLOPE
+    assert float(slope.abs().max()) <= rounding.GELU_SLOPE
 
 
 # Memories.
@@ -174,7 +175,7 @@ TRAINED: list[Any] = [
 
 
 @pytest.fixture(scope="module", params=TRAINED, ids=str)
-def trained(request: pytest.FixtureRequest) -> Memory:
+def trained(request: pytest.FixtureRequest, make_memory) -> TokenMemory:
     """A memory trained to recall 12 random facts, by plain full-batch Adam."""
     spec, module = request.param, MODULES[request.param.family]
     facts = bh.random_associations(N=6, S=2, T=12, seed=3)
@@ -189,7 +190,8 @@ def trained(request: pytest.FixtureRequest) -> Memory:
         loss.backward()
         optimizer.step()
     assert float(loss.detach()) < 0.1
-    return Memory(spec, {k: w[0].detach() for k, w in weights.items()}, facts.vocabulary, facts)
+    kept = {k: w[0].detach() for k, w in weights.items()}
+    return make_memory(spec, kept, facts.vocabulary, facts)
 
 
 @pytest.mark.parametrize("arithmetic", ["rounding", "ball"])
@@ -225,10 +227,10 @@ def test_weights_that_are_not_numbers_prove_nothing(trained):
 
 @pytest.mark.parametrize("arithmetic", ["rounding", "ball"])
 @pytest.mark.parametrize("family", [AttentionOnlySpec, MLPTransformerSpec])
-def test_hardmax_is_refused(family, arithmetic):
+def test_hardmax_is_refused(make_memory, family, arithmetic):
     sizes = {"N": 6, "S": 2, "d": 3, "d_h": 3, "H": 2}
     spec = family(**sizes, attention="hardmax", **({"w": 2} if "MLP" in family.__name__ else {}))
     weights, _ = make(spec, 0)
     facts = bh.random_associations(N=6, S=2, T=5)
     with pytest.raises(ByheartError, match="softmax attention"):
-        certify(Memory(spec, weights, facts.vocabulary, facts), arithmetic=arithmetic)
+        certify(make_memory(spec, weights, facts.vocabulary, facts), arithmetic=arithmetic)

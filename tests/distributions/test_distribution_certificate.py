@@ -8,7 +8,7 @@ import torch
 from flint import arb, ctx
 
 import byheart as bh
-from byheart.certificates import certify_folder
+from byheart.certificates import DistributionCertificate, certify_folder
 from byheart.certificates.distribution import LOG_ERROR, log_ratios
 from byheart.certificates.rounding import Bounded
 from byheart.errors import FactsError
@@ -18,7 +18,7 @@ from byheart.facts import random_distributions
 @pytest.fixture(scope="module")
 def memory():
     table = random_distributions("gauss", 8, 2, 40, zipf=1.5)
-    return bh.build_distribution(table, d=4, H=4, dtype="float32")
+    return bh.build(table, "distribution", d=4, H=4, dtype="float32")
 
 
 def test_log_is_as_good_as_assumed():
@@ -67,12 +67,13 @@ def test_two_arithmetics_agree_and_both_prove_the_claim(memory):
     claims = memory.construction
     fast, slow = bh.certify(memory), bh.certify(memory, arithmetic="ball")
     for made in (fast, slow):
+        assert isinstance(made, DistributionCertificate)
         proof = made.distribution
-        assert made.certified and proof is not None and made.failed == 0
-        assert proof.kl_lower <= claims["kl"] * (1 + 1e-9) <= proof.kl * (1 + 1e-6)
-        assert proof.max_log_ratio == pytest.approx(claims["max_log_ratio"], rel=1e-5)
+        assert made.certified and made.failed == 0
+        assert proof.kl_lower <= claims.kl * (1 + 1e-9) <= proof.kl * (1 + 1e-6)
+        assert proof.max_log_ratio == pytest.approx(claims.max_log_ratio, rel=1e-5)
         assert made.statement.startswith("proved: ") and "d_KL" in made.statement
-    assert slow.distribution is not None and fast.distribution is not None
+    assert isinstance(slow, DistributionCertificate) and isinstance(fast, DistributionCertificate)
     assert slow.distribution.kl <= fast.distribution.kl * (1 + 1e-12)
     assert slow.distribution.kl_lower >= fast.distribution.kl_lower * (1 - 1e-12)
     plain = bh.certify(memory, arithmetic="float")
@@ -94,7 +95,7 @@ def test_changed_weights_are_not_certified(memory):
 def test_a_smaller_claim_is_not_certified(memory):
     """The check compares with the claim: 1 % less KL, or 1 % less log ratio, is refused."""
     for name in ("kl", "max_log_ratio"):
-        less = {**memory.construction, name: memory.construction[name] * 0.99}
+        less = replace(memory.construction, **{name: getattr(memory.construction, name) * 0.99})
         made = bh.certify(replace(memory, construction=less))
         assert not made.passed
         assert bool(made.failures) == (name == "max_log_ratio")

@@ -10,7 +10,6 @@ import byheart as bh
 from byheart.certificates.sharded import exact_gates, leaks, sharded_margins
 from byheart.errors import ByheartError
 from byheart.facts import Facts, Vocabulary
-from byheart.models.sharded import shard_of
 from byheart.specs import ShardedSpec
 
 GATES = ["query", "key", "subject-sink"]
@@ -36,7 +35,7 @@ def hot(make_table):
 
 def all_margins(memory, tokens=None):
     facts = memory.facts
-    ids = memory.with_start(facts.tokens if tokens is None else tokens)
+    ids = memory.in_order(facts.tokens if tokens is None else tokens)
     right = torch.tensor(facts.answers)
     return sharded_margins(memory.spec, dict(memory.weights), ids, right, lambda _: None)
 
@@ -151,7 +150,7 @@ def test_other_gates_check_their_own_tables(memories):
 def test_the_builder_bounds_all_leaks_together(memories):
     """TOTAL_LEAK, whatever the norms; a subject sink adds the rounding of its cancelling heads."""
     for (gate, _), memory in memories.items():
-        found = leaks(memory.spec, dict(memory.weights), memory.with_start(memory.facts.tokens))
+        found = leaks(memory.spec, dict(memory.weights), memory.in_order(memory.facts.tokens))
         assert found.foreign <= (1e-9 if gate != "subject-sink" else 1e-7)
 
 
@@ -174,7 +173,7 @@ def test_a_weak_gate_proves_nothing(memories):
 def test_a_wrong_cancelling_head_is_noticed(memories):
     memory = memories["subject-sink", False]
     off = tampered(memory, "cancel", lambda w: w[0].mul_(2.0))
-    assert leaks(off.spec, dict(off.weights), off.with_start(off.facts.tokens)).foreign > 1.0
+    assert leaks(off.spec, dict(off.weights), off.in_order(off.facts.tokens)).foreign > 1.0
     assert not bh.certify(off).certified
     # And rightly so: sparse recall does not see it, the literal layer does.
     assert off.recall(*off.facts.key(0)).answer == off.facts.answer(0)
@@ -200,7 +199,7 @@ def test_one_changed_number_loses_the_proof_of_its_shard_only(hot):
     g = int(torch.diff(hot.weights["head_start"]).argmax())
     a = int(hot.weights["head_start"][g])
     broken = tampered(hot, "W_O", lambda w: w[a].add_(5.0))
-    own = shard_of(dict(hot.weights), hot.with_start(hot.facts.tokens)).numpy() == g
+    own = hot.shards_of(hot.facts) == g
     margins, bounds = all_margins(broken)
     held = margins > bounds
     assert held[~own].all() and not held[own].all()

@@ -1,10 +1,44 @@
 """Proofs that a memory, as stored, recalls given facts.
 
-`certify` proves a memory in hand, `certify_folder` one on disk. `rounding` is float64 with a
-proven error bound, `ball` is Arb. The package is a noun so that `byheart.certify` can be the verb.
+`certify` proves a memory in hand or a folder, `check_memory` runs the contract of memories over
+one. `rounding` is float64 with a proven error bound, `ball` is Arb. Proofs are dispatched on
+classes: another package adds its own with `prove.register(MyMemory, ...)` or
+`bounded_logits.register(MySpec, ...)`. The package is a noun so that `byheart.certify` can be the
+verb.
 """
 
-from byheart.certificates.certificate import certify, certify_folder
-from byheart.certificates.statement import ARITHMETICS, Certificate
+from typing import TYPE_CHECKING
 
-__all__ = ["ARITHMETICS", "Certificate", "certify", "certify_folder"]
+from byheart._lazy import attach
+
+if TYPE_CHECKING:
+    from byheart.certificates.architectures import ball_residuals, bounded_logits
+    from byheart.certificates.certificate import certify, certify_folder
+    from byheart.certificates.contract import check_memory
+    from byheart.certificates.proving import prove
+    from byheart.certificates.rounding import Bounded
+    from byheart.certificates.statement import (
+        ARITHMETICS,
+        AnswerCertificate,
+        Certificate,
+        DistributionCertificate,
+        IntegerCertificate,
+        NumberCertificate,
+    )
+
+__all__ = [
+    "ARITHMETICS",
+    "AnswerCertificate",
+    "Bounded",
+    "Certificate",
+    "DistributionCertificate",
+    "IntegerCertificate",
+    "NumberCertificate",
+    "ball_residuals",
+    "bounded_logits",
+    "certify",
+    "certify_folder",
+    "check_memory",
+    "prove",
+]
+__getattr__, __dir__ = attach(__name__)

@@ -2,7 +2,8 @@
 radius that contains the exact value, at any precision. Slower, and independent of how this
 machine's matrix product and exp round.
 
-The sums are regrouped (not approximated) so that most work is done in whole ball matrices: with
+`Balls` evaluates a formula fact by fact. For one layer, the form that is built, the sums are
+regrouped (not approximated) so that most work is done in whole ball matrices: with
 y_u^h = x_u W_QK^h for each distinct last token u and o_t^h = x_t W_V^h W_O^h for each distinct
 token and position, scores are x_s·y_u^h and the residual is x_S + Σ_s Σ_h a^h_s o_{t_s}^h.
 """
@@ -10,51 +11,30 @@ token and position, scores are x_s·y_u^h and the residual is x_S + Σ_s Σ_h a^
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from functools import reduce
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, reduce
 
 import numpy as np
 from flint import arb, arb_mat, ctx
 from torch import Tensor
 
-from byheart.certificates.rounding import check_covered
-from byheart.models.attention_only import Weights
-from byheart.specs import AssociativeSpec, AttentionOnlySpec
+from byheart._progress import Report
+from byheart.certificates.rounding import Weights
+from byheart.specs import AttentionOnlySpec
 
 Rows = list[list[arb]]
 LOGIT_ENTRIES = 2**20  # ball entries of a block of logits: about 100 MB
 
 
-def ball_margins(
-    spec: AttentionOnlySpec | AssociativeSpec,
-    weights: Weights,
-    tokens: np.ndarray,
-    right: np.ndarray,
-    *,
-    precision: int,
-    progress: Callable[[str], None],
-) -> tuple[np.ndarray, np.ndarray]:
-    """Margins (T,) and radii (T,): the exact margin of each fact lies within margin ± radius."""
-    old = ctx.prec
-    ctx.prec = precision
+@contextmanager
+def bits(precision: int) -> Iterator[None]:
+    """Work at `precision` bits, and leave that of others alone."""
+    before, ctx.prec = ctx.prec, precision
     try:
-        out = residuals(spec, weights, tokens, progress)
-        progress(f"comparing {len(tokens):,} answers with all others")
-        return margins(out, weights["W_U"], right)
+        yield
     finally:
-        ctx.prec = old
-
-
-def residuals(
-    spec: AttentionOnlySpec | AssociativeSpec,
-    weights: Weights,
-    tokens: np.ndarray,
-    progress: Callable[[str], None],
-) -> Rows:
-    """What W_U reads, one row of d balls a fact, at the precision of the context."""
-    if isinstance(spec, AttentionOnlySpec):
-        return _attention_only(spec, weights, tokens, progress)
-    return _associative(spec, weights, tokens)
+        ctx.prec = before
 
 
 def matrix(values: Tensor) -> arb_mat:
@@ -80,13 +60,11 @@ def _embedded(spec: AttentionOnlySpec, weights: Weights, tokens: list[int], s: i
     return x + arb_mat(len(tokens), spec.d, pos * len(tokens))
 
 
-def _attention_only(
-    spec: AttentionOnlySpec,
-    weights: Weights,
-    tokens: np.ndarray,
-    progress: Callable[[str], None],
+def one_layer(
+    spec: AttentionOnlySpec, weights: Weights, tokens: np.ndarray, progress: Report
 ) -> Rows:
-    check_covered(spec)
+    """What W_U reads behind one layer with positions at the input: a row of d balls for each fact,
+    at the precision of the context."""
     T, S, d, H = len(tokens), spec.S, spec.d, spec.H
     distinct = [sorted(set(tokens[:, s].tolist())) for s in range(S)]
     x = [_embedded(spec, weights, distinct[s], s) for s in range(S)]
@@ -154,16 +132,68 @@ def _side_by_side(blocks: list[arb_mat]) -> arb_mat:
     return arb_mat([[v for table in tables for v in table[i]] for i in range(len(tables[0]))])
 
 
-def _associative(spec: AssociativeSpec, weights: Weights, tokens: np.ndarray) -> Rows:
-    W, root = matrix(weights["W"]), arb(spec.d).sqrt()
-    keys = []
-    for row in tokens.tolist():
-        key = [arb(1) / root] * spec.d
-        for s, token in enumerate(row):
-            signs = weights["W_E"][s, token].double().tolist()
-            key = [k * arb(sign) for k, sign in zip(key, signs, strict=True)]
-        keys.append(key)
-    return (arb_mat(keys) * W).tolist()
+class Balls:
+    """The arithmetic of `architectures.residual` in balls: one fact, x is (positions, d)."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.weights = weights
+        self.weight = cache(self._weight)
+        self._heads = cache(self._head_matrices)
+
+    def _weight(self, name: str, *layer: int) -> arb_mat:
+        w = self.weights[name][layer]
+        return matrix(w if w.dim() == 2 else w[None])
+
+    def _head_matrices(self, H: int, layer: int) -> list[tuple[arb_mat, arb_mat]]:
+        """W_Q W_K^T and W_V W_O of every head."""
+        W = {name: self.weights[name][layer] for name in ("W_Q", "W_K", "W_V", "W_O")}
+        return [
+            (
+                matrix(W["W_Q"][h]) * matrix(W["W_K"][h].T),
+                matrix(W["W_V"][h]) * matrix(W["W_O"][h]),
+            )
+            for h in range(H)
+        ]
+
+    def embed(self, tokens: list[int]) -> arb_mat:
+        return matrix(self.weights["W_E"][tokens])
+
+    def rows(self, x: arb_mat, positions: Sequence[int]) -> arb_mat:
+        rows = x.tolist()
+        return arb_mat([rows[s] for s in positions])
+
+    def add(self, a: arb_mat, b: arb_mat) -> arb_mat:
+        return a + (b if b.nrows() == a.nrows() else arb_mat(b.tolist() * a.nrows()))
+
+    def product(self, x: arb_mat, W: arb_mat) -> arb_mat:
+        return x * W
+
+    def activation(self, z: arb_mat, name: str) -> arb_mat:
+        act = _gelu if name == "gelu" else _relu
+        return arb_mat([[act(v) for v in row] for row in z.tolist()])
+
+    def heads(
+        self, spec: AttentionOnlySpec, layer: int, x: arb_mat, queries: Sequence[int]
+    ) -> arb_mat:
+        root = arb(spec.qk_rank).sqrt() if spec.scale else arb(1)
+        total = arb_mat(len(queries), x.ncols())
+        for W_QK, W_VO in self._heads(spec.H, layer):
+            scores = (x * W_QK * x.transpose()).tolist()
+            rows = []
+            for s in queries:
+                a = softmax(tuple(v / root for v in scores[s][: s + 1]))
+                rows.append(a + [arb(0)] * (spec.S - s - 1))
+            total = total + arb_mat(rows) * x * W_VO
+        return total
+
+
+def _relu(z: arb) -> arb:
+    return z.max(arb(0))
+
+
+def _gelu(z: arb) -> arb:
+    """z Φ(z) with Φ(z) = erfc(-z / sqrt 2) / 2, which keeps its accuracy for z << 0."""
+    return z * (-z / arb(2).sqrt()).erfc() / 2
 
 
 def margins(out: Rows, W_U: Tensor, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -183,9 +213,14 @@ def margins(out: Rows, W_U: Tensor, right: np.ndarray) -> tuple[np.ndarray, np.n
             if sizes[g] > 1:  # another token has the same column: a tie, whatever the others are
                 row.append(own)
             if row:
-                margin = own - reduce(arb.max, row)
+                margin = own - largest(row)
                 middle[i], radius[i] = outward(margin)
     return middle, radius
+
+
+def largest(balls: list[arb]) -> arb:
+    """A ball that contains the largest of all."""
+    return reduce(arb.max, balls)
 
 
 def outward(ball: arb) -> tuple[float, float]:

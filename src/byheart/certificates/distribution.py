@@ -11,21 +11,28 @@ certificate proves both, up to a relative 1e-6 and an absolute 1e-6, for the wei
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from flint import arb, arb_mat, ctx
+from flint import arb, arb_mat
 from torch import Tensor
 
 from byheart.certificates import ball, rounding
+from byheart.certificates.architectures import ball_residuals, bounded_logits
+from byheart.certificates.proving import NOT_EVALUATED, Asked, certificate, in_vocabulary_of
 from byheart.certificates.rounding import EXP_ERROR, Bounded, U, gamma
-from byheart.certificates.statement import DistributionProof
-from byheart.errors import ByheartError, FactsError
+from byheart.certificates.statement import (
+    Certificate,
+    DistributionCertificate,
+    DistributionProof,
+    Failure,
+)
+from byheart.errors import FactsError
 from byheart.facts import Distributions
-from byheart.models import Memory
-from byheart.specs import AttentionOnlySpec
+from byheart.models.construction import DistributionConstruction
+from byheart.models.token_memory import TokenMemory
+from byheart.theory.divergences import kl, log_ratio
 
 LOG_ERROR = 2.0**-47
 RELATIVE, ABSOLUTE = 1e-6, 1e-6  # what a proof may add to the recorded numbers
@@ -65,19 +72,52 @@ def log_ratios(values: Bounded, pi: Tensor) -> Evaluated:
     return Evaluated((ends * (1 + 2.0**-50)).numpy(), (kl - wide).numpy(), (kl + wide).numpy())
 
 
+def prove_distributions(memory: TokenMemory, table: Distributions, asked: Asked) -> Certificate:
+    """Every sequence within the log ratio that the memory claims, and d_KL within its claim."""
+    claim = memory.construction
+    if not isinstance(claim, DistributionConstruction):
+        raise FactsError(
+            "this memory claims no distribution (it was built for single answers): give facts."
+        )
+    tokens, _, known = in_vocabulary_of(memory, table.facts)
+    ids = {token: i for i, token in enumerate(memory.vocabulary.tokens)}
+    support = np.array([ids.get(table.vocabulary.token(int(j)), -1) for j in table.support])
+    if not known.all() or (support < 0).any():
+        raise FactsError(
+            "the distributions have tokens that the memory does not know. Is it the right table?"
+        )
+    found = evaluate(memory, table, tokens, support, asked)
+    proof = summarise(claim, table, found)
+    within = found.log_ratio <= allowed(claim.max_log_ratio)  # NaN never is
+
+    def failure(i: int) -> Failure:
+        ratio = float(found.log_ratio[i])
+        reason = f"log ratio up to {ratio:.3g}, claimed {claim.max_log_ratio:.3g}"
+        if np.isnan(ratio):
+            reason = NOT_EVALUATED.format("weights")
+        facts = table.facts
+        return Failure(int(facts.rows[i]), table.key(i), facts.answer(i), None, None, reason)
+
+    return certificate(
+        DistributionCertificate,
+        memory,
+        table,
+        asked.name(memory),
+        within,
+        failure,
+        passed=bool(within.all()) and proof.kl <= allowed(claim.kl),
+        distribution=proof,
+    )
+
+
 def evaluate(
-    memory: Memory,
+    memory: TokenMemory,
     table: Distributions,
     tokens: np.ndarray,
     support: np.ndarray,
-    arithmetic: str,
-    precision: int,
-    progress: Callable[[str], None],
+    asked: Asked,
 ) -> Evaluated:
     """Bounds for every sequence, in the arithmetic asked for."""
-    spec = memory.spec
-    if not isinstance(spec, AttentionOnlySpec):
-        raise ByheartError(f"distributions are certified for attention-only layers, not {spec}")
     ids = memory.with_start(tokens)
     weights = {name: w.to(torch.float64) for name, w in memory.weights.items()}
     if not rounding.admissible(weights):
@@ -85,88 +125,63 @@ def evaluate(
     columns = torch.from_numpy(support.copy())
     answers_only = weights | {"W_U": weights["W_U"][:, columns]}
     pi = torch.from_numpy(table.probabilities.copy())
-    if arithmetic == "ball":
-        return _in_balls(spec, answers_only, ids.numpy(), pi.numpy(), precision, progress)
+    if asked.arithmetic == "ball":
+        with ball.bits(asked.precision):
+            out = ball_residuals(memory.spec, answers_only, ids.numpy(), asked.progress)
+            return _in_balls(out, answers_only["W_U"], pi.numpy())
     parts = []
     for batch in memory.batches(len(ids), copies=3):
-        if arithmetic == "rounding":
-            values = rounding.logits(spec, answers_only, ids[batch])
+        if asked.arithmetic == "rounding":
+            values = bounded_logits(memory.spec, answers_only, ids[batch])
             parts.append(log_ratios(values, pi[batch]))
         else:
-            f = memory.logits(ids[batch], torch.float64)[:, columns]
-            parts.append(_plain(f.numpy(), pi[batch].numpy()))
-        progress(f"{batch.stop:,} of {len(ids):,} sequences")
+            f = memory.outputs(ids[batch], torch.float64)[:, columns].numpy()
+            once = kl(pi[batch].numpy(), f)
+            parts.append(Evaluated(log_ratio(pi[batch].numpy(), f), once, once))
+        asked.progress(f"{batch.stop:,} of {len(ids):,} sequences")
     names = ("log_ratio", "kl_lower", "kl_upper")
     return Evaluated(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-def _plain(f: np.ndarray, pi: np.ndarray) -> Evaluated:
-    from byheart.theory.divergences import kl, log_ratio
-
-    once = kl(pi, f)
-    return Evaluated(log_ratio(pi, f), once, once)
-
-
-def _in_balls(
-    spec: AttentionOnlySpec,
-    weights: dict[str, Tensor],
-    tokens: np.ndarray,
-    pi: np.ndarray,
-    precision: int,
-    progress: Callable[[str], None],
-) -> Evaluated:
+def _in_balls(out: ball.Rows, W_U: Tensor, pi: np.ndarray) -> Evaluated:
     """The same in Arb: every number with a radius, nothing assumed of exp and log."""
-    old, ctx.prec = ctx.prec, precision
-    try:
-        out = ball.residuals(spec, weights, tokens, progress)
-        frame = arb_mat(weights["W_U"].tolist())
-        ends = np.empty((3, len(out)))
-        for t, residual in enumerate(out):
-            f = (arb_mat([residual]) * frame).entries()
-            top = max(f, key=float).mid()
-            total = sum(((v - top).exp() for v in f), arb(0))
-            log_total = total.log() + top
-            largest, kl = arb(0), arb(0)
-            for v, p in zip(f, pi[t].tolist(), strict=True):
-                if p > 0:
-                    Z = arb(p).log() - (v - log_total)
-                    largest, kl = largest.max(abs(Z)), kl + arb(p) * Z
-            middle, radius = ball.outward(largest)
-            kl_middle, kl_radius = ball.outward(kl)
-            ends[:, t] = middle + radius, kl_middle - kl_radius, kl_middle + kl_radius
-        # Adding middle and radius rounded once.
-        spread = 2.0**-52 * np.abs(ends)
-        return Evaluated(ends[0] + spread[0], ends[1] - spread[1], ends[2] + spread[2])
-    finally:
-        ctx.prec = old
+    frame = arb_mat(W_U.tolist())
+    ends = np.empty((3, len(out)))
+    for t, residual in enumerate(out):
+        f = (arb_mat([residual]) * frame).entries()
+        top = max(f, key=float).mid()
+        total = sum(((v - top).exp() for v in f), arb(0))
+        log_total = total.log() + top
+        largest, mean = arb(0), arb(0)
+        for v, p in zip(f, pi[t].tolist(), strict=True):
+            if p > 0:
+                Z = arb(p).log() - (v - log_total)
+                largest, mean = largest.max(abs(Z)), mean + arb(p) * Z
+        middle, radius = ball.outward(largest)
+        kl_middle, kl_radius = ball.outward(mean)
+        ends[:, t] = middle + radius, kl_middle - kl_radius, kl_middle + kl_radius
+    # Adding middle and radius rounded once.
+    spread = 2.0**-52 * np.abs(ends)
+    return Evaluated(ends[0] + spread[0], ends[1] - spread[1], ends[2] + spread[2])
 
 
 def summarise(
-    memory: Memory, table: Distributions, found: Evaluated
-) -> tuple[DistributionProof, np.ndarray]:
-    """The proof, and which sequences stay within what the memory claims (NaN never does)."""
-    made = memory.construction
-    claimed_kl, claimed_ratio = made.get("kl"), made.get("max_log_ratio")
-    if claimed_kl is None or claimed_ratio is None:
-        raise FactsError(
-            "this memory claims no distribution (it was built for single answers): give facts."
-        )
-    # A sum of T products p_t KL_t with rounded terms of either sign.
+    claim: DistributionConstruction, table: Distributions, found: Evaluated
+) -> DistributionProof:
+    """Bounds on d_KL: a sum of T products p_t KL_t with rounded terms of either sign."""
     rounding_of_sum = 2 * gamma(table.T + 2)
     kl = float(table.prior @ found.kl_upper)
     kl += rounding_of_sum * float(table.prior @ np.abs(found.kl_upper))
     lower = float(table.prior @ found.kl_lower)
     lower -= rounding_of_sum * float(table.prior @ np.abs(found.kl_lower))
-    proof = DistributionProof(
+    return DistributionProof(
         kl=kl,
         kl_lower=max(lower, 0.0) if np.isfinite(lower) else lower,
         max_log_ratio=float(found.log_ratio.max()),
-        claimed_kl=claimed_kl,
-        claimed_max_log_ratio=claimed_ratio,
+        claimed_kl=claim.kl,
+        claimed_max_log_ratio=claim.max_log_ratio,
         answers=table.A,
     )
-    within = found.log_ratio <= allowed(claimed_ratio)
-    return proof, within
 
 
 def allowed(claimed: float) -> float:

@@ -2,20 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from byheart.models.exact import ExactMemory
+from byheart._progress import Report, quiet
+from byheart.certificates.proving import Asked, certificate, in_vocabulary_of, prove
+from byheart.certificates.statement import INTEGERS, Certificate, Failure, IntegerCertificate
+from byheart.errors import ByheartError
+from byheart.facts import Distributions
+from byheart.models.exact_memory import ExactMemory
+from byheart.models.memory import FactTable
+from byheart.models.token_memory import token_table
 
 LITERAL = 10_000  # facts up to which all are evaluated block by block
+
+
+@prove.register
+def prove_exact(memory: ExactMemory, facts: FactTable, asked: Asked) -> Certificate:
+    """Outputs equal to the classes, in integers: there is no margin and no error bound."""
+    if asked.arithmetic != "rounding":
+        raise ByheartError(
+            "this memory has integer weights and is proved in integers: leave out "
+            "`arithmetic=ball`, `arithmetic=float` and `precision`."
+        )
+    asked.refuse_tolerance()
+    if isinstance(facts, Distributions):
+        raise ByheartError("a memory of integers holds one answer a key, not distributions.")
+    table = token_table(facts)
+    tokens, right, known = in_vocabulary_of(memory, table)
+    outputs, literally = np.full(table.T, -1, dtype=np.int64), 0
+    if known.any():
+        outputs[known], literally = exact_outputs(memory, tokens[known], progress=asked.progress)
+
+    def failure(i: int) -> Failure:
+        said = memory.recall(*table.key(i)).answer
+        reason = f"the memory answers {said!r}" if known[i] else "a token is unknown to the memory"
+        return Failure(int(table.rows[i]), table.key(i), table.answer(i), None, None, reason)
+
+    held = (outputs == memory.classes(right)) & known
+    words = arithmetic(table.T, literally)
+    return certificate(IntegerCertificate, memory, table, words, held, failure)
 
 
 def exact_outputs(
     memory: ExactMemory,
     tokens: np.ndarray,
     literal: int = LITERAL,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Report = quiet,
 ) -> tuple[np.ndarray, int]:
     """Classes of keys (B, S), and how many of them were evaluated literally.
 
@@ -40,8 +72,7 @@ def arithmetic(facts: int, literally: int) -> str:
     'exact integers, all 10 facts block by block'
     """
     if literally == facts:
-        return f"exact integers, all {facts:,} facts block by block"
+        return f"{INTEGERS}, all {facts:,} facts block by block"
     return (
-        f"exact integers, {literally:,} facts block by block, all {facts:,} by the structured "
-        "evaluator"
+        f"{INTEGERS}, {literally:,} facts block by block, all {facts:,} by the structured evaluator"
     )

@@ -8,7 +8,10 @@ float64 with u = 2^-53:
 - a sum of n products is off by at most γ_n Σ|a_i||b_i|, γ_n = n u / (1 - n u), in any order of
   summation, with or without fused multiply-add (true of every conventional matrix product);
 - exp is off by at most a factor 1 ± `EXP_ERROR` = 2^-47, 64 units in the last place. The library
-  used here stays below 1; a test compares it with ball arithmetic.
+  used here stays below 1; a test compares it with ball arithmetic;
+- erf is off by at most `ERF_ERROR` = 2^-47 (the library used here stays below 2^-52; a test
+  compares it with ball arithmetic), and |gelu'| <= 1.13 (its maximum, at sqrt(2), is 1.1290);
+- ReLU is exact, and moves no two numbers further apart.
 
 Error bounds are sums and products of non-negative numbers, so their own rounding is a relative
 error of at most γ of the number of operations; `rounded_up` multiplies it away.
@@ -17,17 +20,20 @@ error of at most γ of the number of operations; `rounded_up` multiplies it away
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from byheart.errors import ByheartError
-from byheart.models.attention_only import Weights
-from byheart.specs import AssociativeSpec, AttentionOnlySpec, MLPTransformerSpec
+from byheart.specs import AttentionOnlySpec
+
+Weights = Mapping[str, Tensor]
 
 U = 2.0**-53
 EXP_ERROR = 2.0**-47
+ERF_ERROR = 2.0**-47
+GELU_SLOPE = 1.13
 # Far above what underflow can do to operands below `LARGEST`, far below any margin.
 UNDERFLOW = 2.0**-900
 LARGEST = 2.0**60
@@ -39,6 +45,12 @@ class Bounded:
 
     value: Tensor
     error: Tensor
+
+    def __getitem__(self, index) -> Bounded:
+        return Bounded(self.value[index], self.error[index])
+
+    def flatten(self, start: int) -> Bounded:
+        return Bounded(self.value.flatten(start), self.error.flatten(start))
 
 
 def gamma(n: int) -> float:
@@ -96,49 +108,73 @@ def divided_by_root(scores: Bounded, r: int) -> Bounded:
     return Bounded(value, rounded_up(scores.error * factor + 4 * U * value.abs(), 3))
 
 
-def attention_only_logits(spec: AttentionOnlySpec, weights: Weights, tokens: Tensor) -> Bounded:
-    """W_U (x_S + Σ_h W_O^h W_V^h Σ_s softmax_s(x_S^T W_QK^h x_s) x_s) with error bounds.
+def relu(z: Bounded) -> Bounded:
+    """max(z, 0): exact, and 1-Lipschitz."""
+    return Bounded(torch.relu(z.value), z.error)
 
-    One layer; `weights` in float64, without model axis; `tokens` (B, S).
+
+def gelu(z: Bounded) -> Bounded:
+    """z Φ(z) = z (1 + erf(z / sqrt 2)) / 2.
+
+    t = z / sqrt 2 is rounded by at most 4 u |t|, which moves erf by at most 4 u |t| (2/sqrt π)
+    e^{-t²} <= 2 u; with erf itself, 1 + erf and the halving, Φ is off by less than ERF_ERROR + 8 u.
+    One product follows. What z itself is off by counts GELU_SLOPE times.
     """
-    check_covered(spec)
-    x = exact(weights["W_E"][tokens])
-    if spec.positions == "input":
-        x = add(x, exact(weights["W_pos"].expand_as(x.value)))
-    x_S = Bounded(x.value[:, -1], x.error[:, -1])
-    q = product(x_S, exact(weights["W_Q"][0]), "bd,hdr->bhr", spec.d)
-    # Keys of all positions first: slower than x_S^T W_QK, but the errors of q then meet the keys
-    # themselves, not |W_K||x|, which after a change of basis can be a thousand times larger.
-    k = product(x, exact(weights["W_K"][0]), "bsd,hdr->bhsr", spec.d)
-    scores = product(q, k, "bhr,bhsr->bhs", spec.qk_rank)
-    if spec.scale:
-        scores = divided_by_root(scores, spec.qk_rank)
-    A = product(softmax(scores), x, "bhs,bsd->bhd", spec.S)
-    F = product(A, exact(weights["W_V"][0]), "bhd,hde->bhe", spec.d)
-    flat = Bounded(F.value.flatten(1), F.error.flatten(1))
-    W_O = weights["W_O"][0].flatten(0, 1)
-    out = product(flat, exact(W_O), "bm,md->bd", spec.H * spec.d_h)
-    if spec.skip:
-        out = add(out, x_S)
-    return product(out, exact(weights["W_U"]), "bd,dn->bn", spec.d)
+    t = z.value * (1 / math.sqrt(2))
+    value = z.value * ((1 + torch.erf(t)) / 2)
+    own = z.value.abs() * (ERF_ERROR + 8 * U)
+    return Bounded(value, rounded_up(GELU_SLOPE * z.error + own + U * value.abs(), 6))
 
 
-def associative_logits(spec: AssociativeSpec, weights: Weights, tokens: Tensor) -> Bounded:
-    """W_U^T W w_e(t) with error bounds; w_e is a product of S entries divided by sqrt(d)."""
-    key = weights["W_E"][0, tokens[:, 0]]
-    for s in range(1, spec.S):
-        key = key * weights["W_E"][s, tokens[:, s]]
-    key = key / math.sqrt(spec.d)
-    rounding = rounded_up(gamma(spec.S + 2) * key.abs(), 3)
-    out = product(Bounded(key, rounding), exact(weights["W"]), "bd,de->be", spec.d)
-    return product(out, exact(weights["W_U"]), "bd,dn->bn", spec.d)
+class Rounding:
+    """The arithmetic of `architectures.residual` in float64 with error bounds: all facts at once,
+    x is (B, positions, d)."""
 
+    def __init__(self, weights: Weights) -> None:
+        self.weights = weights
 
-def logits(spec: AttentionOnlySpec | AssociativeSpec, weights: Weights, tokens: Tensor) -> Bounded:
-    """Logits (B, N) with error bounds, for every family that has them."""
-    if isinstance(spec, AttentionOnlySpec):
-        return attention_only_logits(spec, weights, tokens)
-    return associative_logits(spec, weights, tokens)
+    def weight(self, name: str, *layer: int) -> Bounded:
+        return exact(self.weights[name][layer])
+
+    def embed(self, tokens: Tensor) -> Bounded:
+        return exact(self.weights["W_E"][tokens])
+
+    def rows(self, x: Bounded, positions: Sequence[int]) -> Bounded:
+        return x[:, list(positions)]
+
+    def add(self, a: Bounded, b: Bounded) -> Bounded:
+        return add(a, b)
+
+    def product(self, x: Bounded, W: Bounded) -> Bounded:
+        return product(x, W, "bqd,de->bqe", len(W.value))
+
+    def activation(self, z: Bounded, name: str) -> Bounded:
+        return gelu(z) if name == "gelu" else relu(z)
+
+    def heads(
+        self, spec: AttentionOnlySpec, layer: int, x: Bounded, queries: Sequence[int]
+    ) -> Bounded:
+        """Keys of all positions first: slower than x_S^T W_QK, but the errors of q then meet the
+        keys themselves, not |W_K||x|, which after a change of basis can be a thousand times
+        larger."""
+        width = x.value.shape[-1]
+        W_Q, W_K, W_V = (self.weight(name, layer) for name in ("W_Q", "W_K", "W_V"))
+        k = product(x, W_K, "bsd,hdr->bhsr", width)
+        q = product(self.rows(x, queries), W_Q, "bqd,hdr->bhqr", width)
+        F = []
+        for i, s in enumerate(queries):
+            if s == 0:  # one position: its weight is 1 in every head, whatever its score
+                first = [t[:, None, 0].expand(-1, spec.H, -1) for t in (x.value, x.error)]
+                F.append(product(Bounded(*first), W_V, "bhd,hde->bhe", width).flatten(1))
+                continue
+            scores = product(q[:, :, i], k[:, :, : s + 1], "bhr,bhsr->bhs", spec.qk_rank)
+            if spec.scale:
+                scores = divided_by_root(scores, spec.qk_rank)
+            A = product(softmax(scores), x[:, : s + 1], "bhs,bsd->bhd", s + 1)
+            F.append(product(A, W_V, "bhd,hde->bhe", width).flatten(1))
+        flat = Bounded(torch.stack([f.value for f in F], 1), torch.stack([f.error for f in F], 1))
+        W_O = exact(self.weights["W_O"][layer].flatten(0, 1))
+        return product(flat, W_O, "bqf,fd->bqd", spec.H * spec.d_h)
 
 
 def margins(values: Bounded, right: Tensor) -> tuple[Tensor, Tensor]:
@@ -161,18 +197,3 @@ def margins(values: Bounded, right: Tensor) -> tuple[Tensor, Tensor]:
 def admissible(weights: Weights) -> bool:
     """Whether the error bounds cover these weights: finite, and below 2^60 (see `UNDERFLOW`)."""
     return all(bool((w.abs() < LARGEST).all()) for w in weights.values())
-
-
-def check_covered(spec: AttentionOnlySpec) -> None:
-    """The proofs here are written for the layer of the constructions; `stacks` has the others."""
-    check_softmax(spec)
-    if spec.layers != 1 or spec.positions == "attention":
-        raise ByheartError(f"covers one layer with positions at the input, not {spec}")
-
-
-def check_softmax(spec: AttentionOnlySpec | MLPTransformerSpec) -> None:
-    if spec.attention != "softmax":
-        raise ByheartError(
-            f"certificates cover softmax attention, not {spec}. Scores that tie decide hardmax, "
-            "and a tie cannot be proved in rounded arithmetic."
-        )

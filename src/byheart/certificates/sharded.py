@@ -30,13 +30,14 @@ For a fact t of shard g the residual stream of the literal layer is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from byheart._progress import Report
+from byheart.certificates.proving import Asked, Margins, prove
 from byheart.certificates.rounding import (
     Bounded,
     U,
@@ -47,11 +48,15 @@ from byheart.certificates.rounding import (
     product,
     softmax,
 )
+from byheart.certificates.statement import Certificate
+from byheart.certificates.tokens import Own, prove_answers, token_margins
 from byheart.construct.frames import hamming_margin
 from byheart.errors import ByheartError
 from byheart.models.attention_only import Weights
-from byheart.models.sharded import heads_sum, last_shut, shard_of, to_dense, with_bos
-from byheart.specs import AttentionOnlySpec, ShardedSpec
+from byheart.models.memory import FactTable
+from byheart.models.sharded import heads_sum, last_shut, shard_of
+from byheart.models.sharded_memory import ShardedMemory
+from byheart.specs import ShardedSpec
 
 EXACT_INTEGERS = {torch.float32: 2**24, torch.float64: 2**53}
 ROWS_AT_ONCE = 8192  # facts in one batch of own heads
@@ -60,6 +65,28 @@ HEADS_AT_ONCE = 1024  # untied heads whose largest scores are bounded together
 LITERAL_PARAMETERS = 2_000_000  # of a layer that is evaluated head by head
 # Every bound below is a sum of fewer than 2^20 positive float64 terms: this covers its rounding.
 INFLATE = 1 + 2.0**-30
+
+
+@prove.register
+def prove_sharded(memory: ShardedMemory, facts: FactTable, asked: Asked) -> Certificate:
+    """Shard by shard in float64; other arithmetics evaluate every head of the literal layer."""
+
+    def evaluate(_, tokens: np.ndarray, right: np.ndarray, asked: Asked) -> tuple[Margins, Own]:
+        if asked.arithmetic != "rounding":
+            if memory.spec.parameters > LITERAL_PARAMETERS:
+                raise ByheartError(
+                    f"the literal layer has {memory.spec.parameters:,} parameters, every one of "
+                    "which this arithmetic would evaluate for every fact (limit "
+                    f"{LITERAL_PARAMETERS:,}). The default, float64 with error bounds, covers it "
+                    "shard by shard."
+                )
+            return token_margins(memory.to_dense(), tokens, right, asked)
+        ids, answers = memory.in_order(tokens), torch.from_numpy(right.copy())
+        worst = np.zeros(memory.spec.shards)
+        found = sharded_margins(memory.spec, memory.tensors, ids, answers, asked.progress, worst)
+        return Margins(*found), {"shard_errors": tuple(worst.tolist())}
+
+    return prove_answers(memory, facts, asked, evaluate)
 
 
 def exact_gates(spec: ShardedSpec, weights: Weights) -> None:
@@ -124,7 +151,7 @@ def sharded_margins(
     weights: Weights,
     tokens: Tensor,
     right: Tensor,
-    progress: Callable[[str], None],
+    progress: Report,
     worst: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Margins (T,) of the frame and bounds (T,) on what errors and leaks can take from them.
@@ -154,7 +181,7 @@ def own_distances(
     tokens: Tensor,
     right: Tensor,
     leak: Leak,
-    progress: Callable[[str], None],
+    progress: Report,
 ) -> tuple[Tensor, Tensor]:
     """|x_S + Σ_own W_O^h F^h - w_g| of each fact, rounded up, inf where no shard owns the key; and
     the shards that do."""
@@ -170,20 +197,6 @@ def own_distances(
         distance[rows] = _own_error(spec, weights, tokens[rows], right[rows], shards[rows], leak)
         progress(f"{i + len(rows):,} of {len(order):,} facts")
     return distance, shards
-
-
-def literal(
-    spec: ShardedSpec, weights: Weights, tokens: Tensor
-) -> tuple[AttentionOnlySpec, Weights, Tensor]:
-    """The dense layer and its input, for arithmetics that evaluate every head."""
-    if spec.parameters > LITERAL_PARAMETERS:
-        raise ByheartError(
-            f"the literal layer has {spec.parameters:,} parameters, every one of which this "
-            f"arithmetic would evaluate for every fact (limit {LITERAL_PARAMETERS:,}). "
-            "The default, float64 with error bounds, covers it shard by shard."
-        )
-    dense, written = to_dense(spec, weights)
-    return dense, written, with_bos(spec, tokens)
 
 
 def frame_margins(W_U: Tensor, right: Tensor) -> tuple[Tensor, float]:
@@ -274,12 +287,12 @@ def _own_error(
         rows = slice(begin, begin + size)
         a, b = int(start[g]), int(start[g + 1])
         if tied is not None:
-            x_S, F = (Bounded(part.value[rows], part.error[rows]) for part in tied)
+            x_S, F = (part[rows] for part in tied)
         else:
             own = [part[a:b] for part in drawn]
             x_S, F = _own_features(spec, weights, tokens[rows], own)
         W_O = weights["W_O"][a:b].double()[..., : spec.d_g]
-        mine = Bounded(F.value[:, : b - a].flatten(1), F.error[:, : b - a].flatten(1))
+        mine = F[:, : b - a].flatten(1)
         out = product(mine, exact(W_O.flatten(0, 1)), "bm,md->bd", (b - a) * spec.d_h)
         out = add(out, x_S)
         off = (out.value - target[rows]).abs() * (1 + 2 * U) + out.error
@@ -299,7 +312,7 @@ def _own_features(
     pos = weights["W_pos"].double()[1:]
     x = exact(weights["W_E"].double()[tokens])
     x = add(x, exact(pos.expand_as(x.value)))
-    x_S = Bounded(x.value[:, -1], x.error[:, -1])
+    x_S = x[:, -1]
     q = product(x_S, u, "bd,jd->bj", spec.d_g)
     k = product(x, w, "bsd,jd->bjs", spec.d_g)
     scores = product(q, k, "bj,bjs->bjs", 1)
@@ -313,8 +326,7 @@ def _own_features(
     a = softmax_with_shut(
         Bounded(torch.cat([scores.value, zero], -1), torch.cat([scores.error, zero], -1))
     )
-    real = Bounded(a.value[..., :-1], a.error[..., :-1])
-    A = product(real, x, "bjs,bsd->bjd", spec.S)
+    A = product(a[..., :-1], x, "bjs,bsd->bjd", spec.S)
     if spec.gate == "subject-sink":
         A = add(A, Bounded(-x.value[:, None, 0], x.error[:, None, 0]))
     return x_S, product(A, V, "bjd,jde->bje", spec.d_g)

@@ -1,20 +1,34 @@
-"""Certificates as data: what was proved about which weights and facts, in which arithmetic."""
+"""Certificates as data: what was proved about which weights and facts, in which arithmetic.
+
+`Certificate` is a small sum type: one class for each thing that can be proved, each with its own
+statement and words. All have the same JSON keys; what a kind has nothing to say about is null.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Self
 
 from byheart._folders import write_text
+from byheart._json import Json
 from byheart._version import __version__
 from byheart.errors import MemoryFileError
+from byheart.models.construction import shown
+
+if TYPE_CHECKING:
+    from byheart.models import Memory
+    from byheart.models.memory import Description
 
 SCHEMA = 1
 FILE = "certificate.json"
 LISTED = 1000  # failures kept in a certificate; all are counted
 
+BRIEF = ("certified", "facts", "failed", "arithmetic", "margin", "error_bound", "seconds",
+         "distribution")  # fmt: skip
 INTEGERS = "exact integers"  # how the arithmetic of an exact memory's certificate begins
 ARITHMETICS = {
     "rounding": "float64 with a proven rounding-error bound (u = 2^-53, exp within 2^-47)",
@@ -48,18 +62,17 @@ class DistributionProof:
     answers: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Certificate:
-    """The statement: in exact real arithmetic on the stored weights, argmax T(t) = g(t) for every
-    fact t, because margin(t) > error_bound(t).
+    """What every certificate says; the statement is the subclass's.
 
-    `margin` is the smallest computed margin, `error_bound` the largest bound on its error
-    (null: no other token to compete with). `certified` is never true for the plain float check.
-    `shard_errors` (sharded memories) is the largest own error of each shard: after an edit only
-    the shards that changed are proved again (`update`). `distribution` (memories of
-    distributions): bounds on d_KL and on the log ratios; the statement is then about these.
-    Vector memories with numbers as labels: `margin` is `tolerance` minus the error of an output,
-    and `largest_error` a proven bound on that error over all examples.
+    `margin` is the smallest computed margin, `error_bound` the largest bound on its error; a fact
+    is proved where its margin is above its bound. None: no other token to compete with, or a
+    statement without margins. `certified` is never true for the plain float check.
+
+    >>> import byheart as bh
+    >>> bh.certify(bh.build("elements")).verdict()
+    'CERTIFIED: all 236 facts are recalled by the stored weights.'
     """
 
     certified: bool
@@ -67,8 +80,8 @@ class Certificate:
     facts: int
     failed: int
     arithmetic: str
-    margin: float | None
-    error_bound: float | None
+    margin: float | None = None
+    error_bound: float | None = None
     seconds: float
     weights_sha256: str
     facts_digest: str
@@ -76,42 +89,140 @@ class Certificate:
     damage: tuple[str, ...] = ()
     schema: int = SCHEMA
     byheart: str = __version__
-    shard_errors: tuple[float, ...] | None = None
-    distribution: DistributionProof | None = None
-    tolerance: float | None = None
-    largest_error: float | None = None
-    competitors: str = "tokens"
-    statement: str = field(init=False)
 
-    def __post_init__(self) -> None:
-        said = "proved" if self.certified else "NOT proved"
-        text = (
-            f"{said}: the Transformer with these weights, in exact real arithmetic, gives the "
-            f"right answer of each of the {self.facts} facts the largest logit of all "
-            f"{self.competitors}"
+    # What is said
+
+    @property
+    def statement(self) -> str:
+        """What is proved, in one sentence."""
+        return f"{'proved' if self.certified else 'NOT proved'}: {self.claim}"
+
+    @property
+    def claim(self) -> str:
+        raise NotImplementedError
+
+    def verdict(self) -> str:
+        """What came of it, in one sentence."""
+        if self.certified:
+            return f"CERTIFIED: {self._holds}."
+        if self.passed:
+            return f"CHECKED, NOT PROVED: all {self.facts:,} facts are recalled in float64."
+        return f"NOT CERTIFIED: {self.failed:,} of {self.facts:,} facts fail."
+
+    @property
+    def _holds(self) -> str:
+        return f"all {self.facts:,} facts are recalled by the stored weights"
+
+    def summary(self) -> str:
+        """The same in one line, with its numbers."""
+        if self.certified:
+            return f"proved in {self.seconds:.2f} s: {self.found}"
+        if self.failures:
+            first = self.failures[0]
+            key = " · ".join(t if t.isprintable() else repr(t) for t in first.key)
+            return f"NOT proved for {self.failed:,} facts, first {key}: {first.reason}"
+        return "NOT proved: " + ("; ".join(self.damage) or self.arithmetic)
+
+    @property
+    def found(self) -> str:
+        """The numbers of the proof."""
+        return f"every margin >= {shown(self.margin)}, error <= {shown(self.error_bound)}"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """What there is to say, as (what, value)."""
+        return [
+            ("arithmetic", self.arithmetic),
+            *self._numbers(),
+            ("weights", f"sha256 {self.weights_sha256[:16]}..."),
+            ("facts", f"digest {self.facts_digest[:16]}..."),
+            ("seconds", f"{self.seconds:.2f}"),
+        ]
+
+    def _numbers(self) -> list[tuple[str, str]]:
+        def said(value: float | None) -> str:
+            return "not evaluated" if value is None and self.failed else shown(value)
+
+        return [
+            ("smallest margin", said(self.margin)),
+            ("largest error bound", said(self.error_bound)),
+        ]
+
+    def sentences(self) -> tuple[str, ...]:
+        """A proof in plain words, for a page."""
+        return (
+            *self._plainly(),
+            f"Arithmetic of the proof: {self.arithmetic}.",
+            f"It is about the weights with SHA-256 {self.weights_sha256[:12]}… and the facts "
+            f"{self.facts_digest[:12]}…; anyone can check it again from the files alone.",
         )
-        proof = self.distribution
-        if proof is not None:
-            text = (
-                f"{said}: the Transformer with these weights, in exact real arithmetic, has "
-                f"d_KL(π, softmax T) <= {proof.kl:.9g} nats over the {self.facts} sequences, and "
-                f"|log π - log softmax T| <= {proof.max_log_ratio:.9g} wherever π > 0 (softmax "
-                f"over the {proof.answers} answers)"
-            )
-        if self.tolerance is not None:
-            text = (
-                f"{said}: the layer with these weights, in exact real arithmetic, gives every "
-                f"label of the {self.facts} examples within {self.tolerance:.3g}"
-            )
-        if self.arithmetic.startswith(INTEGERS):
-            text = (
-                f"{said}: the network with these integer weights outputs the class of the right "
-                f"answer for each of the {self.facts} facts, exactly"
-            )
-        object.__setattr__(self, "statement", text)
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+    def _plainly(self) -> tuple[str, ...]:
+        return (f"{self.claim[0].upper()}{self.claim[1:]}.",)
+
+    def _description(self) -> Description:
+        from byheart.models.memory import Description
+
+        return Description(self.verdict(), tuple(self.rows()), (), (), {})
+
+    def __repr__(self) -> str:
+        return f"<{self._description().text()}>"
+
+    def _repr_html_(self) -> str:
+        return self._description().html()
+
+    # Files
+
+    def about(self, memory: Memory) -> bool:
+        """Whether this is a proof about `memory` and what it holds, as it is now."""
+        table = memory.table
+        return (
+            self.certified
+            and self.schema == SCHEMA
+            and self.weights_sha256 == memory.weights_sha256()
+            and (table is None or self.facts_digest == table.digest())
+        )
+
+    def to_json(self) -> dict[str, Json]:
+        """Every key of every kind of certificate."""
+        return {**_ABSENT, **asdict(self), "statement": self.statement}
+
+    def brief(self) -> dict[str, Json]:
+        """The keys that belong into the record of another work, such as a build."""
+        record = self.to_json()
+        return {name: record[name] for name in BRIEF if name != "distribution" or record[name]}
+
+    @staticmethod
+    def from_json(record: Mapping[str, object]) -> Certificate:
+        """The certificate that `to_json` wrote, now or before; an error where it is none."""
+        kind = AnswerCertificate
+        if str(record.get("arithmetic")).startswith(INTEGERS):
+            kind = IntegerCertificate
+        elif record.get("distribution") is not None:
+            kind = DistributionCertificate
+        elif record.get("tolerance") is not None:
+            kind = NumberCertificate
+        try:
+            return kind._read(record)
+        except (TypeError, ValueError, KeyError) as error:
+            raise MemoryFileError(f"{FILE} is no certificate: {error}.") from None
+
+    @classmethod
+    def _read(cls, record: Mapping[str, object]) -> Self:
+        values = {f.name: record[f.name] for f in fields(cls) if f.name in record}
+        listed = {name: tuple(v) for name, v in values.items() if isinstance(v, list)}
+        listed["failures"] = tuple(
+            Failure(**failure | {"key": tuple(failure["key"])})
+            for failure in listed.get("failures", ())
+        )
+        return cls(**values | listed)  # type: ignore[arg-type]
+
+    @staticmethod
+    def read(folder: str | Path) -> Certificate | None:
+        """The certificate in a memory folder; None where there is none that can be read."""
+        with suppress(OSError, ValueError, AttributeError, MemoryFileError):
+            text = (Path(folder) / FILE).read_text(encoding="utf-8")
+            return Certificate.from_json(json.loads(text))
+        return None
 
     def write(self, folder: str | Path) -> Path:
         """Write `certificate.json` into a memory folder, atomically."""
@@ -123,11 +234,160 @@ class Certificate:
         return path
 
 
-def arithmetic_name(name: str, precision: int, spec: object) -> str:
-    """The arithmetic in words, as a certificate states it."""
-    text = ARITHMETICS[name]
-    if name == "ball":
-        return f"{text}, {precision} bits"
-    if name == "rounding" and getattr(spec, "activation", None) == "gelu":
-        return text.replace("exp within", "exp and erf within")
-    return text
+@dataclass(frozen=True, kw_only=True, repr=False)
+class AnswerCertificate(Certificate):
+    """In exact real arithmetic on the stored weights, argmax T(t) = g(t) for every fact t, because
+    margin(t) > error_bound(t).
+
+    `shard_errors` (sharded memories) is the largest own error of each shard: after an edit only
+    the shards that changed are proved again (`update`). `competitors`: tokens, or classes.
+    """
+
+    shard_errors: tuple[float, ...] | None = None
+    competitors: str = "tokens"
+
+    @property
+    def claim(self) -> str:
+        return (
+            "the Transformer with these weights, in exact real arithmetic, gives the right answer "
+            f"of each of the {self.facts} facts the largest logit of all {self.competitors}"
+        )
+
+    def _plainly(self) -> tuple[str, ...]:
+        said = (
+            f"For each of the {self.facts:,} facts, in exact real arithmetic on these weights, the "
+            f"right answer gets the largest score of all {self.competitors}."
+        )
+        margin, error = self.margin, self.error_bound
+        if margin is None or not error:
+            return (said,)
+        times = float(f"{margin / error:.2g}")
+        return said, (
+            f"The smallest lead of a right answer is {margin:.3g}; the arithmetic can be wrong by "
+            f"at most {error:.2g}, {times:,.0f} times less."
+        )
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class NumberCertificate(Certificate):
+    """Labels that are numbers: `margin` is `tolerance` minus the error of an output, and
+    `largest_error` a proven bound on that error over all examples."""
+
+    tolerance: float
+    largest_error: float | None = None
+    competitors: str = "classes"
+
+    @property
+    def claim(self) -> str:
+        return (
+            "the layer with these weights, in exact real arithmetic, gives every label of the "
+            f"{self.facts} examples within {self.tolerance:.3g}"
+        )
+
+    @property
+    def found(self) -> str:
+        error = self.largest_error
+        return "every label within " + (shown(error) if error is None else f"{error:.1e}")
+
+    def _numbers(self) -> list[tuple[str, str]]:
+        labels = [("labels", f"within {shown(self.largest_error)}")] if self.largest_error else []
+        return [*super()._numbers(), *labels]
+
+    def _plainly(self) -> tuple[str, ...]:
+        error = "-" if self.largest_error is None else f"{self.largest_error:.3g}"
+        return (
+            f"Each of the {self.facts:,} labels is recalled within {self.tolerance:.3g}; the "
+            f"largest proven error is {error}.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class DistributionCertificate(Certificate):
+    """Memories of distributions: bounds on d_KL and on the log ratios."""
+
+    distribution: DistributionProof
+
+    @classmethod
+    def _read(cls, record: Mapping[str, object]) -> Self:
+        proof = record["distribution"]
+        if not isinstance(proof, dict):
+            raise ValueError("the bounds of a distribution are a table of numbers")
+        return super()._read({**record, "distribution": DistributionProof(**proof)})
+
+    @property
+    def claim(self) -> str:
+        proof = self.distribution
+        return (
+            "the Transformer with these weights, in exact real arithmetic, has "
+            f"d_KL(π, softmax T) <= {proof.kl:.9g} nats over the {self.facts} sequences, and "
+            f"|log π - log softmax T| <= {proof.max_log_ratio:.9g} wherever π > 0 (softmax "
+            f"over the {proof.answers} answers)"
+        )
+
+    @property
+    def _holds(self) -> str:
+        return f"the stored weights follow {self.facts:,} distributions as claimed"
+
+    @property
+    def found(self) -> str:
+        proof = self.distribution
+        return f"d_KL <= {shown(proof.kl)} nats, |log π - log q| <= {shown(proof.max_log_ratio)}"
+
+    def summary(self) -> str:
+        proof = self.distribution
+        if self.certified or self.failures:
+            return super().summary()
+        return f"NOT proved: d_KL <= {shown(proof.kl)}, claimed {shown(proof.claimed_kl)}"
+
+    def _numbers(self) -> list[tuple[str, str]]:
+        proof = self.distribution
+        kl = f"{shown(proof.kl_lower)} to {shown(proof.kl)} nats, claimed {shown(proof.claimed_kl)}"
+        ratio = f"at most {shown(proof.max_log_ratio)}, claimed "
+        ratio += shown(proof.claimed_max_log_ratio)
+        return [("d_KL", kl), ("max |log π - log q|", ratio)]
+
+    def _plainly(self) -> tuple[str, ...]:
+        proof = self.distribution
+        return (
+            f"For all {self.facts:,} keys together the recalled distribution is within "
+            f"{proof.kl:.3g} nats (KL divergence) of the stored one, and no log probability is "
+            f"off by more than {proof.max_log_ratio:.3g}.",
+        )
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class IntegerCertificate(Certificate):
+    """Exact memories: outputs equal to the classes, in integers; nothing is rounded."""
+
+    error_bound: float | None = 0.0
+
+    @property
+    def claim(self) -> str:
+        return (
+            "the network with these integer weights outputs the class of the right answer for each "
+            f"of the {self.facts} facts, exactly"
+        )
+
+    @property
+    def found(self) -> str:
+        return self.arithmetic
+
+    def _numbers(self) -> list[tuple[str, str]]:
+        return [("tolerance", "none: outputs are equal or not")]
+
+    def _plainly(self) -> tuple[str, ...]:
+        return (
+            f"For each of the {self.facts:,} facts the integer network outputs the class of the "
+            "right answer, exactly: there is nothing to round.",
+        )
+
+
+_ABSENT: dict[str, Json] = {
+    "margin": None,
+    "error_bound": None,
+    "shard_errors": None,
+    "distribution": None,
+    "tolerance": None,
+    "largest_error": None,
+    "competitors": "tokens",
+}

@@ -13,54 +13,35 @@ changed it is added once more (in practice below 1e-60, less than one rounding).
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from byheart._progress import Report, quiet
 from byheart._version import __version__
 from byheart.certificates import sharded
 from byheart.certificates.certificate import certify
+from byheart.certificates.proving import Margins, certificate
 from byheart.certificates.rounding import admissible
-from byheart.certificates.statement import ARITHMETICS, FILE, SCHEMA, Certificate
+from byheart.certificates.statement import ARITHMETICS, AnswerCertificate, Certificate
 from byheart.models import Memory
-from byheart.models.memory_files import weights_sha256
-from byheart.specs import ShardedSpec
+from byheart.models.sharded_memory import ShardedMemory
 
 
 def valid_certificate(folder: str | Path, memory: Memory) -> Certificate | None:
     """The certificate in `folder` if it is a proof about `memory` and its facts, else None."""
-    record = None
-    with suppress(OSError, ValueError):
-        record = json.loads((Path(folder) / FILE).read_text(encoding="utf-8"))
-    if not isinstance(record, dict) or memory.facts is None:
-        return None
-    expected = {
-        "certified": True,
-        "schema": SCHEMA,
-        "facts_digest": memory.facts.digest(),
-        "weights_sha256": weights_sha256(memory),
-    }
-    if any(record.get(name) != value for name, value in expected.items()):
-        return None
-    names = {f.name for f in fields(Certificate) if f.init} - {"failures", "damage"}
-    errors = record.get("shard_errors")
-    record["shard_errors"] = tuple(errors) if isinstance(errors, list) else None
-    with suppress(TypeError):
-        return Certificate(**{name: record[name] for name in names & record.keys()})
-    return None
+    found = Certificate.read(folder)
+    return found if found is not None and memory.facts is not None and found.about(memory) else None
 
 
 def update_certificate(
     before: Certificate,
-    memory: Memory,
+    memory: ShardedMemory,
     kept: np.ndarray,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Report = quiet,
 ) -> Certificate:
     """The certificate of `memory`, an edit of the memory that `before` certifies.
 
@@ -74,33 +55,34 @@ def update_certificate(
     >>> update_certificate(bh.certify(memory), done.memory, done.kept).certified
     True
     """
+    started = time.perf_counter()
     made = _short_proof(before, memory, kept, progress)
-    return certify(memory, progress=progress) if made is None else made
+    if made is None:
+        return certify(memory, progress=progress)
+    return replace(made, seconds=time.perf_counter() - started)
 
 
 def _short_proof(
-    before: Certificate, memory: Memory, kept: np.ndarray, progress: Callable[[str], None]
+    before: Certificate, memory: ShardedMemory, kept: np.ndarray, progress: Report
 ) -> Certificate | None:
-    started = time.perf_counter()
-    spec, facts, weights = memory.spec, memory.facts, dict(memory.weights)
-    known = before.shard_errors
+    spec, facts, weights = memory.spec, memory.facts, memory.tensors
+    errors = before.shard_errors if isinstance(before, AnswerCertificate) else None
     if (
-        not isinstance(spec, ShardedSpec)
-        or facts is None
-        or known is None
+        facts is None
+        or errors is None
         or before.arithmetic != ARITHMETICS["rounding"]
         or before.byheart != __version__
-        or kept.max(initial=-1) >= len(known)
+        or kept.max(initial=-1) >= len(errors)
     ):
         return None
     sharded.exact_gates(spec, weights)
     if not admissible({k: w for k, w in weights.items() if w.is_floating_point()}):
         return None
-    tokens = memory.with_start(facts.tokens)
+    tokens = memory.in_order(facts.tokens)
     right = torch.from_numpy(facts.answers.copy())
     frame, longest = sharded.frame_margins(weights["W_U"].double(), right)
     leak = sharded.leaks(spec, weights, tokens)
-    worst = np.where(kept >= 0, np.array(known)[kept.clip(0)], 0.0)
+    worst = np.where(kept >= 0, np.array(errors)[kept.clip(0)], 0.0)
     if leak.shut:
         start = weights["head_start"]
         norms = weights["W_O"].double().flatten(1).norm(dim=1).cumsum(0)
@@ -116,18 +98,15 @@ def _short_proof(
         )
         np.maximum.at(worst, own.numpy(), distance.numpy())
     bounds = sharded.error_bounds(torch.from_numpy(worst), leak, longest)[shards]
-    if not bool((frame > bounds).all()):
+    found = Margins(frame.numpy(), bounds.numpy())
+    if not found.held.all():
         return None
-    return Certificate(
-        certified=True,
-        passed=True,
-        facts=facts.T,
-        failed=0,
-        arithmetic=before.arithmetic,
-        margin=float(frame.min()),
-        error_bound=float(bounds.max()),
-        seconds=time.perf_counter() - started,
-        weights_sha256=weights_sha256(memory),
-        facts_digest=facts.digest(),
+    return certificate(
+        AnswerCertificate,
+        memory,
+        facts,
+        before.arithmetic,
+        found.held,
+        **found.extremes(),
         shard_errors=tuple(worst.tolist()),
     )

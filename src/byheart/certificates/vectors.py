@@ -8,61 +8,89 @@ for exact real arithmetic on the stored weights and the stored vectors.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import torch
-from flint import arb, arb_mat, ctx
+from flint import arb, arb_mat
 from torch import Tensor
 
-from byheart.certificates import rounding
+from byheart.certificates import ball, rounding
 from byheart.certificates.ball import matrix, outward, softmax
-from byheart.certificates.rounding import Bounded, U, exact, product
+from byheart.certificates.proving import Asked, Margins, certificate, in_batches, prove
+from byheart.certificates.rounding import Bounded, U, Weights, exact, product
+from byheart.certificates.statement import (
+    AnswerCertificate,
+    Certificate,
+    Failure,
+    NumberCertificate,
+)
 from byheart.errors import ByheartError
 from byheart.facts import VectorFacts
-from byheart.models.multi_head import Weights
+from byheart.models.memory import FactTable
 from byheart.models.vector_memory import VectorMemory
 from byheart.specs import MultiHeadSpec
 
-Progress = Callable[[str], None]
 COPIES = 6  # values, bounds and their intermediates
 
 
+@prove.register
+def prove_vectors(memory: VectorMemory, facts: FactTable, asked: Asked) -> Certificate:
+    """Every label within the tolerance, or the right class above all others."""
+    allowed = asked.tolerance if asked.tolerance is not None else memory.tolerance
+    if not allowed > 0 or (asked.tolerance is not None and memory.classes is not None):
+        raise ByheartError("`tolerance` is a positive number, for labels that are numbers.")
+    examples = memory.fitting(facts)
+    found = vector_margins(memory, examples, allowed, asked)
+
+    def wrong() -> str:
+        if examples.classes is None:
+            return "further from the label than the tolerance"
+        return "another class has a logit at least as large"
+
+    def failure(i: int) -> Failure:
+        row, label = int(examples.rows[i]), str(examples.label[i].tolist())
+        return found.failure(i, row, (f"example {row}",), label, wrong, "numbers")
+
+    block = (memory, examples, asked.name(memory), found.held, failure)
+    if examples.classes is not None:
+        return certificate(AnswerCertificate, *block, **found.extremes(), competitors="classes")
+    # An upper bound on the error of each example.
+    worst = (allowed - found.margins + found.bounds)[found.real]
+    return certificate(
+        NumberCertificate,
+        *block,
+        **found.extremes(),
+        tolerance=allowed,
+        largest_error=float(worst.max() * (1 + 2.0**-40)) if found.real.all() else None,
+    )
+
+
 def vector_margins(
-    memory: VectorMemory,
-    facts: VectorFacts,
-    arithmetic: str,
-    tolerance: float,
-    *,
-    precision: int,
-    progress: Progress,
-) -> tuple[np.ndarray, np.ndarray]:
+    memory: VectorMemory, facts: VectorFacts, tolerance: float, asked: Asked
+) -> Margins:
     """Margins and error bounds (T,) of all examples."""
     weights = {name: w.double() for name, w in memory.weights.items()}
-    weights["context"], weights["query"] = torch.tensor(facts.context), torch.tensor(facts.query)
-    if not rounding.admissible(weights):
-        return np.full(facts.T, np.nan), np.full(facts.T, np.nan)
-    E, e = weights.pop("context"), weights.pop("query")
-    if arithmetic == "ball":
-        return _ball_margins(memory.spec, weights, facts, tolerance, precision, progress)
-    right = torch.tensor(facts.label) if facts.classes is not None else None
-    y = torch.tensor(facts.targets) if right is None else None
-    margins, bounds = [], []
-    for b in memory.batches(facts.T, copies=COPIES * (1 if facts.shared else facts.n)):
-        if arithmetic == "rounding":
-            out = bounded_outputs(memory.spec, weights, E if facts.shared else E[b], e[b])
-        else:
-            own = None if facts.shared else facts.contexts()[b]
-            out = exact(memory.outputs(facts.query[b], own, torch.float64))
-        if right is not None:
-            margin, bound = rounding.margins(out, right[b])
-        else:
-            assert y is not None
-            margin, bound = _distance(out, y[b], tolerance)
-        margins.append(margin)
-        bounds.append(bound if arithmetic == "rounding" else torch.zeros_like(bound))
-        progress(f"{b.stop:,} of {facts.T:,} examples")
-    return torch.cat(margins).numpy(), torch.cat(bounds).numpy()
+    E, e = torch.tensor(facts.context), torch.tensor(facts.query)
+    if not rounding.admissible({**weights, "context": E, "query": e}):
+        return Margins.nowhere(facts.T)
+    if asked.arithmetic == "ball":
+        with ball.bits(asked.precision):
+            return _ball_margins(memory.spec, weights, facts, tolerance, asked)
+    inputs = memory.inputs_of(facts)
+    label = torch.tensor(facts.label if facts.classes is not None else facts.targets)
+
+    def values(batch: slice) -> Bounded:
+        if asked.arithmetic == "rounding":
+            return bounded_outputs(memory.spec, weights, E if facts.shared else E[batch], e[batch])
+        return exact(memory.outputs(inputs.rows(batch), torch.float64))
+
+    def margin(out: Bounded, batch: slice) -> tuple[Tensor, Tensor]:
+        if facts.classes is not None:
+            return rounding.margins(out, label[batch])
+        return _distance(out, label[batch], tolerance)
+
+    copies = COPIES * (1 if facts.shared else facts.n)
+    return in_batches(memory, facts.T, copies, values, margin, asked, "examples")
 
 
 def _distance(out: Bounded, y: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
@@ -96,8 +124,7 @@ def bounded_outputs(
         a = rounding.softmax(_scaled(scores, spec))
         z = product(a, E, "bhn,bnd->bhd", spec.n)
         F = product(z, exact(weights["W_V"]), "bhd,hdv->bhv", spec.d)
-    flat = Bounded(F.value.flatten(1), F.error.flatten(1))
-    out = product(flat, exact(weights["W_O"].flatten(0, 1)), "bm,mo->bo", spec.H * spec.d_v)
+    out = product(F.flatten(1), exact(weights["W_O"].flatten(0, 1)), "bm,mo->bo", spec.H * spec.d_v)
     if spec.decoder:
         out = product(out, exact(weights["W_U"]), "bd,do->bo", spec.d)
         out = rounding.add(out, exact(weights["b_U"].expand_as(out.value)))
@@ -122,38 +149,28 @@ def check_covered(spec: MultiHeadSpec) -> None:
 
 
 def _ball_margins(
-    spec: MultiHeadSpec,
-    weights: Weights,
-    facts: VectorFacts,
-    tolerance: float,
-    precision: int,
-    progress: Progress,
-) -> tuple[np.ndarray, np.ndarray]:
+    spec: MultiHeadSpec, weights: Weights, facts: VectorFacts, tolerance: float, asked: Asked
+) -> Margins:
     """The same in Arb, one example at a time after whole-matrix products for all queries."""
     check_covered(spec)
-    old = ctx.prec
-    ctx.prec = precision
-    try:
-        middle, radius = np.empty(facts.T), np.empty(facts.T)
-        head = [_head_matrices(weights, h) for h in range(spec.H)]
-        shared = matrix(torch.tensor(facts.context)) if facts.shared else None
-        values = [shared * OV for _, _, OV in head] if shared is not None else []
-        keys = [shared * K for _, K, _ in head] if shared is not None else []
-        scale = 1 / arb(spec.d).sqrt() if spec.scale else arb(1)
-        for t in range(facts.T):
-            e = matrix(torch.tensor(facts.query[t : t + 1]))
-            own = None if shared is not None else matrix(torch.tensor(facts.context[t]))
-            total = _bias(spec, weights)
-            for h, (Q, K, OV) in enumerate(head):
-                key = keys[h] if own is None else own * K
-                scores = (key * (e * Q).transpose()).entries()
-                a = arb_mat(1, spec.n, softmax(tuple(s * scale for s in scores)))
-                total = total + a * (values[h] if own is None else own * OV)
-            middle[t], radius[t] = _verdict(total.entries(), facts, t, tolerance)
-            progress(f"{t + 1:,} of {facts.T:,} examples")
-        return middle, radius
-    finally:
-        ctx.prec = old
+    middle, radius = np.empty(facts.T), np.empty(facts.T)
+    head = [_head_matrices(weights, h) for h in range(spec.H)]
+    shared = matrix(torch.tensor(facts.context)) if facts.shared else None
+    values = [shared * OV for _, _, OV in head] if shared is not None else []
+    keys = [shared * K for _, K, _ in head] if shared is not None else []
+    scale = 1 / arb(spec.d).sqrt() if spec.scale else arb(1)
+    for t in range(facts.T):
+        e = matrix(torch.tensor(facts.query[t : t + 1]))
+        own = None if shared is not None else matrix(torch.tensor(facts.context[t]))
+        total = matrix(weights["b_U"][None]) if spec.decoder else arb_mat(1, spec.d_out)
+        for h, (Q, K, OV) in enumerate(head):
+            key = keys[h] if own is None else own * K
+            scores = (key * (e * Q).transpose()).entries()
+            a = arb_mat(1, spec.n, softmax(tuple(s * scale for s in scores)))
+            total = total + a * (values[h] if own is None else own * OV)
+        middle[t], radius[t] = _verdict(total.entries(), facts, t, tolerance)
+        asked.progress(f"{t + 1:,} of {facts.T:,} examples")
+    return Margins(middle, radius)
 
 
 def _head_matrices(weights: Weights, h: int) -> tuple[arb_mat, arb_mat, arb_mat]:
@@ -163,24 +180,11 @@ def _head_matrices(weights: Weights, h: int) -> tuple[arb_mat, arb_mat, arb_mat]
     return matrix(weights["W_Q"][h]), matrix(weights["W_K"][h]), OV
 
 
-def _bias(spec: MultiHeadSpec, weights: Weights) -> arb_mat:
-    if spec.decoder:
-        return matrix(weights["b_U"][None])
-    return arb_mat(1, spec.d_out)
-
-
 def _verdict(out: list[arb], facts: VectorFacts, t: int, tolerance: float) -> tuple[float, float]:
     """Margin of example t as midpoint and radius."""
     if facts.classes is None:
         target = facts.targets[t].tolist()
         away = [abs(o - arb(y)) for o, y in zip(out, target, strict=True)]
-        return outward(arb(tolerance) - _largest(away))
+        return outward(arb(tolerance) - ball.largest(away))
     own = out.pop(int(facts.label[t]))
-    return outward(own - _largest(out)) if out else (math.inf, 0.0)
-
-
-def _largest(balls: list[arb]) -> arb:
-    top = balls[0]
-    for ball in balls[1:]:
-        top = top.max(ball)
-    return top
+    return outward(own - ball.largest(out)) if out else (math.inf, 0.0)

@@ -126,7 +126,7 @@ class VectorMemory(Memory[VectorInputs]):
         return VectorInputs(E, e)
 
     def inputs_of(self, facts: FactTable) -> VectorInputs:
-        examples = self._fitting(facts)
+        examples = self.fitting(facts)
         return self.inputs(
             examples.query, None if self.context is not None else examples.contexts()
         )
@@ -194,7 +194,7 @@ class VectorMemory(Memory[VectorInputs]):
         self, facts: VectorFacts | None = None, dtype: torch.dtype | None = None
     ) -> np.ndarray:
         """max_j |f_j(E(t), e(t)) - y_j(t)| of each example (regression): (T,)."""
-        examples = self._fitting(self.own(facts))
+        examples = self.fitting(self.own(facts))
         out = self.outputs(self.inputs_of(examples), dtype).double()
         return (out - torch.tensor(examples.targets)).abs().amax(1).numpy()
 
@@ -203,7 +203,7 @@ class VectorMemory(Memory[VectorInputs]):
     ) -> np.ndarray:
         """> 0 means recalled: for classes the logit of the right one minus the largest other, for
         regression the tolerance minus the largest error of an output; (T,)."""
-        examples = self._fitting(self.own(facts))
+        examples = self.fitting(self.own(facts))
         if self.classes is None:
             return self.tolerance - self.errors(examples, dtype)
         out = self.outputs(self.inputs_of(examples), dtype)
@@ -278,7 +278,7 @@ class VectorMemory(Memory[VectorInputs]):
         kind = f"logits of {self.classes} classes" if self.classes else "the label"
         return (*blocks, Part(kind, (f"{spec.d_out} number{'s'[: spec.d_out > 1]}",)))
 
-    def _fitting(self, facts: FactTable) -> VectorFacts:
+    def fitting(self, facts: FactTable) -> VectorFacts:
         """Vector facts that this memory can be asked for; others are refused."""
         if not isinstance(facts, VectorFacts):
             raise FactsError(

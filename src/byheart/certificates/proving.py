@@ -1,0 +1,187 @@
+"""What all proofs share: how one is asked for, the dispatch on the class of the memory, and the one
+place where certificates are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from byheart._progress import Report, quiet
+from byheart.certificates.rounding import Bounded
+from byheart.certificates.statement import ARITHMETICS, LISTED, Certificate, Failure
+from byheart.errors import ByheartError, FactsError
+from byheart.facts import Facts, Vocabulary
+from byheart.models.construction import finite
+from byheart.models.memory import FactTable, Memory
+
+NOT_EVALUATED = "could not be evaluated: {} that are not finite or not below 2^60"
+
+Kind = TypeVar("Kind", bound=Certificate)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How a proof is asked for: "rounding" (float64 with a proven error bound, vectorised), "ball"
+    (Arb at `precision` bits) or "float" (a check, not a proof). `tolerance`: how far an output may
+    be off its label, where labels are numbers."""
+
+    arithmetic: str = "rounding"
+    precision: int = 128
+    tolerance: float | None = None
+    progress: Report = quiet
+
+    def name(self, memory: Memory) -> str:
+        """The arithmetic in words, as a certificate states it."""
+        text = ARITHMETICS[self.arithmetic]
+        if self.arithmetic == "ball":
+            return f"{text}, {self.precision} bits"
+        if self.arithmetic == "rounding" and getattr(memory.spec, "activation", None) == "gelu":
+            return text.replace("exp within", "exp and erf within")
+        return text
+
+    def refuse_tolerance(self) -> None:
+        if self.tolerance is not None:
+            raise ByheartError("`tolerance` is for vector memories with numbers as labels.")
+
+
+@singledispatch
+def prove(memory: Memory, facts: FactTable, asked: Asked) -> Certificate:
+    """The certificate of `memory` for `facts`, dispatched on the class of the memory.
+
+    Another package adds the proof of its own memories with one call, `prove.register(MyMemory,
+    my_proof)`; a token memory of a new architecture needs `bounded_logits.register(MySpec, ...)`
+    only (`byheart.certificates.architectures`).
+    """
+    raise ByheartError(
+        f"certificates do not cover {memory.name} memories: the package that makes them can "
+        f"register a proof, `byheart.certificates.prove.register({type(memory).__name__}, ...)`."
+    )
+
+
+def certificate(
+    kind: type[Kind],
+    memory: Memory,
+    facts: FactTable,
+    arithmetic: str,
+    held: np.ndarray,
+    failure: Callable[[int], Failure] | None = None,
+    *,
+    passed: bool | None = None,
+    **own: object,
+) -> Kind:
+    """A certificate of any kind: `held` (T,) says which facts are proved, `failure` why one is not.
+    `passed`: whether all is well, where that is more than that all facts are held."""
+    passed = bool(held.all()) if passed is None else passed
+    return kind(
+        certified=passed and arithmetic != ARITHMETICS["float"],
+        passed=passed,
+        facts=facts.T,
+        failed=int((~held).sum()),
+        arithmetic=arithmetic,
+        seconds=0.0,  # `certify` knows
+        weights_sha256=memory.weights_sha256(),
+        facts_digest=facts.digest(),
+        failures=tuple(failure(int(i)) for i in np.flatnonzero(~held)[:LISTED] if failure),
+        **own,  # type: ignore[arg-type]
+    )
+
+
+@dataclass(frozen=True)
+class Margins:
+    """Margins and bounds on their errors (T,); NaN where a fact could not be evaluated."""
+
+    margins: np.ndarray
+    bounds: np.ndarray
+
+    @classmethod
+    def nowhere(cls, T: int) -> Margins:
+        return cls(np.full(T, np.nan), np.full(T, np.nan))
+
+    @property
+    def held(self) -> np.ndarray:
+        return self.margins > self.bounds  # false for NaN: what could not be evaluated is no proof
+
+    @property
+    def real(self) -> np.ndarray:
+        return np.isfinite(self.margins)
+
+    def extremes(self) -> dict[str, float | None]:
+        """The smallest margin and the largest bound, as the fields of a certificate."""
+        if not self.real.any():
+            return {"margin": None, "error_bound": None}
+        largest = finite(float(self.bounds[self.real].max()))
+        return {"margin": float(self.margins[self.real].min()), "error_bound": largest}
+
+    def failure(
+        self,
+        i: int,
+        row: int,
+        key: tuple[str, ...],
+        answer: str,
+        wrong: Callable[[], str],
+        numbers: str,
+    ) -> Failure:
+        """Why fact `i` is not proved; `wrong` where its margin is not positive, `numbers` are what
+        the evaluation reads."""
+        margin, bound = float(self.margins[i]), float(self.bounds[i])
+        if np.isnan(margin):
+            reason = NOT_EVALUATED.format(numbers)
+        elif margin <= 0:
+            reason = wrong()
+        else:
+            reason = f"margin {margin:.1e} is not above the error bound {bound:.1e}"
+        return Failure(row, key, answer, finite(margin), finite(bound), reason)
+
+
+def in_batches(
+    memory: Memory,
+    T: int,
+    copies: int,
+    values: Callable[[slice], Bounded],
+    margin: Callable[[Bounded, slice], tuple[Tensor, Tensor]],
+    asked: Asked,
+    unit: str,
+) -> Margins:
+    """`margin` of the `values` of all T inputs, in batches of bounded memory. The plain check has
+    no bounds."""
+    margins, bounds = [], []
+    for batch in memory.batches(T, copies=copies):
+        found, bound = margin(values(batch), batch)
+        margins.append(found)
+        bounds.append(bound if asked.arithmetic == "rounding" else torch.zeros_like(bound))
+        asked.progress(f"{batch.stop:,} of {T:,} {unit}")
+    return Margins(torch.cat(margins).numpy(), torch.cat(bounds).numpy())
+
+
+class Tokens(Protocol):
+    """A memory that is asked with tokens."""
+
+    @property
+    def key_length(self) -> int: ...
+    @property
+    def vocabulary(self) -> Vocabulary: ...
+    @property
+    def pad_id(self) -> int | None: ...
+
+
+def in_vocabulary_of(memory: Tokens, facts: Facts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Token ids and answers as `memory` knows them; `known` is false where a token is new to it."""
+    if facts.S != memory.key_length:
+        raise FactsError(
+            f"the facts have keys of {facts.S} tokens, the memory takes {memory.key_length}. "
+            "Is it the right table, and are `keys` and `answer` the ones of the build?"
+        )
+    if memory.vocabulary.tokens[: facts.N] == facts.vocabulary.tokens:
+        return facts.tokens, facts.answers, np.ones(facts.T, dtype=bool)
+    ids = {token: i for i, token in enumerate(memory.vocabulary.tokens)}
+    table = np.array([ids.get(token, -1) for token in facts.vocabulary.tokens], dtype=np.int64)
+    if facts.pad_id is not None and memory.pad_id is not None:
+        table[facts.pad_id] = memory.pad_id
+    tokens, right = table[facts.tokens], table[facts.answers]
+    return tokens, right, (tokens >= 0).all(1) & (right >= 0)
