@@ -63,4 +63,4 @@ def build(
         force=force,
         no_facts=no_facts,
     )
-    _store.show(stored, as_json, {"merged": facts.merged})
+    _store.show(stored, as_json, {"merged": getattr(facts, "merged", 0)})
