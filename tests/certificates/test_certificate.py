@@ -168,7 +168,8 @@ def test_a_token_called_start_is_not_the_start_token():
     words = Vocabulary(("<start>", "b", "c"))
     facts = Facts.make([[0], [1], [2]], [1, 2, 0], words)
     memory = bh.build(facts)
-    assert memory.vocabulary.token(memory.start_id) == "<start>'"  # pyright: ignore
+    assert isinstance(memory, TokenMemory) and memory.start_id is not None
+    assert memory.vocabulary.token(memory.start_id) == "<start>'"
     assert bh.certify(memory).certified
     assert memory.answers(memory.with_start(facts.tokens)).tolist() == [1, 2, 0]
 

@@ -22,7 +22,7 @@ from byheart.construct.distribution_readout import (
 from byheart.construct.encoders import encode
 from byheart.errors import ByheartError, CapacityError, MemoryFileError
 from byheart.facts import Distributions, random_distributions
-from byheart.measure import memory_losses, recalled_distribution
+from byheart.measure import memory_losses
 from byheart.models.attention_only import literal_forward
 from byheart.theory.divergences import kl, log_ratio, squared_error, total_variation
 
@@ -164,8 +164,8 @@ def test_answers_are_a_part_of_the_tokens():
         [[0], [1]], [[0.2, 0.5, 0.3], [0.6, 0.3, 0.1]], vocabulary, support=[2, 3, 4]
     )
     memory = build_distribution(table)
-    assert recalled_distribution(memory, "x")[0] == ("milk", pytest.approx(0.5))
-    assert {token for token, _ in recalled_distribution(memory, "y")} == {"tea", "milk", "rum"}
+    assert memory.recall("x").probabilities[0] == ("milk", pytest.approx(0.5))
+    assert {token for token, _ in memory.recall("y").probabilities} == {"tea", "milk", "rum"}
     assert memory.recall("x").answer == "milk"
 
 

@@ -9,13 +9,16 @@ import byheart as bh
 from byheart.errors import ByheartError
 from byheart.facts import Facts, Vocabulary
 from byheart.measure import margin_quantiles
+from byheart.models import TokenMemory
 
 WORDS = Vocabulary(("a", "b", "c"))
 
 
 @pytest.fixture(scope="module")
-def memory() -> bh.Memory:
-    return bh.build(Facts.make([[0, 1], [1, 0], [2, 2], [1, 1]], [0, 1, 2, 0], WORDS))
+def memory() -> TokenMemory:
+    made = bh.build(Facts.make([[0, 1], [1, 0], [2, 2], [1, 1]], [0, 1, 2, 0], WORDS))
+    assert isinstance(made, TokenMemory)
+    return made
 
 
 def with_answers(answers: list[int], prior: list[float]) -> Facts:
@@ -49,12 +52,12 @@ def test_ties_are_lost(memory):
 
 
 def test_quantiles_are_those_of_the_margins(memory):
-    margins = memory.margins(memory.facts).numpy()
+    margins = memory.margins(memory.facts)
     found = margin_quantiles(memory, levels=(0.0, 0.5, 1.0))
     # Linear interpolation between two of four numbers: one rounding.
     expected = dict(zip((0.0, 0.5, 1.0), np.quantile(margins, (0.0, 0.5, 1.0)), strict=True))
     assert found == pytest.approx(expected, rel=1e-15)
-    assert margin_quantiles(memory)[0.0] == memory.construction["margin"]
+    assert margin_quantiles(memory)[0.0] == memory.construction.margin
 
 
 def test_a_memory_without_facts_must_be_given_some(memory):
@@ -63,3 +66,15 @@ def test_a_memory_without_facts_must_be_given_some(memory):
         with pytest.raises((ValueError, ByheartError), match="without its facts"):
             measure(bare)
         measure(bare, memory.facts)
+
+
+def test_every_family_has_accuracy_and_margins():
+    facts = bh.random_associations(N=12, S=2, T=30, seed=1)
+    memories = [bh.build(facts, name) for name in ("attention", "sharded", "associative", "sqrt")]
+    memories.append(bh.build(bh.random_vectors(T=20, n=5, d=8)))
+    memories.append(bh.build(bh.random_vectors(T=20, n=5, d=8, classes=3)))
+    memories.append(bh.build(bh.random_distributions("gauss", N=6, seed=1)))
+    for memory in memories:
+        assert bh.accuracy(memory) == 1.0
+        found = margin_quantiles(memory, levels=(0.0, 1.0))
+        assert 0 < found[0.0] <= found[1.0]

@@ -104,9 +104,9 @@ def prove_distributions(memory: TokenMemory, table: Distributions, asked: Asked)
         table,
         asked.name(memory),
         within,
+        {"distribution": proof},
         failure,
         passed=bool(within.all()) and proof.kl <= allowed(claim.kl),
-        distribution=proof,
     )
 
 

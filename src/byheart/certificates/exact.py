@@ -40,7 +40,7 @@ def prove_exact(memory: ExactMemory, facts: FactTable, asked: Asked) -> Certific
 
     held = (outputs == memory.classes(right)) & known
     words = arithmetic(table.T, literally)
-    return certificate(IntegerCertificate, memory, table, words, held, failure)
+    return certificate(IntegerCertificate, memory, table, words, held, {}, failure)
 
 
 def exact_outputs(

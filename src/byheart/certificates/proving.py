@@ -3,7 +3,7 @@ place where certificates are made."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import Protocol, TypeVar
@@ -70,13 +70,13 @@ def certificate(
     facts: FactTable,
     arithmetic: str,
     held: np.ndarray,
+    own: Mapping[str, object],
     failure: Callable[[int], Failure] | None = None,
-    *,
     passed: bool | None = None,
-    **own: object,
 ) -> Kind:
-    """A certificate of any kind: `held` (T,) says which facts are proved, `failure` why one is not.
-    `passed`: whether all is well, where that is more than that all facts are held."""
+    """A certificate of any kind: `held` (T,) says which facts are proved, `failure` why one is not,
+    `own` are the fields that this kind has of its own. `passed`: whether all is well, where that is
+    more than that all facts are held."""
     passed = bool(held.all()) if passed is None else passed
     return kind(
         certified=passed and arithmetic != ARITHMETICS["float"],
@@ -111,7 +111,7 @@ class Margins:
     def real(self) -> np.ndarray:
         return np.isfinite(self.margins)
 
-    def extremes(self) -> dict[str, float | None]:
+    def extremes(self) -> dict[str, object]:
         """The smallest margin and the largest bound, as the fields of a certificate."""
         if not self.real.any():
             return {"margin": None, "error_bound": None}

@@ -27,7 +27,7 @@ from byheart.facts import Distributions
 from byheart.models.memory import FactTable
 from byheart.models.token_memory import TokenMemory, token_table
 
-Own = dict[str, tuple[float, ...]]  # fields of the certificate that a family has of its own
+Own = dict[str, object]  # fields of the certificate that a family has of its own
 Evaluate = Callable[[TokenMemory, np.ndarray, np.ndarray, Asked], tuple[Margins, Own]]
 
 
@@ -68,8 +68,8 @@ def prove_answers(
         return replace(made, reason=f"unknown to the memory: {', '.join(map(repr, missing))}")
 
     held = found.held
-    more = {**found.extremes(), **(own if held.all() else {})}
-    return certificate(AnswerCertificate, memory, table, asked.name(memory), held, failure, **more)
+    more = found.extremes() | (own if held.all() else {})
+    return certificate(AnswerCertificate, memory, table, asked.name(memory), held, more, failure)
 
 
 def token_margins(

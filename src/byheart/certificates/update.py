@@ -107,6 +107,5 @@ def _short_proof(
         facts,
         before.arithmetic,
         found.held,
-        **found.extremes(),
-        shard_errors=tuple(worst.tolist()),
+        found.extremes() | {"shard_errors": tuple(worst.tolist())},
     )

@@ -51,18 +51,15 @@ def prove_vectors(memory: VectorMemory, facts: FactTable, asked: Asked) -> Certi
         row, label = int(examples.rows[i]), str(examples.label[i].tolist())
         return found.failure(i, row, (f"example {row}",), label, wrong, "numbers")
 
-    block = (memory, examples, asked.name(memory), found.held, failure)
+    block = (memory, examples, asked.name(memory), found.held)
     if examples.classes is not None:
-        return certificate(AnswerCertificate, *block, **found.extremes(), competitors="classes")
+        own = found.extremes() | {"competitors": "classes"}
+        return certificate(AnswerCertificate, *block, own, failure)
     # An upper bound on the error of each example.
     worst = (allowed - found.margins + found.bounds)[found.real]
-    return certificate(
-        NumberCertificate,
-        *block,
-        **found.extremes(),
-        tolerance=allowed,
-        largest_error=float(worst.max() * (1 + 2.0**-40)) if found.real.all() else None,
-    )
+    largest = float(worst.max() * (1 + 2.0**-40)) if found.real.all() else None
+    own = found.extremes() | {"tolerance": allowed, "largest_error": largest}
+    return certificate(NumberCertificate, *block, own, failure)
 
 
 def vector_margins(

@@ -10,24 +10,20 @@ if TYPE_CHECKING:
         encoder_bounds,
         losses,
         memory_losses,
-        recalled_distribution,
     )
-    from byheart.measure.heads import HeadSplit, Owner, head_split, owner
     from byheart.measure.kruskal import KruskalReport, kruskal_rank, kruskal_report
     from byheart.measure.rank import exact_rank, numerical_rank
     from byheart.measure.recall import accuracy, margin_quantiles
-    from byheart.measure.specialisation import HeadStatistics, head_statistics
+    from byheart.measure.specialisation import HeadStatistics, ablation, head_statistics, owners
 
 __all__ = [
-    "HeadSplit",
     "HeadStatistics",
     "KruskalReport",
     "Losses",
-    "Owner",
+    "ablation",
     "accuracy",
     "encoder_bounds",
     "exact_rank",
-    "head_split",
     "head_statistics",
     "kruskal_rank",
     "kruskal_report",
@@ -35,7 +31,6 @@ __all__ = [
     "margin_quantiles",
     "memory_losses",
     "numerical_rank",
-    "owner",
-    "recalled_distribution",
+    "owners",
 ]
 __getattr__, __dir__ = attach(__name__)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import torch
 
-from byheart.construct.distribution import answer_logits
 from byheart.construct.encoders import Encoder
 from byheart.errors import ByheartError
 from byheart.facts import Distributions
-from byheart.models import Memory
+from byheart.models import DistributionMemory
 from byheart.theory.dana2025 import (
     bennett_bound,
     slides_least_squares,
@@ -23,7 +20,6 @@ from byheart.theory.dana2025 import (
 from byheart.theory.divergences import (
     kl,
     log_ratio,
-    log_softmax,
     squared_error,
     top_answers,
     total_variation,
@@ -75,40 +71,20 @@ def losses(table: Distributions, f: np.ndarray) -> Losses:
     )
 
 
-def memory_losses(memory: Memory, table: Distributions | None = None) -> Losses:
+def memory_losses(memory: DistributionMemory, table: Distributions | None = None) -> Losses:
     """The losses of a memory, stored weights evaluated in float64, on its own distributions.
 
     >>> import byheart as bh
-    >>> memory = bh.build_distribution(bh.random_distributions("gauss", N=5), d=4)
+    >>> memory = bh.build(bh.random_distributions("gauss", N=5), d=4, dtype="float64")
     >>> memory_losses(memory).mean()["kl"] < 1e-12
     True
     """
-    table = memory.distribution if table is None else table
-    if table is None:
-        raise ByheartError(
-            "this memory holds no distributions (or was saved without its facts): give the table."
-        )
-    return losses(table, answer_logits(memory, table))
+    given = memory.own(table)
+    assert isinstance(given, Distributions)
+    return losses(given, memory.answer_logits(given))
 
 
-def recalled_distribution(memory: Memory, *key: str) -> list[tuple[str, float]]:
-    """softmax over the answers for one key, most probable first.
-
-    Answers are the tokens with a column in W_U that is not zero.
-
-    >>> import byheart as bh
-    >>> memory = bh.build_distribution(bh.random_distributions("lut", N=5, eta=0.1), d=4)
-    >>> round(recalled_distribution(memory, "0", "1")[0][1], 6)
-    0.9
-    """
-    support = memory.weights["W_U"].ne(0).any(0).nonzero()[:, 0]
-    f = memory.logits(memory.encode([key]), torch.float64)[:, support].numpy()
-    q = np.exp(log_softmax(f))[0]
-    order = np.argsort(-q, kind="stable")
-    return [(memory.vocabulary.token(int(support[j])), float(q[j])) for j in order]
-
-
-def encoder_bounds(table: Distributions, encoder: Encoder) -> dict[str, Any]:
+def encoder_bounds(table: Distributions, encoder: Encoder) -> dict[str, float | None]:
     """Every bound on d_KL(π, f) that can be computed for this encoder, by name, in nats.
 
     "bennett" and, for encoders λ W_g on unit rows, "theorem2" are rigorous; "theorem2 published"
@@ -123,15 +99,15 @@ def encoder_bounds(table: Distributions, encoder: Encoder) -> dict[str, Any]:
     True
     """
     pi, prior, d = table.probabilities, table.prior, encoder.d
-    found: dict[str, Any] = {"bennett": None, "theorem2": None, "theorem2 published": None,
-                             "slides": None, "slides weighted": None}  # fmt: skip
+    names = ("bennett", "theorem2", "theorem2 published", "slides", "slides weighted")
+    found: dict[str, float | None] = dict.fromkeys(names)
     if table.full_support:
         found["bennett"] = bennett_bound(pi, encoder.logits, prior)
     if encoder.name.startswith("theorem2") and table.entropy.min() > 0:
-        found["theorem2"] = theorem2_bound(pi, encoder.W, prior)
+        found["theorem2"] = bound = theorem2_bound(pi, encoder.W, prior)
         try:
             ratio = theorem2_factor(encoder.W, "published") / theorem2_factor(encoder.W)
-            found["theorem2 published"] = ratio * found["theorem2"]
+            found["theorem2 published"] = ratio * bound
         except ByheartError:  # C >= 1/2
             found["theorem2 published"] = float("inf")
     if encoder.name in ("svd", "centred") and table.full_support:

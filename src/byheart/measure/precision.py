@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import singledispatch
 
 import numpy as np
 import torch
 
-from byheart.construct import build
-from byheart.construct.exact import build_sqrt
 from byheart.errors import ByheartError
 from byheart.exact.precision import FORMATS, evaluate_in
-from byheart.facts import Facts
-from byheart.models import Memory
-from byheart.models.exact import ExactMemory
+from byheart.facts import Facts, as_facts
+from byheart.methods import build
+from byheart.models import ExactMemory, Memory, TokenMemory
 from byheart.models.threads import one_thread
+from byheart.models.token_memory import token_table
 
 ASKED = 500  # facts of an exact memory that are evaluated in every format
 METHODS = ("sqrt", "attention", "sharded")
@@ -38,24 +37,26 @@ class Kept:
     recalled: int
 
 
-def precision(memory: Memory | ExactMemory, facts: Facts | None = None) -> list[Kept]:
+def precision(memory: Memory, facts: object = None) -> list[Kept]:
     """Facts recalled in every number format; exact memories: at most 500 of them are asked.
 
     >>> import byheart as bh
-    >>> kept = {k.format: k.recalled for k in precision(bh.build(bh.read_facts("elements")))}
+    >>> kept = {k.format: k.recalled for k in precision(bh.build("elements"))}
     >>> kept["float32"], kept["float64"], kept["int8"] < 236
     (236, 236, True)
     """
-    facts = facts if facts is not None else memory.facts
-    if facts is None:
-        raise ByheartError("the memory was saved without its facts: build it with them.")
-    if isinstance(memory, ExactMemory):
-        return list(_exact(memory, facts))
+    table = memory.own(None if facts is None else as_facts(facts))
     with one_thread():
-        return list(_floating(memory, facts))
+        return list(_kept(memory, token_table(table)))
 
 
-def _exact(memory: ExactMemory, facts: Facts) -> Iterator[Kept]:
+@singledispatch
+def _kept(memory: Memory, facts: Facts) -> Iterator[Kept]:
+    raise ByheartError(f"number formats are compared for memories of tokens, not {memory.name}.")
+
+
+@_kept.register
+def _(memory: ExactMemory, facts: Facts) -> Iterator[Kept]:
     chosen = np.random.default_rng(0).permutation(facts.T)[:ASKED]
     tokens = memory.vectors(facts.tokens[chosen])
     right = memory.classes(facts.answers[chosen])
@@ -67,7 +68,8 @@ def _exact(memory: ExactMemory, facts: Facts) -> Iterator[Kept]:
     yield Kept("exact integers", bits, len(chosen), int((said == right).sum()))
 
 
-def _floating(memory: Memory, facts: Facts) -> Iterator[Kept]:
+@_kept.register
+def _(memory: TokenMemory, facts: Facts) -> Iterator[Kept]:
     for form in FORMATS.values():
         if form.name == "longdouble":
             continue
@@ -109,14 +111,14 @@ def limits(
         open_ = {name: 0 for name in FORMATS if method == "sqrt" or name != "longdouble"}
         for T in tried:
             part = facts.subset(np.arange(T))
-            memory: Any = build_sqrt(part) if method == "sqrt" else build(part, method)
+            memory = build(part, method)
             for kept in precision(memory):
                 if kept.format not in open_:
                     continue
                 if kept.recalled == kept.asked:
                     open_[kept.format] = T
                     continue
-                bits = memory.spec.max_bits if method == "sqrt" else None
+                bits = getattr(memory.spec, "max_bits", None)
                 last = open_.pop(kept.format) or None
                 rows.append(Limit(method, kept.format, last, T, bits))
             if not open_:

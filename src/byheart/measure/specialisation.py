@@ -11,13 +11,14 @@ counts are held against independent heads, and every head is taken away once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
+from byheart._json import Json, plain
 from byheart.errors import FactsError
 from byheart.facts import VectorFacts
+from byheart.models.memory import answer_margins
 from byheart.models.vector_memory import VectorMemory
 
 SATURATED = 0.99  # the paper's threshold
@@ -74,17 +75,14 @@ class HeadStatistics:
         share = np.divide(self.effect.max(1), total, out=np.zeros(len(total)), where=total > 0)
         return float(share.mean())
 
-    def to_json(self) -> dict[str, Any]:
-        def plain(values: np.ndarray) -> list[float | None]:
-            return [None if v != v else v for v in values.astype(float).tolist()]
-
+    def to_json(self) -> dict[str, Json]:
         heads = [
             {
                 "head": h,
                 "saturated": float(self.saturated[h]),
                 "fresh_saturated": float(self.fresh_saturated[h]),
-                "own_saturated": plain(self.own_saturated)[h],
-                "other_saturated": plain(self.other_saturated)[h],
+                "own_saturated": plain(self.own_saturated[h]),
+                "other_saturated": plain(self.other_saturated[h]),
                 "entropy": float(self.entropy[h]),
                 "fresh_entropy": float(self.fresh_entropy[h]),
                 "tokens": int(self.tokens[h]),
@@ -123,22 +121,18 @@ def head_statistics(
     stored queries by itself, which keeps the marginals and forgets the examples.
 
     >>> import byheart as bh
-    >>> from byheart.construct.multi_head import build_multi_head
-    >>> stats = head_statistics(build_multi_head(bh.random_vectors(T=29, n=8, d=16), H=4, d_h=8))
+    >>> stats = head_statistics(bh.build(bh.random_vectors(T=29, n=8, d=16), H=4, d_h=8))
     >>> stats.saturated.tolist(), sorted(stats.own_tokens.tolist())
     ([1.0, 1.0, 1.0, 1.0], [7, 7, 7, 7])
     """
-    facts = facts if facts is not None else memory.facts
-    if facts is None:
-        raise FactsError("the memory was saved without its facts: give the examples.")
-    memory.check_fits(facts)
+    facts = memory.fitting(memory.own(facts))
     rng = np.random.default_rng(seed)
-    own = None if memory.context is not None else facts.contexts()
-    a = memory.attention(facts.query, own).numpy()
+    a = memory.attention(memory.inputs_of(facts)).numpy()
     new, contexts = _fresh(facts, fresh, rng)
-    b = memory.attention(new, None if own is None else contexts).numpy()
+    shared = memory.context is not None
+    b = memory.attention(memory.inputs(new, None if shared else contexts)).numpy()
     effect, breaks = ablation(memory, facts)
-    owner, source = _owners(memory, facts, effect)
+    owner, source = owners(memory, facts, effect)
     full, token = a.max(-1) > threshold, a.argmax(-1)
     mine = owner[:, None] == np.arange(memory.spec.H)
     share = full.mean(0)
@@ -172,27 +166,22 @@ def ablation(memory: VectorMemory, facts: VectorFacts) -> tuple[np.ndarray, np.n
     moves (largest coordinate), and whether that is more than half a standard deviation of the
     labels.
     """
-    own = None if memory.context is not None else facts.contexts()
-    parts = memory.contributions(facts.query, own)  # (T, H, d_out)
-    out = memory.outputs(facts.query, own, torch.float64)
+    inputs = memory.inputs_of(facts)
+    parts = memory.contributions(inputs)  # (T, H, d_out)
+    out = memory.outputs(inputs, torch.float64)
     change = parts.mean(0) - parts
     if facts.classes is None:
         effect = change.abs().amax(2).numpy()
         return effect, effect > MOVED * max(float(facts.targets.std()), 1e-300)
-    label = torch.tensor(facts.label)[:, None]
-    before = _margin(out, label)
+    label = torch.tensor(facts.label)
+    before = answer_margins(out, label)
     effect = np.empty(change.shape[:2])
     breaks = np.empty(change.shape[:2], dtype=bool)
     for h in range(change.shape[1]):
-        after = _margin(out + change[:, h], label)
+        after = answer_margins(out + change[:, h], label)
         effect[:, h] = (before - after).numpy()
         breaks[:, h] = ((before > 0) & (after <= 0)).numpy()
     return np.abs(effect), breaks
-
-
-def _margin(out: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-    others = out.scatter(1, label, -torch.inf).amax(1)
-    return torch.where(torch.isinf(others), torch.inf, out.gather(1, label)[:, 0] - others)
 
 
 def poisson_binomial(p: np.ndarray) -> np.ndarray:
@@ -222,13 +211,15 @@ def _fresh(
     return query, facts.contexts()[rng.integers(facts.T, size=len(query))]
 
 
-def _owners(memory: VectorMemory, facts: VectorFacts, effect: np.ndarray) -> tuple[np.ndarray, str]:
-    groups = memory.construction.get("groups")
+def owners(memory: VectorMemory, facts: VectorFacts, effect: np.ndarray) -> tuple[np.ndarray, str]:
+    """The head that owns each example (T,), -1 for none, and where that is from: the groups of the
+    construction, or the largest `effect` of an ablation."""
+    groups = getattr(memory.construction, "groups", None)
     stored = memory.facts
     if groups and stored is not None and stored.digest() == facts.digest():
         owner = np.full(facts.T, -1)
         for h, group in enumerate(groups):
-            owner[group] = h
+            owner[list(group)] = h
         return owner, "construction"
     return effect.argmax(1), "ablation"
 
