@@ -10,7 +10,6 @@ from byheart.cli import _options as opt
 from byheart.cli import _training as tr
 from byheart.cli._held import describe
 from byheart.cli._show import emit, guarded, progress, say, table
-from byheart.cli._sizes import shown
 from byheart.errors import ByheartError
 
 if TYPE_CHECKING:
@@ -164,6 +163,7 @@ def _check_mode(facts: str | None, random: dict[str, Any], table: dict[str, Any]
 
 def _report(found: Capacity, as_json: bool) -> None:
     from byheart.theory import bounds
+    from byheart.theory.tables import shown
 
     rows = [
         a for a in bounds(found.spec) if a.applies and a.capacity is not None and a.unit == "facts"

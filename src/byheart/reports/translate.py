@@ -99,6 +99,10 @@ class Translation:
         return f"{self.value(type(item))}({', '.join(fields)})"
 
     def _function(self, function: types.FunctionType) -> str:
+        methods = getattr(function, "registry", None)
+        if methods is not None:  # functools.singledispatch
+            pairs = [self._pair(kind, method) for kind, method in methods.items()]
+            return f"{RUNTIME}.dispatch([{', '.join(pairs)}])"
         return Body(self, function, node_of(function)).text
 
     def _class(self, item: type) -> str:

@@ -56,8 +56,7 @@ def parse_config(config: Config, file: str = "config.json") -> TransformerSpec:
     if not isinstance(kind, str) or kind not in READERS:
         raise ByheartError(
             f"{file}: expected model_type {', '.join(READERS)}, found {kind!r} with the fields "
-            f"{_fields(config)}. Give the sizes by hand: --d-model, --heads, --d-head, --context, "
-            "--vocab, --layers."
+            f"{_fields(config)}. Give the sizes by hand: `d`, `H`, `d_h`, `n`, `N`, `layers`."
         )
     try:
         return READERS[kind](_Reader(config, file))

@@ -160,6 +160,7 @@ const py = (() => {
       if (key && !f.names?.includes(key[0])) return key[0] === "key" ? f(...args, key[1]) : f(...args);
       return call(f, args, words);
     },
+    dispatch: (pairs) => (x) => (pairs.find(([kind]) => x.type === kind) ?? pairs[0])[1](x),
     missing: (what) => new Proxy(() => {}, { get: (_, k) => (k === "names" || typeof k === "symbol" ? undefined : fail(`${what} is not in the page`)), apply: () => fail(`${what} is not in the page`) }),
     untranslated: (what) => new Error(`not translated: ${what}`),
     opaque: (title) => Object.assign(() => fail(title), { title }),
