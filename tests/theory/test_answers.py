@@ -1,6 +1,5 @@
 """`bh.bounds` and `bh.size`: answers for every spec, results that print themselves, plug-ins."""
 
-import builtins
 import dataclasses
 import sys
 from importlib import metadata
@@ -89,14 +88,7 @@ def test_results_become_a_data_frame(monkeypatch):
     frame = bh.bounds(SPEC).to_pandas()
     assert isinstance(frame, pandas.DataFrame) and len(frame) == len(BOUNDS)
     assert list(bh.size(T=9, N=9, S=1).to_pandas()["T"]) == [9] * 10
-    real = builtins.__import__
-
-    def without_pandas(name, *rest):
-        if name == "pandas":
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without_pandas)
+    monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ByheartError, match="pip install pandas"):
         bh.bounds(SPEC).to_pandas()
 
