@@ -11,7 +11,6 @@ from collections.abc import Callable
 import torch
 from torch.overrides import TorchFunctionMode
 
-
 Function = Callable[..., object]
 WIDER: dict[Function, Function] = {torch.Tensor.float: torch.Tensor.double}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -108,7 +107,7 @@ def recalled_distribution(memory: Memory, *key: str) -> list[tuple[str, float]]:
     return [(memory.vocabulary.token(int(support[j])), float(q[j])) for j in order]
 
 
-def encoder_bounds(table: Distributions, encoder: Encoder) -> dict[str, Any]:
+def encoder_bounds(table: Distributions, encoder: Encoder) -> dict[str, float | None]:
     """Every bound on d_KL(π, f) that can be computed for this encoder, by name, in nats.
 
     "bennett" and, for encoders λ W_g on unit rows, "theorem2" are rigorous; "theorem2 published"
@@ -123,19 +122,19 @@ def encoder_bounds(table: Distributions, encoder: Encoder) -> dict[str, Any]:
     True
     """
     pi, prior, d = table.probabilities, table.prior, encoder.d
-    found: dict[str, Any] = {"bennett": None, "theorem2": None, "theorem2 published": None,
-                             "slides": None, "slides weighted": None}  # fmt: skip
-    if table.full_support:
-        found["bennett"] = bennett_bound(pi, encoder.logits, prior)
+    names = ("bennett", "theorem2", "theorem2 published", "slides", "slides weighted")
+    bounds: dict[str, float | None] = dict.fromkeys(names)
     if encoder.name.startswith("theorem2") and table.entropy.min() > 0:
-        found["theorem2"] = theorem2_bound(pi, encoder.W, prior)
+        bounds["theorem2"] = bound = theorem2_bound(pi, encoder.W, prior)
         try:
             ratio = theorem2_factor(encoder.W, "published") / theorem2_factor(encoder.W)
-            found["theorem2 published"] = ratio * found["theorem2"]
         except ByheartError:  # C >= 1/2
-            found["theorem2 published"] = float("inf")
-    if encoder.name in ("svd", "centred") and table.full_support:
-        found["slides"] = slides_least_squares(pi, prior, d)
-    if encoder.name == "weighted" and table.full_support:
-        found["slides weighted"] = slides_weighted_least_squares(pi, prior, d)
-    return found
+            ratio = float("inf")
+        bounds["theorem2 published"] = ratio * bound
+    if table.full_support:
+        bounds["bennett"] = bennett_bound(pi, encoder.logits, prior)
+        if encoder.name in ("svd", "centred"):
+            bounds["slides"] = slides_least_squares(pi, prior, d)
+        if encoder.name == "weighted":
+            bounds["slides weighted"] = slides_weighted_least_squares(pi, prior, d)
+    return bounds

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -109,14 +108,14 @@ def limits(
         open_ = {name: 0 for name in FORMATS if method == "sqrt" or name != "longdouble"}
         for T in tried:
             part = facts.subset(np.arange(T))
-            memory: Any = build_sqrt(part) if method == "sqrt" else build(part, method)
+            memory = build_sqrt(part) if method == "sqrt" else build(part, method)
             for kept in precision(memory):
                 if kept.format not in open_:
                     continue
                 if kept.recalled == kept.asked:
                     open_[kept.format] = T
                     continue
-                bits = memory.spec.max_bits if method == "sqrt" else None
+                bits = memory.spec.max_bits if isinstance(memory, ExactMemory) else None
                 last = open_.pop(kept.format) or None
                 rows.append(Limit(method, kept.format, last, T, bits))
             if not open_:

@@ -16,11 +16,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from byheart._json import plain
 from byheart.errors import FactsError
 from byheart.facts import VectorFacts
 from byheart.models.vector_memory import VectorMemory
 
 SATURATED = 0.99  # the paper's threshold
+PER_HEAD = ("saturated", "fresh_saturated", "own_saturated", "other_saturated", "entropy",
+            "fresh_entropy", "tokens", "own_tokens", "other_tokens")  # fmt: skip
 MOVED = 0.5  # numbers as labels: an example is broken when moved by this many standard deviations
 
 
@@ -75,38 +78,23 @@ class HeadStatistics:
         return float(share.mean())
 
     def to_json(self) -> dict[str, Any]:
-        def plain(values: np.ndarray) -> list[float | None]:
-            return [None if v != v else v for v in values.astype(float).tolist()]
-
-        heads = [
-            {
-                "head": h,
-                "saturated": float(self.saturated[h]),
-                "fresh_saturated": float(self.fresh_saturated[h]),
-                "own_saturated": plain(self.own_saturated)[h],
-                "other_saturated": plain(self.other_saturated)[h],
-                "entropy": float(self.entropy[h]),
-                "fresh_entropy": float(self.fresh_entropy[h]),
-                "tokens": int(self.tokens[h]),
-                "own_tokens": int(self.own_tokens[h]),
-                "other_tokens": int(self.other_tokens[h]),
-                "owns": int((self.owner == h).sum()),
-                "breaks": float(self.broken[h]),
-            }
-            for h in range(len(self.saturated))
-        ]
-        return {
+        """Plain JSON; null where a head owns no example, or all of them."""
+        H = len(self.saturated)
+        columns = {name: getattr(self, name) for name in PER_HEAD}
+        columns |= {"owns": (self.owner[:, None] == np.arange(H)).sum(0), "breaks": self.broken}
+        record = {
             "facts": self.T,
             "fresh": self.fresh,
             "threshold": self.threshold,
-            "heads": heads,
-            "histogram": self.histogram.tolist(),
-            "independent": self.expected.tolist(),
+            "heads": [{"head": h} | {k: v[h] for k, v in columns.items()} for h in range(H)],
+            "histogram": self.histogram,
+            "independent": self.expected,
             "correlation": self.correlation,
-            "heads_needed": self.heads_needed.tolist(),
+            "heads_needed": self.heads_needed,
             "concentration": self.concentration,
             "owner_from": self.owner_from,
         }
+        return {name: plain(value) for name, value in record.items()}
 
 
 def head_statistics(
@@ -138,7 +126,7 @@ def head_statistics(
     new, contexts = _fresh(facts, fresh, rng)
     b = memory.attention(new, None if own is None else contexts).numpy()
     effect, breaks = ablation(memory, facts)
-    owner, source = _owners(memory, facts, effect)
+    owner, source = owners(memory, facts, effect)
     full, token = a.max(-1) > threshold, a.argmax(-1)
     mine = owner[:, None] == np.arange(memory.spec.H)
     share = full.mean(0)
@@ -222,7 +210,7 @@ def _fresh(
     return query, facts.contexts()[rng.integers(facts.T, size=len(query))]
 
 
-def _owners(memory: VectorMemory, facts: VectorFacts, effect: np.ndarray) -> tuple[np.ndarray, str]:
+def owners(memory: VectorMemory, facts: VectorFacts, effect: np.ndarray) -> tuple[np.ndarray, str]:
     groups = memory.construction.get("groups")
     stored = memory.facts
     if groups and stored is not None and stored.digest() == facts.digest():

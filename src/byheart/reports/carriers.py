@@ -168,12 +168,12 @@ def head_map(memory: Memory | VectorMemory, rows: int = 600) -> HeadMap:
 
 
 def _vector_map(memory: VectorMemory, rows: int) -> HeadMap:
-    from byheart.measure.specialisation import _owners, ablation
+    from byheart.measure.specialisation import ablation, owners
 
     facts = memory.facts
     assert facts is not None
     effect, breaks = ablation(memory, facts)
-    owner, source = _owners(memory, facts, effect)
+    owner, source = owners(memory, facts, effect)
     order = _evenly(np.lexsort((-effect.max(1), owner)), rows)
     what = "of the output" if facts.classes is None else "of the margin"
     return HeadMap(order, effect[order], breaks[order], owner[order], source, facts.T, what)
