@@ -12,12 +12,10 @@ import argparse
 import json
 import math
 import os
-import shutil
 import statistics
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +29,6 @@ from byheart.models.threads import one_thread
 from byheart.papers.dana2025.published import PUBLISHED, REPRODUCED
 from byheart.specs import (
     AttentionOnlySpec,
-    MLPTransformerSpec,
     MultiHeadSpec,
     SharedBottleneckSpec,
 )
@@ -515,51 +512,6 @@ def growth() -> list[Row]:
     return rows + fitted
 
 
-def one_compile(name: str) -> Row:
-    """Autograd as it is and through torch.compile, the same batches."""
-    two_layers = replace(dana_spec(16), layers=2)
-    spec = {
-        "attention-only, 1 layer, H=16": dana_spec(16),
-        "attention-only, 2 layers, H=16": two_layers,
-        "MLP Transformer, 2 layers, w=64": MLPTransformerSpec(N, S, D, D, 1, 64, layers=2),
-    }[name]
-    data = pairs()
-    _, eager = warm_learner(spec, 5, data, BATCH, path="autograd")
-    _, compiled = warm_learner(spec, 5, data, BATCH, path="compiled")
-    began = time.perf_counter()
-    with one_thread():
-        compiled(0)
-    first = time.perf_counter() - began
-    plain, fast = step_seconds(eager) / 5, step_seconds(compiled) / 5
-    gain = plain - fast
-    return {
-        "spec": name,
-        "autograd CPU µs per model-step": plain * 1e6,
-        "compiled CPU µs per model-step": fast * 1e6,
-        "times": plain / fast,
-        "first call s": first,
-        "pays after steps": math.ceil(first / 5 / gain) if gain > 0 else "never",
-    }
-
-
-COMPILED = (
-    "attention-only, 1 layer, H=16",
-    "attention-only, 2 layers, H=16",
-    "MLP Transformer, 2 layers, w=64",
-)
-
-
-def compile_() -> list[Row]:
-    """torch.compile against eager autograd."""
-    wanted = (os.environ.get("CXX"), "g++", "clang++")
-    if not any(name and shutil.which(name) for name in wanted):
-        reason = "skipped: torch.compile needs a C++ compiler (g++ or clang++), and there is none"
-        print(f"\ncompile: {reason}")
-        return [{"spec": "-", "reason": reason}]
-    rows = [fresh(one_compile, name) for name in (COMPILED[:2] if QUICK else COMPILED)]
-    return show(f"torch.compile on the general path (5 models, batch {BATCH}, one thread)", rows)
-
-
 # d, H, N, and the largest size that a prototype learned with one seed.
 CAPACITIES = ((10, 6, 50, "840"), (2, 5, 10, "40"), (2, 10, 10, "60"), (2, 20, 10, ">= 100"))
 
@@ -599,7 +551,6 @@ PARTS: dict[str, Callable[[], list[Row]]] = {
     "multihead": multihead,
     "experiments": experiments,
     "growth": growth,
-    "compile": compile_,
     "capacities": capacities,
 }
 

@@ -14,7 +14,7 @@ import torch
 from typer.testing import Result
 
 from byheart.theory import bounds
-from byheart.training.capacity import SEED_STRIDE
+from byheart.training.largest_table import START_STRIDE
 from byheart.training.trainer import Outcome
 
 Run = Callable[..., Result]
@@ -39,11 +39,11 @@ def planted(rule: Callable[[int, int, int], bool | None]) -> Iterator[None]:
         found = []
         for facts, start in zip(tables, starts, strict=True):
             seed = int(facts.name.rpartition("=")[2])
-            found.append(outcome(start, rule(seed, facts.T, (start - seed) // SEED_STRIDE)))
+            found.append(outcome(start, rule(seed, facts.T, (start - seed) // START_STRIDE)))
         return tuple(found)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(importlib.import_module("byheart.training.capacity"), "_run", run)
+        patch.setattr(importlib.import_module("byheart.training.largest_table"), "_run", run)
         yield
 
 
@@ -180,7 +180,9 @@ def plant_sizes(patch: pytest.MonkeyPatch, rule: Callable[[int], bool | None]) -
     def train_stack(spec, data, recipe, seeds, device):
         return SimpleNamespace(outcomes=tuple(outcome(seed, rule(spec.H)) for seed in seeds))
 
-    patch.setattr(importlib.import_module("byheart.training.smallest"), "train_stack", train_stack)
+    patch.setattr(
+        importlib.import_module("byheart.training.smallest_model"), "train_stack", train_stack
+    )
 
 
 def test_human_output_of_the_smallest(run: Run, capitals: Path, monkeypatch: pytest.MonkeyPatch):

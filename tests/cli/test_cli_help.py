@@ -35,7 +35,7 @@ OPTIONS = {
     "bound": "--d-model --heads --d-head --context --vocab --layers --hf --facts --kruskal --bits "
     "--explain --sweep --output -o --plot",
     "size": "--facts --vocab --length --answers --bits --family --sweep --output -o --plot",
-    "train": "FACTS --output -o --model --d-model --heads --d-head --layers --width --models "
+    "train": "FACTS --output -o --model --d-model --heads --d-head --layers --width --seeds "
     "--steps --lr --loss --optimizer --schedule --batch --device --threads --checkpoint --dtype "
     "--seed --certify --force --no-facts --keys --answer --weights --melt --empty --pad",
     "capacity": "--model --vocab --length --d-model --heads --d-head --layers --width --facts "

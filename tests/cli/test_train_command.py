@@ -25,8 +25,8 @@ Misused = Callable[..., str]
 Contents = Callable[[Path], dict[str, str]]
 
 FORMATS = Path(__file__).parents[2] / "docs" / "formats.md"
-QUICK = ("--d-model", 6, "--heads", 3, "--models", 2, "--steps", 300)
-TOO_SMALL = ("--d-model", 2, "--heads", 1, "--models", 2)
+QUICK = ("--d-model", 6, "--heads", 3, "--seeds", 2, "--steps", 300)
+TOO_SMALL = ("--d-model", 2, "--heads", 1, "--seeds", 2)
 RANDOM = "random:N=12,S=2,T=60,seed=1"
 
 
@@ -228,7 +228,7 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys, plain):
 
 
 def test_an_existing_folder_is_refused_before_training(refused: Refused, memory: Path, monkeypatch):
-    monkeypatch.setattr("byheart.training.train", None)  # would fail if it were called
+    monkeypatch.setattr("byheart.training.method.Train.build", None)  # would fail if it were called
     message = refused("train", "elements", "-o", memory)
     assert "exists already" in message
     assert "--force" in message
@@ -253,7 +253,7 @@ def test_interrupt_leaves_nothing(
     def interrupt(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("byheart.training.train", interrupt)
+    monkeypatch.setattr("byheart.training.method.Train.build", interrupt)
     before = contents(tmp_path)
     for target in (tmp_path / "m", memory):
         said = run("train", "elements", "-o", target, "--force", "--json")
@@ -279,7 +279,7 @@ def test_interrupt_leaves_nothing(
         (("--loss", "magic"), ("loss must be one of cross-entropy", "'magic'")),
         (("--schedule", "magic"), ("schedule must be one of", "cosine", "'magic'")),
         (("--optimizer", "magic"), ("optimizer must be one of adam, adamw, sgd", "'magic'")),
-        (("--dtype", "float16"), ("float32 or float64", "'float16'")),
+        (("--dtype", "float16"), ("float32, float64", "'float16'")),
         (("--optimizer", "sgd", "--lr", 1e30), ("all 2 starts diverged", "--lr", "step 100")),
         (("--checkpoint", "gone/run"), ("checkpoint gone/run", "no folder gone")),
         (("--checkpoint", "."), ("checkpoint . must be a file", "a folder")),
@@ -318,7 +318,7 @@ def test_conflicts_are_listed_in_json(run: Run, make_file, tmp_path: Path):
     "options",
     [
         ("--heads", 0), ("--d-model", 0), ("--d-head", -1), ("--layers", 0), ("--width", -1),
-        ("--models", 0), ("--steps", 0), ("--batch", 0), ("--threads", 0), ("--lr", "fast"),
+        ("--seeds", 0), ("--steps", 0), ("--batch", 0), ("--threads", 0), ("--lr", "fast"),
         ("--seed", -1), ("--bogus",),
     ],
     ids=lambda x: " ".join(map(str, x)),
@@ -335,7 +335,7 @@ KILLED = """
 import functools, importlib, os, signal, sys
 from byheart.training.optimizers import FlatOptimizer
 last, step = int(sys.argv[1]), FlatOptimizer.step
-train = importlib.import_module("byheart.training.train")
+train = importlib.import_module("byheart.training.trainer")
 train.train_stack = functools.partial(train.train_stack, checkpoint_seconds=0.0)
 def until(self, lr):
     if int(self.t) == last:

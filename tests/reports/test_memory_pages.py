@@ -316,7 +316,7 @@ def test_small_and_bare_memories(tmp_path, visit):
     some = bh.random_associations(6, 2, 12)
     for model, layers in (("attention", 1), ("attention", 2), ("mlp", 1), ("as-coded", 1)):
         spec = training_spec(some, model, d=4, H=2, layers=layers)
-        trained = bh.train(some, spec, recipe=bh.Recipe(steps=20), models=1)
+        trained = bh.train(some, spec, recipe=bh.Recipe(steps=20), seeds=1)
         bh.report(trained, tmp_path / "trained.html")
         page = visit(tmp_path / "trained.html").page
         assert "trained" in page.inner_text("header")

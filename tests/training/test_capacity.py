@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,13 +23,21 @@ from byheart.specs import (
 )
 from byheart.theory.bits import memorized_bits
 from byheart.training import Recipe, capacity, dana2025, smallest, training_spec
-from byheart.training.capacity import SEED_STRIDE, STACK, Capacity, _Search, _stacks
+from byheart.training.largest_table import (
+    SEED_STRIDE,
+    STACK,
+    START_STRIDE,
+    Bracket,
+    Capacity,
+    _Search,
+    _stacks,
+)
 from byheart.training.recipe import SAMPLINGS
 from byheart.training.trainer import Outcome
 
 # The modules, whose names the package gives to their functions.
-CAPACITY = importlib.import_module("byheart.training.capacity")
-SMALLEST = importlib.import_module("byheart.training.smallest")
+CAPACITY = importlib.import_module("byheart.training.largest_table")
+SMALLEST = importlib.import_module("byheart.training.smallest_model")
 
 SPEC = AttentionOnlySpec(N=30, S=2, d=4, d_h=4, H=3, scale=True)  # 900 facts, promise 16
 SMALL = AttentionOnlySpec(N=10, S=2, d=2, d_h=2, H=3, scale=True)  # 100 facts, promise 8
@@ -55,9 +64,9 @@ def planted(rule: Rule) -> Iterator[list[tuple[int, bh.Facts]]]:
         for table, start in zip(tables, starts, strict=True):
             seed = int(table.name.rpartition("=")[2])
             seen.append((seed, table))
-            attempt, rest = divmod(start - seed, SEED_STRIDE)
+            attempt, rest = divmod(start - seed, START_STRIDE)
             assert rest == 0
-            said = rule(seed % 10_007, table.T, attempt)
+            said = rule(seed % SEED_STRIDE, table.T, attempt)
             if isinstance(said, Exception):
                 raise said
             found.append(outcome(start, said))
@@ -75,7 +84,7 @@ def search(rule: Rule, spec: Any = SMALL, **options: Any) -> Capacity:
 
 def as_record(found: Capacity) -> dict[str, Any]:
     """Everything but the clock."""
-    record = found.to_json()
+    record: dict[str, Any] = {**found.to_json()}
     del record["seconds"]
     for trial in record["trials"]:
         del trial["seconds"]
@@ -304,7 +313,7 @@ def test_facts_of_a_seed_are_nested_and_reproducible(sizes, seed):
 
 def a_search() -> _Search:
     executor: Any = None
-    return _Search(SPEC, [0], 1.0, 1, Recipe(), "cpu", executor, lambda _: None)
+    return _Search(SPEC, [Bracket(0)], 1.0, 1, Recipe(), "cpu", executor, lambda _: None)
 
 
 def test_the_search_trains_on_nested_tables():
@@ -443,7 +452,7 @@ def test_every_way_of_sampling_can_be_searched(recipe):
 def test_other_models_can_be_searched(spec):
     found = capacity(spec, seeds=1, restarts=1, recipe=QUICK, resolution=0.5, threshold=0.9)
     assert 0 < found.facts <= 25
-    assert found.to_json()["spec"]["family"] == spec.family
+    assert as_record(found)["spec"]["family"] == spec.family
 
 
 def test_a_real_search_with_a_huge_learning_rate_is_undecided():
@@ -469,9 +478,9 @@ def test_two_workers_find_what_one_finds():
         ({"threshold": math.nan}, "threshold"),
         ({"resolution": 0}, "resolution"),
         ({"resolution": -1}, "resolution"),
-        ({"seeds": 0}, "seeds and restarts must be at least 1: found 0, 1"),
-        ({"restarts": 0}, "found 3, 0"),
-        ({"first": 0}, "first must be at least 1, found 0"),
+        ({"seeds": 0}, "`seeds` must be at least 1, found 0"),
+        ({"restarts": 0}, "`restarts` must be at least 1, found 0"),
+        ({"first": 0}, "`first` must be at least 1, found 0"),
         ({"workers": "many"}, "--workers"),
     ],
     ids=str,
@@ -483,7 +492,7 @@ def test_wrong_options_are_refused(options, words):
 
 def test_a_model_without_token_keys_is_refused():
     with pytest.raises(ByheartError, match="Transformer over token keys"):
-        capacity(MultiHeadSpec(d=6, n=4, d_h=3, H=3, d_out=5, shared=True))
+        capacity(MultiHeadSpec(d=6, n=4, d_h=3, H=3, d_out=5, shared=True))  # type: ignore[arg-type]
 
 
 # --- the smallest model ---
@@ -508,21 +517,20 @@ def shrink(rule: SizeRule, vary: str = "H", size: int = 6, **options: Any) -> An
         return smallest(facts, spec, vary=vary, **options), specs
 
 
-@given(least=st.integers(1, 200), size=st.integers(1, 100), starts=st.integers(1, 4))
+@given(least=st.integers(1, 200), size=st.integers(1, 100), seeds=st.integers(1, 4))
 @settings(deadline=None)
-def test_the_smallest_size_is_found(least, size, starts):
-    found, specs = shrink(lambda own, start: own >= least, size=size, starts=starts, limit=256)
+def test_the_smallest_size_is_found(least, size, seeds):
+    found, specs = shrink(lambda own, start: own >= least, size=size, seeds=seeds, limit=256)
     assert found.size == least
     assert found.spec.H == least
     assert found.interval == (least - 1 if least > 1 else None, least)
-    sizes = [row["size"] for row in found.tried]
+    sizes = [row.size for row in found.tried]
     assert sizes == sorted(set(sizes))
     assert len(sizes) <= 18
     assert {spec.H for spec in specs} == set(sizes)
     for row in found.tried:
-        assert row["passed"] == (starts if row["size"] >= least else 0)
-        assert row["parameters"] == AttentionOnlySpec(**{**SMALL.to_json(), "H": row["size"]}
-                                                      ).parameters  # fmt: skip
+        assert row.passed == (seeds if row.size >= least else 0)
+        assert row.parameters == replace(SMALL, H=row.size).parameters
     assert json.loads(json.dumps(found.to_json()))["parameters"] == found.spec.parameters
 
 
@@ -530,13 +538,13 @@ def test_one_start_is_enough_and_the_interval_says_how_many_did():
     found, _ = shrink(lambda own, start: own >= 8 or (own >= 5 and start == 1), size=16)
     assert found.size == 5
     assert found.interval == (4, 8)
-    assert {row["size"]: row["passed"] for row in found.tried}[5] == 1
+    assert {row.size: row.passed for row in found.tried}[5] == 1
 
 
 def test_no_size_up_to_the_limit():
     found, _ = shrink(lambda own, start: False, size=6, limit=40)
     assert (found.size, found.spec, found.interval) == (None, None, (40, None))
-    assert [row["size"] for row in found.tried] == [6, 12, 24, 40]
+    assert [row.size for row in found.tried] == [6, 12, 24, 40]
     assert found.to_json()["parameters"] is None
     above, _ = shrink(lambda own, start: own > 3, size=100, limit=40)
     assert above.size == 4
@@ -547,7 +555,7 @@ def test_sizes_at_which_all_diverged_are_tried_again_and_are_no_failures():
     assert found.size == 5
     assert found.interval == (None, 5)  # 4 diverged, which is no failure
     assert [spec.H for spec in specs].count(4) == 3
-    assert next(row for row in found.tried if row["size"] == 4)["diverged"] == 3
+    assert next(row for row in found.tried if row.size == 4).diverged == 3
     # The second attempt has other starts, which succeed.
     again, _ = shrink(lambda own, start: None if start < 3 else own >= 4, size=4)
     assert again.size == 4
@@ -566,7 +574,9 @@ def test_the_rank_of_the_scores_follows_the_head_width():
 @pytest.mark.parametrize("vary", ["N", "S", "parameters", "w", "bogus"])
 def test_only_sizes_can_be_varied(vary):
     facts = bh.random_associations(N=10, S=2, T=40, seed=0)
-    with pytest.raises(ByheartError, match=f"vary must be one of H, d_h, d, layers .*'{vary}'"):
+    with pytest.raises(
+        ByheartError, match=f"`vary` must be one of H, d_h, d, layers, found '{vary}'"
+    ):
         smallest(facts, SMALL, vary=vary)
 
 
@@ -574,8 +584,8 @@ def test_wrong_searches_for_the_smallest_are_refused():
     facts = bh.random_associations(N=10, S=2, T=40, seed=0)
     with pytest.raises(ByheartError, match="does not fit the facts: they have 10 tokens"):
         smallest(facts, SPEC)
-    with pytest.raises(ByheartError, match="starts and limit must be at least 1: found 0"):
-        smallest(facts, SMALL, starts=0)
+    with pytest.raises(ByheartError, match="`seeds` must be at least 1, found 0"):
+        smallest(facts, SMALL, seeds=0)
     with pytest.raises(ByheartError, match=r"\(0, 1\]"):
         smallest(facts, SMALL, threshold=2)
 
@@ -591,14 +601,14 @@ def test_wrong_searches_for_the_smallest_are_refused():
 def test_a_real_search_for_the_smallest(S, T, sizes, model, vary):
     facts = bh.random_associations(N=20, S=S, T=T, seed=1)
     spec = training_spec(facts, model, d_h=2, **sizes)
-    found = smallest(facts, spec, vary=vary, recipe=QUICK, starts=2)
+    found = smallest(facts, spec, vary=vary, recipe=QUICK, seeds=2)
     assert found.size is not None and found.spec is not None
     assert getattr(found.spec, vary) == found.size > 1
-    own = next(row for row in found.tried if row["size"] == found.size)
-    assert own["passed"] >= 1 and own["accuracy"] == 1
-    below = [row for row in found.tried if row["size"] < found.size]
-    assert all(row["passed"] == 0 and row["accuracy"] < 1 for row in below)
-    assert found.interval[0] == max(row["size"] for row in below) == found.size - 1
+    own = next(row for row in found.tried if row.size == found.size)
+    assert own.passed >= 1 and own.accuracy == 1
+    below = [row for row in found.tried if row.size < found.size]
+    assert all(row.passed == 0 and row.accuracy < 1 for row in below)
+    assert found.interval[0] == max(row.size for row in below) == found.size - 1
     # Other starts, trained through the front door, do about as well.
-    memory = bh.train(facts, found.spec, recipe=QUICK.but(keep_best=True), models=6)
+    memory = bh.train(facts, found.spec, recipe=QUICK.but(keep_best=True), seeds=6)
     assert memory.construction["recalled"] >= 0.9 * T

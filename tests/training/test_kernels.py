@@ -16,7 +16,7 @@ from byheart.specs import (
     MultiHeadSpec,
     SharedBottleneckSpec,
 )
-from byheart.training.choose import KERNELS, choose, learner
+from byheart.training.choose import BY_NAME, choose, learner
 from byheart.training.data import Data
 from byheart.training.learner import Goal
 from byheart.training.losses import example_losses
@@ -241,16 +241,16 @@ def test_optimizers_equal_those_of_torch(name, fused):
 
 def test_the_path_is_chosen_by_shape_and_refused_where_it_does_not_fit():
     token = some_data(ONE_LAYER[0])
-    assert choose(AttentionOnlySpec(50, 2, 10, 10, 16), Goal(), token) == "bilinear"
-    assert choose(AttentionOnlySpec(50, 2, 10, 10, 6), Goal(), token) == "u/z"
-    assert choose(AttentionOnlySpec(50, 2, 10, 10, 6, layers=2), Goal(), token) == "deep pairs"
-    assert choose(AttentionOnlySpec(50, 3, 10, 10, 6, layers=2), Goal(), token) == "autograd"
-    assert choose(AttentionOnlySpec(50, 2, 10, 10, 6), Goal("hinge"), token) == "token tables"
-    assert choose(VECTORS[0], Goal(), some_data(VECTORS[0])) == "scalar heads"
-    assert choose(VECTORS[1], Goal(), some_data(VECTORS[1])) == "folded"
+    assert choose(AttentionOnlySpec(50, 2, 10, 10, 16), Goal(), token).name == "bilinear"
+    assert choose(AttentionOnlySpec(50, 2, 10, 10, 6), Goal(), token).name == "u/z"
+    assert choose(AttentionOnlySpec(50, 2, 10, 10, 6, layers=2), Goal(), token).name == "deep pairs"
+    assert choose(AttentionOnlySpec(50, 3, 10, 10, 6, layers=2), Goal(), token).name == "autograd"
+    assert choose(AttentionOnlySpec(50, 2, 10, 10, 6), Goal("hinge"), token).name == "token tables"
+    assert choose(VECTORS[0], Goal(), some_data(VECTORS[0])).name == "scalar heads"
+    assert choose(VECTORS[1], Goal(), some_data(VECTORS[1])).name == "folded"
     deep = AttentionOnlySpec(50, 3, 10, 10, 6, layers=2)
-    for name in KERNELS:
+    for name in BY_NAME:
         with pytest.raises(ByheartError, match="does not do this"):
             learner(deep, 1, Goal(), token, path=name)
-    with pytest.raises(ByheartError, match="path must be one of"):
+    with pytest.raises(ByheartError, match="`path` must be one of"):
         learner(deep, 1, Goal(), token, path="magic")

@@ -58,7 +58,7 @@ def train(sampling, place=None, cut_at=None, **options):
     data, recipe = four_kinds(sampling)
 
     def progress(p):
-        if cut_at is not None and p.step >= cut_at:
+        if cut_at is not None and p.done >= cut_at:
             raise Cut
 
     return train_stack(
@@ -155,7 +155,7 @@ def test_multi_head_runs_resume(tmp_path, shared):
     options = {"checkpoint": tmp_path / "run", "checkpoint_seconds": 0}
 
     def progress(p):
-        if p.step > 20:
+        if p.done > 20:
             raise Cut
 
     whole = train_stack(spec, data, recipe, [0, 1])

@@ -12,7 +12,7 @@ from byheart.errors import ByheartError
 from byheart.facts import Vocabulary
 from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
 from byheart.training import Recipe, training_spec
-from byheart.training.train import MODELS
+from byheart.training.method import MODELS
 
 QUICK = Recipe(steps=400, evaluate_every=50, keep_best=True)
 KINDS = [("attention", 1), ("attention", 2), ("mlp", 1), ("as-coded", 1)]
@@ -24,7 +24,7 @@ def some(S: int = 2, T: int = 30, N: int = 12, seed: int = 1) -> bh.Facts:
 
 
 def train(facts: bh.Facts, spec: Any = None, **options: Any) -> bh.Memory:
-    return bh.train(facts, spec, **{"recipe": QUICK, "models": 2, **options})
+    return bh.train(facts, spec, **{"recipe": QUICK, "seeds": 2, **options})
 
 
 def check_recall(memory: bh.Memory, facts: bh.Facts) -> None:
@@ -129,7 +129,7 @@ def test_the_best_start_is_kept_and_all_are_recorded():
     spec, recipe = training_spec(facts, d=4, H=2, d_h=2), QUICK.but(steps=100)
     bests = set()
     for seed in range(3):
-        memory = train(facts, spec, models=5, recipe=recipe, seed=seed)
+        memory = train(facts, spec, seeds=5, recipe=recipe, seed=seed)
         told = memory.construction["training"]
         accuracies = [m["accuracy"] for m in told["models"]]
         assert len(accuracies) == len({m["seed"] for m in told["models"]}) == 5
@@ -199,9 +199,9 @@ def test_specs_that_are_chosen():
         ({"spec": AttentionOnlySpec(12, 3, 4, 4, 2)}, "13 and 3"),
         ({"spec": AttentionOnlySpec(13, 4, 4, 4, 2)}, "training_spec"),
         ({"spec": AttentionOnlySpec(12, 1, 4, 4, 2)}, "does not fit"),
-        ({"dtype": "float16"}, "float32 or float64, found 'float16'"),
-        ({"models": 0}, "models must be at least 1, found 0"),
-        ({"path": "magic"}, "path must be one of"),
+        ({"dtype": "float16"}, "`dtype` must be one of float32, float64, found 'float16'"),
+        ({"seeds": 0}, "`seeds` must be at least 1, found 0"),
+        ({"path": "magic"}, "`path` must be one of"),
         ({"recipe": QUICK.but(loss="hinge"), "path": "bilinear"}, "does not do this"),
     ],
     ids=lambda x: str(x)[:40],
@@ -215,7 +215,7 @@ def test_what_cannot_be_trained_is_refused(options, words):
     ("options", "words"),
     [
         ({"model": "magic"}, "attention, mlp, as-coded, found 'magic'"),
-        ({"width": 5}, "--width belongs to --model mlp"),
+        ({"width": 5}, "`width` belongs to `model=mlp`"),
         ({"model": "as-coded", "width": 5}, "as-coded has no hidden layer"),
     ],
     ids=str,
@@ -238,7 +238,7 @@ def test_a_checkpoint_of_a_finished_run_gives_the_same_memory(tmp_path: Path):
     one = train(facts, spec, checkpoint=place)
     assert place.is_file()
     steps: list[int] = []
-    two = train(facts, spec, checkpoint=place, progress=lambda p: steps.append(p.step))
+    two = train(facts, spec, checkpoint=place, progress=lambda p: steps.append(p.done))
     assert steps == []  # nothing was left to do
     assert all(torch.equal(w, two.weights[k]) for k, w in one.weights.items())
     with pytest.raises(ByheartError, match="a checkpoint of another run: recipe differ"):

@@ -4,7 +4,9 @@ import collections
 import functools
 import itertools
 import math
+import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -168,21 +170,24 @@ def test_every_path_trains_alike(spec, sampling):
 
 def test_finished_models_leave_and_the_others_go_on(monkeypatch):
     """Tables of 3, 4 and 6 facts are learned at once, 64 facts never by so small a model."""
-    sizes, made = [], trainer.make_learner
+    sizes, choose = [], trainer.choose
 
-    def spy(spec, models, *arguments, **options):
-        sizes.append(models)
-        return made(spec, models, *arguments, **options)
+    def spy(*shape):
+        class Spy(choose(*shape)):
+            def bind(self):
+                sizes.append(self.models)
+                super().bind()
 
-    monkeypatch.setattr(trainer, "make_learner", spy)
+        return Spy
+
+    monkeypatch.setattr(trainer, "choose", spy)
     spec = AttentionOnlySpec(N=8, S=2, d=2, d_h=2, H=1)
     tables = [random_associations(N=8, S=2, T=T, seed=T) for T in (64, 3, 4, 6)]
     data = token_data(tables)
     recipe = Recipe(steps=800, schedule="constant", evaluate_every=10, lr=0.05)
-    running = []
-    trained = train_stack(
-        spec, data, recipe, seeds=[0, 1, 2, 3], progress=lambda p: running.append(p.running)
-    )
+    told: list[Any] = []
+    trained = train_stack(spec, data, recipe, seeds=[0, 1, 2, 3], progress=told.append)
+    running = [p.running for p in told]
     first, *others = trained.outcomes
     assert first.stopped is None and first.steps == 800 and first.accuracy < 1
     assert all(o.stopped == o.steps < 800 and o.accuracy == 1 for o in others)
@@ -509,8 +514,10 @@ def test_progress_says_where_the_run_is():
     seen = []
     recipe = QUICK.but(sampling="with-replacement", steps=33)
     train_stack(SPEC, TOKENS, recipe, seeds=[0, 1], progress=seen.append)
-    assert [p.step for p in seen] == [5, 10, 15, 20, 25, 30, 33]
-    assert all(p.steps == 33 for p in seen)
+    assert [p.done for p in seen] == [5, 10, 15, 20, 25, 30, 33]
+    assert all(p.total == 33 for p in seen)
+    assert seen[0] == "step 5 of 33, 2 models"
+    assert re.fullmatch(r"step 15 of 33, 2 models, best loss [\d.]+, accuracy \d\.\d{4}", seen[2])
     assert seen[1].accuracy is None and seen[1].loss is None
     assert seen[2].accuracy is not None and seen[2].loss is not None
     assert [p.running for p in seen] == [2] * 6 + [0]
@@ -558,8 +565,11 @@ EMPTY = torch.zeros(0, 2, dtype=torch.long), torch.zeros(0, dtype=torch.long)
     [
         ({"seeds": []}, "at least one seed"),
         ({"data": token_data([FACTS, FACTS])}, "data of 2 models, but 3 seeds"),
-        ({"recipe": QUICK.but(loss="hinge"), "data": vectors(VECTOR_SPECS[0])}, "hinge takes"),
-        ({"path": "fast"}, "path must be one of auto, "),
+        (
+            {"recipe": QUICK.but(loss="hinge"), "data": vectors(VECTOR_SPECS[0])},
+            "`loss=hinge` takes",
+        ),
+        ({"path": "fast"}, "`path` must be one of auto, "),
         ({"path": "folded"}, "the kernel folded does not do this"),
         ({"recipe": QUICK.but(loss="mse"), "path": "u/z"}, "the kernel u/z does not do this"),
         ({"spec": AssociativeSpec(N=8, S=2, d=4)}, "associative models are not trained"),

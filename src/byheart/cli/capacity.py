@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,11 +11,12 @@ from byheart.cli import _training as tr
 from byheart.cli._held import describe
 from byheart.cli._show import emit, guarded, progress, say, table
 from byheart.errors import ByheartError
+from byheart.training.method import Train
 
 if TYPE_CHECKING:
     from byheart.facts import Facts
     from byheart.training import Capacity, Smallest
-    from byheart.training.capacity import Bracket
+    from byheart.training.largest_table import Bracket
 
 SEARCH = "Search"
 VARIED = {"heads": "H", "d-head": "d_h", "d-model": "d", "width": "w"}
@@ -26,11 +27,11 @@ def capacity(
     model: tr.Model = "attention",
     vocab: Annotated[
         int | None,
-        typer.Option(min=2, help="Tokens N. Default: 50.", rich_help_panel=tr.SIZES),
+        typer.Option(min=2, help="Tokens N. Default: 50.", rich_help_panel="Sizes"),
     ] = None,
     length: Annotated[
         int | None,
-        typer.Option(min=2, help="Tokens of a key, S. Default: 2.", rich_help_panel=tr.SIZES),
+        typer.Option(min=2, help="Tokens of a key, S. Default: 2.", rich_help_panel="Sizes"),
     ] = None,
     d_model: tr.DModel = 10,
     heads: tr.Heads = 6,
@@ -84,7 +85,7 @@ def capacity(
     ] = None,
     steps: tr.Steps = 3000,
     lr: tr.Rate = 0.02,
-    optimizer: tr.Optimizer = "adam",
+    optimizer: tr.OptimizerName = "adam",
     schedule: tr.ScheduleName = "cosine",
     batch: tr.Batch = None,
     device: tr.Device = "cpu",
@@ -112,32 +113,29 @@ def capacity(
     random = {"--vocab": vocab, "--length": length, "--restarts": restarts,
               "--resolution": resolution, "--workers": workers}  # fmt: skip
     _check_mode(facts, random, {"--keys": keys, "--answer": answer})
-    tr.check_device(device)
-    how = tr.recipe(steps, lr, optimizer, schedule, batch)
+    method = Train(
+        model, d_model, heads, d_head, layers, width, seeds, steps, lr, "cross-entropy", optimizer,
+        schedule, batch, device,
+    )  # fmt: skip
     if facts is not None:
-        _smallest(
-            opt.read(facts, keys=keys, answer=answer, weights=None, melt=False, empty="error",
-                     pad=False),
-            model, d_model, d_head, heads, layers, width, vary, seeds, threshold, how, seed,
-            device, as_json,
-        )  # fmt: skip
+        table = opt.read(
+            facts, keys=keys, answer=answer, weights=None, melt=False, empty="error", pad=False
+        )
+        _smallest(table, method, vary, threshold, seed, as_json)
         return
 
     from byheart.facts import random_associations
     from byheart.training import capacity as search
-    from byheart.training import training_spec
 
-    N, S = vocab or 50, length or 2
-    some = random_associations(N, S, 1)
-    spec = training_spec(some, model, d=d_model, H=heads, d_h=d_head, layers=layers, width=width)
+    some = random_associations(vocab or 50, length or 2, 1)
     with progress() as tell:
         found = search(
-            spec,
+            method.architecture(some),
             seeds=seeds,
             threshold=threshold,
             resolution=0.05 if resolution is None else resolution,
             restarts=restarts or 3,
-            recipe=how,
+            recipe=method.training().but(keep_best=False),
             seed=seed,
             workers=workers or 1,
             device=device,
@@ -148,7 +146,7 @@ def capacity(
         raise typer.Exit(1)
 
 
-def _check_mode(facts: str | None, random: dict[str, Any], table: dict[str, Any]) -> None:
+def _check_mode(facts: str | None, random: dict[str, object], table: dict[str, object]) -> None:
     """Refuse options of the other search, which would be passed over in silence."""
     other = table if facts is None else random
     given = ", ".join(flag for flag, value in other.items() if value is not None)
@@ -230,27 +228,26 @@ def _end(b: Bracket, all_facts: int) -> str:
 
 
 def _smallest(
-    facts: Any, model: str, d: int | None, d_h: int | None, H: int | None, layers: int,
-    width: int | None, vary: str, starts: int, threshold: float, how: Any, seed: int,
-    device: str, as_json: bool,
-) -> None:  # fmt: skip
-    from byheart.training import smallest, training_spec
+    facts: Facts, method: Train, vary: str, threshold: float, seed: int, as_json: bool
+) -> None:
+    from byheart.training import smallest
 
     if vary not in VARIED:
         raise ByheartError(f"--vary must be one of {', '.join(VARIED)}, found {vary!r}")
-    if vary == "width" and model != "mlp":
-        raise ByheartError(f"--vary width belongs to --model mlp: {model} has no hidden layer.")
-    spec = training_spec(facts, model, d=d, H=H, d_h=d_h, layers=layers, width=width)
+    if vary == "width" and method.model != "mlp":
+        raise ByheartError(
+            f"--vary width belongs to --model mlp: {method.model} has no hidden layer."
+        )
     with progress() as tell:
         found = smallest(
             facts,
-            spec,
+            method.architecture(facts),
             vary=VARIED[vary],
-            starts=starts,
+            seeds=method.seeds,
             threshold=threshold,
-            recipe=how,
+            recipe=method.training().but(keep_best=False),
             seed=seed,
-            device=device,
+            device=method.device,
             progress=tell,
         )
     _report_smallest(found, facts, vary, threshold, as_json)
@@ -277,11 +274,11 @@ def _report_smallest(
     table(
         [
             (
-                str(row["size"]),
-                f"{row['parameters']:,}",
-                f"{row['passed']} of {row['starts']}",
-                f"{row['accuracy']:.4f}",
-                str(row["diverged"]),
+                str(row.size),
+                f"{row.parameters:,}",
+                f"{row.passed} of {row.seeds}",
+                f"{row.accuracy:.4f}",
+                str(row.diverged),
             )
             for row in found.tried
         ],

@@ -11,7 +11,7 @@ from byheart.cli import _training as tr
 from byheart.cli._held import ask_line, describe, report_lost
 from byheart.cli._proof import certificate_json, certificate_line, prove
 from byheart.cli._show import emit, guarded, number, say, table
-from byheart.errors import ByheartError
+from byheart.training.method import Train
 
 if TYPE_CHECKING:
     from byheart.certificates import Certificate
@@ -39,47 +39,17 @@ def train(
     d_head: tr.DHead = None,
     layers: tr.Layers = 1,
     width: tr.Width = None,
-    models: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Starts, trained together; the best is kept.",
-            rich_help_panel=tr.TRAINING,
-        ),
-    ] = 4,
+    seeds: tr.Seeds = 4,
     steps: tr.Steps = 3000,
     lr: tr.Rate = 0.02,
-    loss: Annotated[
-        str,
-        typer.Option(
-            metavar="cross-entropy|hinge|mse|total-variation",
-            help="What is minimised.",
-            rich_help_panel=tr.TRAINING,
-        ),
-    ] = "cross-entropy",
-    optimizer: tr.Optimizer = "adam",
+    loss: tr.LossName = "cross-entropy",
+    optimizer: tr.OptimizerName = "adam",
     schedule: tr.ScheduleName = "cosine",
     batch: tr.Batch = None,
     device: tr.Device = "cpu",
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Threads of torch. Default: 1, the fastest for small models.",
-            rich_help_panel=tr.TRAINING,
-        ),
-    ] = 1,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Save the run here every 30 s; the same command goes on from it, exactly.",
-            rich_help_panel=tr.TRAINING,
-        ),
-    ] = None,
-    dtype: Annotated[
-        str, typer.Option(metavar="float32|float64", help="How the weights are stored.")
-    ] = "float32",
+    threads: tr.Threads = 1,
+    checkpoint: tr.Checkpoint = None,
+    dtype: tr.Dtype = "float32",
     seed: Annotated[int, typer.Option(min=0, max=2**31, help="Same seed, same run.")] = 0,
     certify: Annotated[bool, typer.Option("--certify", help="Also prove it.")] = False,
     force: Annotated[
@@ -102,40 +72,23 @@ def train(
     facts are right. Facts that even the best does not recall are listed; the memory then holds
     the others, and the exit code is 1. Nothing is guaranteed before `--certify`.
     """
+    method = Train(
+        model, d_model, heads, d_head, layers, width, seeds, steps, lr, loss, optimizer, schedule,
+        batch, device, threads, checkpoint, dtype,
+    )  # fmt: skip
     facts = opt.read(
         source, keys=keys, answer=answer, weights=weights, melt=melt, empty=empty, pad=pad
     )
     folder = f"{facts.name.replace(':', '-')}.trained" if output is None else output
     if not as_json:
         say(describe(facts))
-    tr.check_device(device)
 
     from byheart._folders import new_folder
     from byheart.models.memory_files import MEMORY, write_files
-    from byheart.training import train as trained
-    from byheart.training import training_spec
 
-    if batch is not None and batch > facts.T:
-        raise ByheartError(
-            f"--batch {batch} is larger than the table: {facts.T:,} facts. Leave it out to train "
-            "on all of them at every step."
-        )
-    spec = training_spec(facts, model, d=d_model, H=heads, d_h=d_head, layers=layers, width=width)
-    how = tr.recipe(steps, lr, optimizer, schedule, batch, loss=loss, keep_best=True)
     with new_folder(folder, marker=MEMORY, force=force) as temporary:
         with tr.bar() as show:
-            memory = trained(
-                facts,
-                spec,
-                recipe=how,
-                models=models,
-                seed=seed,
-                dtype=dtype,
-                device=device,
-                threads=threads,
-                checkpoint=checkpoint,
-                progress=show,
-            )
+            memory = method.build(facts, seed, show)
         certificate = prove(memory, lambda _: None) if certify else None
         write_files(memory, temporary, with_facts=not no_facts)
         if certificate is not None and certificate.certified:

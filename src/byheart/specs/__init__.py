@@ -16,7 +16,10 @@ from byheart.specs.sharded import GATES, Gate, ShardedSpec
 from byheart.specs.shared_bottleneck import SharedBottleneckSpec
 from byheart.specs.transformer import TransformerSpec
 
+DTYPES: tuple[str, ...] = ("float32", "float64")
+"""How weights may be stored: the names of torch's types."""
 __all__ = [
+    "DTYPES",
     "GATES",
     "AssociativeSpec",
     "AttentionOnlySpec",

@@ -42,6 +42,11 @@ class AttentionOnlySpec(TokenSpec):
         return {"qk_rank": self.qk_rank or self.d_h}
 
     @property
+    def heads(self) -> AttentionOnlySpec:
+        """The attention of the Transformer, which here is all of it."""
+        return self
+
+    @property
     def parameters(self) -> int:
         """d (S + 2N + 2 (r + d_h) H layers): with r = d_h and one layer, d (S + 2N + 4 d_h H)."""
         S = 0 if self.positions == "none" else self.S

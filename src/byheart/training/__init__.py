@@ -1,16 +1,23 @@
 """Many small models trained at once: facts -> memories by gradient descent.
 
-`train` makes a memory of a table, `train_stack` trains one model per seed along a model axis,
-`Recipe` says how; `capacity` searches for the largest number of facts, `smallest` for the smallest
-model.
+`train` makes a memory of a table (`Train` is the same as a method), `train_stack` trains one model
+per seed along a model axis, `Recipe` says how; `capacity` searches for the largest number of facts,
+`smallest` for the smallest model. Nothing is loaded before it is used.
 """
 
-from byheart.training.capacity import Capacity, capacity
-from byheart.training.data import Data, token_data
-from byheart.training.recipe import Recipe, dana2025, kajitsuka2025, mahdavi2024
-from byheart.training.smallest import Smallest, smallest
-from byheart.training.train import train, training_spec
-from byheart.training.trainer import Outcome, Progress, Trained, train_stack
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from byheart._lazy import attach
+
+if TYPE_CHECKING:
+    from byheart.training.data import Data, token_data
+    from byheart.training.largest_table import Capacity, capacity
+    from byheart.training.method import Train, train, training_spec
+    from byheart.training.recipe import Recipe, dana2025, kajitsuka2025, mahdavi2024
+    from byheart.training.smallest_model import Smallest, smallest
+    from byheart.training.trainer import Outcome, Progress, Trained, train_stack
 
 __all__ = [
     "Capacity",
@@ -19,6 +26,7 @@ __all__ = [
     "Progress",
     "Recipe",
     "Smallest",
+    "Train",
     "Trained",
     "capacity",
     "dana2025",
@@ -30,3 +38,4 @@ __all__ = [
     "train_stack",
     "training_spec",
 ]
+__getattr__, __dir__ = attach(__name__)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from byheart._folders import write_bytes
 from byheart.errors import ByheartError, MemoryFileError
+from byheart.specs import Spec
 from byheart.training.data import Data
 from byheart.training.recipe import Recipe
 
@@ -39,8 +40,8 @@ class State:
 
 
 def identity(
-    spec: Any, data: Data, recipe: Recipe, seeds: list[int], sample_seed: int, dtype: str
-) -> dict[str, Any]:
+    spec: Spec, data: Data, recipe: Recipe, seeds: list[int], sample_seed: int, dtype: str
+) -> dict[str, object]:
     """What a checkpoint belongs to: a run of anything else refuses it."""
     content = hashlib.sha256()
     for tensor in (data.inputs, data.targets, data.context, data.rows):
@@ -57,7 +58,7 @@ def identity(
     }
 
 
-def save(place: Path, identity: dict[str, Any], state: State) -> None:
+def save(file: Path, identity: dict[str, object], state: State) -> None:
     """Write the checkpoint to a temporary name, then rename."""
     tensors: Named = {f"weight.{k}": w for k, w in state.weights.items()}
     for key, named in state.moments.items():
@@ -84,16 +85,16 @@ def save(place: Path, identity: dict[str, Any], state: State) -> None:
     text = json.dumps(record)
     data = dump_tensors(payload, {"byheart": text, "sha256": digest(payload, text)})
     try:
-        write_bytes(place, data)
+        write_bytes(file, data)
     except OSError as error:
-        raise MemoryFileError(f"{place} cannot be written: {error.strerror}.") from error
+        raise MemoryFileError(f"{file} cannot be written: {error.strerror}.") from error
 
 
-def check_place(place: Path) -> None:
-    """Refuse a place that cannot hold a file, before any work is done for it."""
-    if place.is_dir() or not place.parent.is_dir():
-        found = "a folder" if place.is_dir() else f"no folder {place.parent}"
-        raise MemoryFileError(f"the checkpoint {place} must be a file in a folder, found {found}")
+def check_file(file: Path) -> None:
+    """Refuse a path that cannot hold a file, before any work is done for it."""
+    if file.is_dir() or not file.parent.is_dir():
+        found = "a folder" if file.is_dir() else f"no folder {file.parent}"
+        raise MemoryFileError(f"the checkpoint {file} must be a file in a folder, found {found}")
 
 
 def digest(named: Named, text: str = "") -> str:
@@ -106,28 +107,28 @@ def digest(named: Named, text: str = "") -> str:
     return content.hexdigest()
 
 
-def load(place: Path, identity: dict[str, Any]) -> State:
+def load(file: Path, identity: dict[str, object]) -> State:
     """Read a checkpoint and refuse one of another run, naming what differs."""
     try:
-        with safe_open(place, framework="pt") as file:
-            metadata = file.metadata() or {}
+        with safe_open(file, framework="pt") as content:
+            metadata = content.metadata() or {}
             record = json.loads(metadata.get("byheart", "null"))
-            tensors: Named = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors: Named = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise MemoryFileError(
-            f"{place}: not a readable checkpoint ({error}). Delete it to start again."
+            f"{file}: not a readable checkpoint ({error}). Delete it to start again."
         ) from None
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
         raise MemoryFileError(
-            f"{place}: not a checkpoint of this version. Delete it to start again."
+            f"{file}: not a checkpoint of this version. Delete it to start again."
         )
     if metadata.get("sha256") != digest(tensors, metadata["byheart"]):
-        raise MemoryFileError(f"{place}: a damaged checkpoint. Delete it to start again.")
+        raise MemoryFileError(f"{file}: a damaged checkpoint. Delete it to start again.")
     known = json.loads(json.dumps(identity))
     other = [name for name in known if record["identity"].get(name) != known[name]]
     if other:
         raise ByheartError(
-            f"{place}: a checkpoint of another run: {', '.join(other)} differ. Delete it to start "
+            f"{file}: a checkpoint of another run: {', '.join(other)} differ. Delete it to start "
             "again, or give another file."
         )
     moments: dict[str, Named] = {}

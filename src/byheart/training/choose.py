@@ -2,55 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from byheart.errors import ByheartError
+from byheart.errors import ByheartError, check_choice
+from byheart.specs import (
+    AttentionOnlySpec,
+    MLPTransformerSpec,
+    MultiHeadSpec,
+    SharedBottleneckSpec,
+    Spec,
+)
 from byheart.training.data import Data
 from byheart.training.kernels.bilinear import Bilinear
-from byheart.training.kernels.deep_pairs import DeepPairs, pairs_admissible
-from byheart.training.kernels.multi_head import FoldedMultiHead, multi_head_admissible
-from byheart.training.kernels.one_layer import admissible, heads_of
-from byheart.training.kernels.scalar_heads import ScalarHeads, scalar_heads_admissible
-from byheart.training.kernels.token_tables import TokenTables, tables_admissible
+from byheart.training.kernels.deep_pairs import DeepPairs
+from byheart.training.kernels.folded import FoldedMultiHead
+from byheart.training.kernels.scalar_heads import ScalarHeads
+from byheart.training.kernels.token_tables import TokenTables
 from byheart.training.kernels.uz import UZ
 from byheart.training.learner import Autograd, Goal, Learner
 
-KERNELS: dict[str, tuple[type[Learner], Callable[[object, Goal, Data], bool]]] = {
-    Bilinear.name: (Bilinear, admissible),
-    UZ.name: (UZ, admissible),
-    TokenTables.name: (TokenTables, tables_admissible),
-    FoldedMultiHead.name: (FoldedMultiHead, multi_head_admissible),
-    ScalarHeads.name: (ScalarHeads, scalar_heads_admissible),
-    DeepPairs.name: (DeepPairs, pairs_admissible),
+Kernel = type[Learner[Any]]
+
+# The kernels of each architecture: the first that covers a shape, and pays there, is chosen.
+KERNELS: dict[type, tuple[Kernel, ...]] = {
+    AttentionOnlySpec: (DeepPairs, Bilinear, UZ, TokenTables),
+    SharedBottleneckSpec: (DeepPairs, Bilinear, UZ),
+    MLPTransformerSpec: (DeepPairs, Bilinear, UZ),
+    MultiHeadSpec: (ScalarHeads, FoldedMultiHead),
 }
-PATHS: tuple[str, ...] = ("auto", "autograd", "compiled", *KERNELS)
-
-WIDEST_FEATURES = 625  # d² up to which bilinear features were measured to win
-NARROW = 600  # H d from which heads with d_h < d/2 are cheaper in token tables
+BY_NAME: dict[str, Kernel] = {k.name: k for kernels in KERNELS.values() for k in kernels}
+PATHS: tuple[str, ...] = ("auto", Autograd.name, *BY_NAME)
 
 
-def choose(spec: Any, goal: Goal, data: Data) -> str:
-    """The name of the path for this shape (docs/training.md has the measurements)."""
-    if scalar_heads_admissible(spec, goal, data):
-        return ScalarHeads.name
-    if multi_head_admissible(spec, goal, data):
-        return FoldedMultiHead.name
-    if pairs_admissible(spec, goal, data):
-        return DeepPairs.name
-    heads = heads_of(spec)
-    if heads is not None and admissible(spec, goal, data):
-        if heads.H >= heads.d and heads.d**2 <= WIDEST_FEATURES:
-            return Bilinear.name
-        if heads.H * heads.d <= NARROW or 2 * heads.d_h >= heads.d:
-            return UZ.name
-    return TokenTables.name if tables_admissible(spec, goal, data) else Autograd.name
+def choose(spec: Spec, goal: Goal, data: Data, path: str = "auto") -> Kernel:
+    """The learner for this shape (docs/training.md has the measurements); `path` forces one."""
+    check_choice("path", path, PATHS)
+    own = KERNELS.get(type(spec), ())
+    if path == "auto":
+        return next((k for k in own if k.covers(spec, goal, data) and k.pays(spec)), Autograd)
+    if path == Autograd.name:
+        return Autograd
+    kernel = BY_NAME[path]
+    if kernel not in own or not kernel.covers(spec, goal, data):
+        raise ByheartError(
+            f"the kernel {path} does not do this: {kernel.covers.__doc__} Found {spec} with loss "
+            f"{goal.loss}. Leave `path` to byheart."
+        )
+    return kernel
 
 
 def learner(
-    spec: Any,
+    spec: Spec,
     models: int,
     goal: Goal,
     data: Data,
@@ -58,18 +62,6 @@ def learner(
     path: str = "auto",
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
-) -> Learner:
-    """The learner of a stack. `path` forces one; "auto" chooses by shape."""
-    if path not in PATHS:
-        raise ByheartError(f"path must be one of {', '.join(PATHS)}, found {path!r}")
-    name = choose(spec, goal, data) if path == "auto" else path
-    if name in KERNELS:
-        kernel, fits = KERNELS[name]
-        if not fits(spec, goal, data):
-            raise ByheartError(
-                f"the kernel {name} does not do this: {fits.__doc__} Found {spec} with loss "
-                f"{goal.loss}. Leave the path to byheart."
-            )
-        return kernel(spec, models, goal, device=device, dtype=dtype)
-    compiled = name == "compiled"
-    return Autograd(spec, models, goal, device=device, dtype=dtype, compiled=compiled)
+) -> Learner[Any]:
+    """The learner of a stack."""
+    return choose(spec, goal, data, path)(spec, models, goal, device=device, dtype=dtype)

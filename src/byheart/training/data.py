@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -104,7 +104,7 @@ class Data:
         number = torch.arange(start, stop, device=self.rows.device)
         return (number < self.rows[:, None]) / self.rows[:, None].to(torch.float64)
 
-    def _with_context(self, at: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    def _with_context(self, at: tuple[Tensor | slice, ...]) -> tuple[Tensor, ...]:
         if self.context is None:
             return (self.inputs[at],)
         context = self.context[at] if self.contexts_differ else self.context

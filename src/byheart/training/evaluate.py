@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from byheart.models.architectures import module_of
+from byheart.specs import Spec
 from byheart.training.data import Data
 from byheart.training.learner import CHUNK_BYTES, Goal, Weights
 from byheart.training.losses import example_losses, right
 
 
 @torch.no_grad()
-def evaluate(spec: Any, weights: Weights, data: Data, goal: Goal) -> tuple[Tensor, Tensor]:
+def evaluate(spec: Spec, weights: Weights, data: Data, goal: Goal) -> tuple[Tensor, Tensor]:
     """Share of each model's examples that are right, and its mean loss: (models,) each."""
     forward = module_of(spec).forward
     first = next(iter(weights.values()))

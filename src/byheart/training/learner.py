@@ -8,19 +8,31 @@ are views of them, so that an optimizer moves everything in one call. Kernels fo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from byheart.models.architectures import module_of
+from byheart.specs import Spec
 from byheart.training.data import Data
 from byheart.training.losses import example_losses, right
 
 Weights = dict[str, Tensor]
+SpecT = TypeVar("SpecT", bound=Spec)
 CHUNK_BYTES = 256 * 2**20  # of intermediates in one backward pass; larger batches are added up
+
+
+def split(flat: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> Weights:
+    """A flat tensor as one view of each shape, in the order of the names.
+
+    >>> split(torch.arange(6), {"b": (2,), "W": (2, 2)})["W"].tolist()
+    [[2, 3], [4, 5]]
+    """
+    parts = flat.split([math.prod(shape) for shape in shapes.values()])
+    return {name: part.view(shapes[name]) for name, part in zip(shapes, parts, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -39,14 +51,17 @@ class Batch:
     right: Tensor
 
 
-class Learner:
-    """M models of one spec: `prepare` examples, then `gradient(i)` fills `grad` for batch i."""
+class Learner(Generic[SpecT]):
+    """M models of one spec: `prepare` examples, then `gradient(i)` fills `grad` for batch i.
+
+    A kernel is a subclass that `covers` some shapes, and is chosen where it `pays`.
+    """
 
     name = "autograd"
 
     def __init__(
         self,
-        spec: Any,
+        spec: SpecT,
         models: int,
         goal: Goal,
         *,
@@ -54,20 +69,35 @@ class Learner:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self.spec, self.models, self.goal = spec, models, goal
-        self.options: dict[str, Any] = {}  # further arguments of the model's forward
+        self.options: dict[str, object] = {}  # further arguments of the model's forward
         self.device, self.dtype = torch.device(device), dtype
         size = models * sum(math.prod(shape) for shape in spec.weight_shapes().values())
         self.theta = torch.zeros(size, dtype=dtype, device=device)
         self.grad = torch.zeros_like(self.theta)
+        self.bind()
+
+    @classmethod
+    def covers(cls, spec: SpecT, goal: Goal, data: Data) -> bool:
+        """Everything."""
+        return True
+
+    @classmethod
+    def pays(cls, spec: SpecT) -> bool:
+        """Whether it was measured to be faster than what comes after it in `choose.KERNELS`."""
+        return True
+
+    @classmethod
+    def step_bytes(cls, spec: SpecT, models: int, rows: int, itemsize: int, full: bool) -> int:
+        """About how many bytes the intermediates of one step on `rows` examples take."""
+        raise NotImplementedError
+
+    def bind(self) -> None:
+        """Make the views of `theta` and `grad` that every step uses."""
 
     def views(self, flat: Tensor) -> Weights:
         """The named weights (models, ...) as views of a flat tensor of this learner's order."""
-        found, at = {}, 0
-        for name, shape in self.spec.weight_shapes().items():
-            n = self.models * math.prod(shape)
-            found[name] = flat[at : at + n].view(self.models, *shape)
-            at += n
-        return found
+        shapes = self.spec.weight_shapes().items()
+        return split(flat, {name: (self.models, *shape) for name, shape in shapes})
 
     def load(self, weights: Weights, flat: Tensor | None = None) -> None:
         """Write named weights into `theta`, or into another tensor of the same order."""
@@ -90,21 +120,10 @@ class Learner:
         raise NotImplementedError
 
 
-class Autograd(Learner):
-    """Any architecture, any loss. `compiled` hands loss and outputs to torch.compile."""
+class Autograd(Learner[SpecT]):
+    """Any architecture, any loss. A full batch is computed in chunks that fit `CHUNK_BYTES`."""
 
-    def __init__(
-        self,
-        spec: Any,
-        models: int,
-        goal: Goal,
-        *,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-        compiled: bool = False,
-    ) -> None:
-        super().__init__(spec, models, goal, device=device, dtype=dtype)
-        self.forward = module_of(spec).forward
+    def bind(self) -> None:
         # Leaves that share memory with theta, whose .grad shares memory with grad: autograd adds
         # into it in place, and never copies a flat tensor per weight.
         self.leaves: Weights = {}
@@ -113,9 +132,15 @@ class Autograd(Learner):
             leaf = view.detach().requires_grad_()
             leaf.grad = grads[name]
             self.leaves[name] = leaf
-        self._losses: Callable[..., tuple[Tensor, Tensor]] = self._evaluate
-        if compiled:
-            self._losses = torch.compile(self._evaluate)
+
+    @classmethod
+    def step_bytes(cls, spec: SpecT, models: int, rows: int, itemsize: int, full: bool) -> int:
+        per_row = models * spec.row_bytes(itemsize)
+        return min(rows * per_row, max(CHUNK_BYTES, per_row)) if full else rows * per_row
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Outputs of every model, (models, B, ...)."""
+        return module_of(self.spec).forward(self.spec, self.leaves, *inputs, **self.options)
 
     def prepare(self, data: Data, order: Tensor | None) -> None:
         self.data, self.order = data, order
@@ -124,14 +149,16 @@ class Autograd(Learner):
         self.grad.zero_()
         if self.order is not None:
             inputs, targets = self._examples(self.order[i])
-            outputs, losses = self._losses(inputs, targets)
+            outputs, losses = self._evaluate(inputs, targets)
             self._backward(outputs, losses.mean(1).sum())
-            return self._batch(outputs, targets, losses.detach().mean(1)) if log else None
+            if not log:
+                return None
+            return Batch(losses.detach().mean(1), self._right(outputs, targets, None))
         loss = torch.zeros(self.models, dtype=self.dtype, device=self.device)
         hits = torch.zeros(self.models, dtype=torch.long, device=self.device)
         for start, stop in self._chunks(self.data.T):
             inputs, targets = self.data.span(start, stop)
-            outputs, losses = self._losses(inputs, targets)
+            outputs, losses = self._evaluate(inputs, targets)
             weights = self.data.row_weights(start, stop)
             if weights is not None:
                 weights = weights.to(self.dtype)
@@ -143,12 +170,9 @@ class Autograd(Learner):
         return Batch(loss, hits) if log else None
 
     def _evaluate(self, inputs: tuple[Tensor, ...], targets: Tensor) -> tuple[Tensor, Tensor]:
-        outputs = self.forward(self.spec, self.leaves, *inputs, **self.options)
-        return outputs, self._example_losses(outputs, targets)
-
-    def _example_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        outputs = self.forward(*inputs)
         targets = self._stacked(outputs, targets)
-        return example_losses(self.goal.loss, outputs, targets, self.data.kind)
+        return outputs, example_losses(self.goal.loss, outputs, targets, self.data.kind)
 
     def _examples(self, index: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
         """Inputs and targets of one batch, examples `index` (models, B)."""
@@ -164,9 +188,6 @@ class Autograd(Learner):
         if targets.shape[:2] == lead and (self.data.own or self.order is not None):
             return targets
         return targets.expand(lead[0], *targets.shape)
-
-    def _batch(self, outputs: Tensor, targets: Tensor, loss: Tensor) -> Batch:
-        return Batch(loss, self._right(outputs, targets, None))
 
     def _right(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
         targets = self._stacked(outputs, targets)

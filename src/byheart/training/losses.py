@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from byheart.errors import ByheartError
+from byheart.errors import ByheartError, check_choice
 from byheart.models.memory import answer_margins
 from byheart.training.data import Kind
 
@@ -28,11 +28,10 @@ def example_losses(name: str, outputs: Tensor, targets: Tensor, kind: Kind) -> T
 
 def check_loss(name: str, kind: Kind) -> None:
     """Refuse a loss that does not exist or does not fit the targets."""
-    if name not in LOSSES:
-        raise ByheartError(f"loss must be one of {', '.join(LOSSES)}, found {name!r}")
+    check_choice("loss", name, LOSSES)
     if kind not in _TAKES[name]:
         raise ByheartError(
-            f"the loss {name} takes {' or '.join(_TAKES[name])} targets, these are of kind "
+            f"`loss={name}` takes {' or '.join(_TAKES[name])} targets, these are of kind "
             f"{kind!r}. For them use {', '.join(n for n in LOSSES if kind in _TAKES[n])}."
         )
 

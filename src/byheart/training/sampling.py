@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from copy import copy
 
 import torch
 from torch import Tensor
@@ -21,9 +22,7 @@ def generator(seed: int, purpose: str) -> torch.Generator:
     True
     """
     name = hashlib.sha256(f"{purpose}:{seed}".encode()).digest()
-    made = torch.Generator()
-    made.manual_seed(int.from_bytes(name[:8], "little") % 2**63)
-    return made
+    return torch.Generator().manual_seed(int.from_bytes(name[:8], "little") % 2**63)
 
 
 class Sampler:
@@ -44,7 +43,8 @@ class Sampler:
         if recipe.sampling in ("without-replacement", "fixed-sample") and len(set(self.rows)) > 1:
             raise ByheartError(
                 f"{recipe.sampling} batches need tables of one length in a stack, found "
-                f"{min(self.rows)} to {max(self.rows)} rows: use sampling full or with-replacement"
+                f"{min(self.rows)} to {max(self.rows)} rows: use `sampling` full or "
+                "with-replacement"
             )
         if recipe.sampling == "without-replacement":
             self.batch = min(recipe.batch, self.rows[0])
@@ -74,9 +74,8 @@ class Sampler:
 
     def select(self, models: Sequence[int]) -> Sampler:
         """The sampler of some of the models, carrying on with their generators."""
-        kept = Sampler.__new__(Sampler)
-        kept.recipe, kept.data, kept.sample = self.recipe, self.data.select(models), self.sample
-        kept.generators = [self.generators[m] for m in models]
-        kept.rows = [self.rows[m] for m in models]
-        kept.batch, kept.block = self.batch, self.block
-        return kept
+        some = copy(self)
+        some.data = self.data.select(models)
+        some.generators = [self.generators[m] for m in models]
+        some.rows = [self.rows[m] for m in models]
+        return some

@@ -5,19 +5,23 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
+from byheart import _progress
+from byheart._progress import Report, quiet
 from byheart.errors import ByheartError
 from byheart.models.architectures import module_of
 from byheart.models.threads import one_thread
+from byheart.specs import Spec
 from byheart.training import checkpoint as files
-from byheart.training.choose import learner as make_learner
+from byheart.training.checks import check_device, check_fits, check_memory, check_start
+from byheart.training.choose import Kernel, choose
 from byheart.training.data import Data
 from byheart.training.evaluate import evaluate
 from byheart.training.learner import Goal, Learner, Weights
@@ -51,22 +55,42 @@ class Outcome:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class Progress:
-    """Where a run is; `loss` and `accuracy` are the best model's of the last evaluation."""
+class Progress(_progress.Progress):
+    """Where a run is: `done` of `total` steps, and how many models are `running`. `loss` and
+    `accuracy` are the best model's of the last evaluation; `state` is the text without the steps.
 
-    step: int
-    steps: int
+    >>> print(Progress(200, 3000, 2, loss=0.125, accuracy=0.25))
+    step 200 of 3,000, 2 models, best loss 0.125, accuracy 0.2500
+    """
+
     running: int
     loss: float | None
     accuracy: float | None
+    state: str
+
+    def __new__(
+        cls,
+        done: int,
+        total: int,
+        running: int,
+        loss: float | None = None,
+        accuracy: float | None = None,
+    ) -> Self:
+        state = f"{running} model{'s'[: running != 1]}"
+        if loss is not None and accuracy is not None:
+            state += f", best loss {loss:.3g}, accuracy {accuracy:.4f}"
+        text = f"step {done:,} of {total:,}, {state}"
+        message = super().__new__(cls, text, done=done, total=total)
+        message.running, message.loss, message.accuracy = running, loss, accuracy
+        message.state = state
+        return message
 
 
 @dataclass(frozen=True)
 class Trained:
     """Weights (models, ...) and outcomes, in the order of the seeds."""
 
-    spec: Any
+    spec: Spec
     weights: Weights
     outcomes: tuple[Outcome, ...]
     recipe: Recipe
@@ -86,7 +110,7 @@ class Trained:
 
 
 def train_stack(
-    spec: Any,
+    spec: Spec,
     data: Data,
     recipe: Recipe,
     seeds: Sequence[int],
@@ -99,7 +123,7 @@ def train_stack(
     threads: int | None = 1,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 30.0,
-    progress: Callable[[Progress], None] = lambda _: None,
+    progress: Report = quiet,
 ) -> Trained:
     """Train one model per seed, all at once, on shared data or each on its own.
 
@@ -107,7 +131,7 @@ def train_stack(
     the stack. A model that diverges is recorded and never harms its neighbours. With `checkpoint`
     (a file) the run is saved every `checkpoint_seconds`, between blocks of batches, and a run that
     was cut off goes on from there to bit-identical weights. `start`: weights to begin with, in
-    place of `recipe.init`.
+    place of `recipe.init`. `progress` is told after every block: a text that is a `Progress`.
 
     >>> import byheart as bh
     >>> from byheart.training import Recipe, token_data, train_stack
@@ -121,58 +145,39 @@ def train_stack(
         raise ByheartError("give at least one seed: one model is trained for each")
     if data.models is not None and data.models != len(seeds):
         raise ByheartError(f"data of {data.models} models, but {len(seeds)} seeds")
+    check_device(device)
     check_loss(recipe.loss, data.kind)
     check_fits(spec, data)
-    place = None if checkpoint is None else Path(checkpoint)
-    if place is not None:
-        files.check_place(place)
+    kernel = choose(spec, Goal(recipe.loss, recipe.tolerance), data, path)
+    if torch.device(device).type == "cpu":
+        check_memory(kernel, spec, data, recipe, len(seeds), dtype.itemsize)
+    file = None if checkpoint is None else Path(checkpoint)
+    if file is not None:
+        files.check_file(file)
     with one_thread() if threads == 1 else contextlib.nullcontext():
-        run = _Run(
-            spec, data.to(device, dtype), recipe, list(seeds), sample_seed, device, dtype, path
-        )
+        data = data.to(device, dtype)
+        run = _Run(spec, data, recipe, list(seeds), sample_seed, device, dtype, kernel)
         if start is None:
             start = initial(spec, seeds, recipe.init)
         check_start(spec, start, len(seeds))
         run.begin(start)
-        if place is not None and place.exists():
-            run.resume(place)
+        if file is not None and file.exists():
+            run.resume(file)
         saved = time.monotonic()
         while run.running and run.step < recipe.steps:
             run.block()
             progress(run.progress())
             over = not run.running or run.step >= recipe.steps
-            if place is not None and (over or time.monotonic() - saved >= checkpoint_seconds):
-                run.save(place)
+            if file is not None and (over or time.monotonic() - saved >= checkpoint_seconds):
+                run.save(file)
                 saved = time.monotonic()
         return run.result()
 
 
-def initial(spec: Any, seeds: Sequence[int], init: str | None = None) -> Weights:
+def initial(spec: Spec, seeds: Sequence[int], init: str | None = None) -> Weights:
     """Starting weights (models, ...), each model's from its own seed."""
     generators = [generator(seed, "initial weights") for seed in seeds]
     return module_of(spec).initial(spec, generators, **({} if init is None else {"init": init}))
-
-
-def check_fits(spec: Any, data: Data) -> None:
-    """Refuse tokens that the model does not have, and keys of another length."""
-    if data.inputs.is_floating_point() or not hasattr(spec, "S"):
-        return
-    if data.inputs.shape[-1] != spec.S:
-        raise ByheartError(f"keys of {data.inputs.shape[-1]} tokens, {spec} reads {spec.S}")
-    for name, ids in (("tokens", data.inputs), ("answers", data.targets)):
-        if ids.is_floating_point():
-            continue
-        low, high = int(ids.min()), int(ids.max())
-        if low < 0 or high >= spec.N:
-            raise ByheartError(f"{name} from {low} to {high}, {spec} has {spec.N} tokens")
-
-
-def check_start(spec: Any, start: Weights, models: int) -> None:
-    """Refuse starting weights of other names or shapes."""
-    for name, shape in spec.weight_shapes().items():
-        found = tuple(start[name].shape) if name in start else "nothing"
-        if found != (models, *shape):
-            raise ByheartError(f"start: {name} must have shape {(models, *shape)}, found {found}")
 
 
 class _Run:
@@ -180,23 +185,23 @@ class _Run:
 
     def __init__(
         self,
-        spec: Any,
+        spec: Spec,
         data: Data,
         recipe: Recipe,
         seeds: list[int],
         sample_seed: int,
         device: torch.device | str,
         dtype: torch.dtype,
-        path: str,
+        kernel: Kernel,
     ) -> None:
         self.spec, self.all_data, self.recipe, self.seeds = spec, data, recipe, seeds
-        self.device, self.dtype, self.path = device, dtype, path
+        self.device, self.dtype, self.kernel = device, dtype, kernel
         self.goal = Goal(recipe.loss, recipe.tolerance)
         self.identity = files.identity(spec, data, recipe, seeds, sample_seed, str(dtype))
         sources = [generator(seed, "order of the batches") for seed in seeds]
         self.all_sampler = Sampler(recipe, data, sources, sample_seed)
         self.step = 0
-        self.live = list(range(len(seeds)))  # places in the stack, by number of the model
+        self.live = list(range(len(seeds)))  # the models in the stack, by number
         self.done: dict[int, tuple[dict[str, Tensor], Outcome]] = {}
         self.diverged: dict[int, int] = {}
         self.seconds = [0.0] * len(seeds)
@@ -217,14 +222,8 @@ class _Run:
         r = self.recipe
         self.data = self.all_data.select(self.live)
         self.sampler = self.all_sampler.select(self.live)
-        self.learner: Learner = make_learner(
-            self.spec,
-            len(self.live),
-            self.goal,
-            self.data,
-            path=self.path,
-            device=self.device,
-            dtype=self.dtype,
+        self.learner: Learner[Any] = self.kernel(
+            self.spec, len(self.live), self.goal, device=self.device, dtype=self.dtype
         )
         self.learner.load(weights)
         self.optimizer = FlatOptimizer(
@@ -236,7 +235,7 @@ class _Run:
         )
         for key, named in (moments or {}).items():
             self.learner.load(named, self.optimizer.state[key])
-        self.optimizer.set_time(self.step)
+        self.optimizer.t.fill_(self.step)
         if r.sampling == "full":
             self.learner.prepare(self.data, None)
 
@@ -271,8 +270,8 @@ class _Run:
     def _find_diverged(self) -> None:
         views = self.learner.views(self.learner.theta)
         finite = torch.stack([w.isfinite().flatten(1).all(1) for w in views.values()]).all(0)
-        for place, m in enumerate(self.live):
-            if not finite[place] and m not in self.done and m not in self.diverged:
+        for slot, m in enumerate(self.live):
+            if not finite[slot] and m not in self.done and m not in self.diverged:
                 self.diverged[m] = self.step
 
     def _evaluate(self) -> None:
@@ -280,35 +279,35 @@ class _Run:
         views = self.learner.views(self.learner.theta)
         accuracy, loss = evaluate(self.spec, views, self.data, self.goal)
         over = self.step >= r.steps
-        for place, m in enumerate(self.live):
+        for slot, m in enumerate(self.live):
             if m in self.done:
                 continue
-            score = (float(accuracy[place]), float(loss[place]))
+            score = (float(accuracy[slot]), float(loss[slot]))
             if not math.isfinite(score[1]):
                 self.diverged.setdefault(m, self.step)
             if r.keep_best and (m not in self.best or _better(score, self.best[m][:2])):
-                self.best[m] = (*score, _model(views, place))
+                self.best[m] = (*score, _model(views, slot))
             reached = r.stop_at is not None and score[0] >= r.stop_at
             if over or reached or m in self.diverged:
-                self._finish(m, place, score, views, reached)
+                self._finish(m, slot, score, views, reached)
         running = [m for m in self.live if m not in self.done]
         shown = [self.best[m][:2] for m in running if m in self.best] or [
             (float(accuracy[p]), float(loss[p])) for p in range(len(self.live))
         ]
         self.seen = max(shown, key=lambda s: (s[0], -s[1]))
-        # Diverged models stay as ballast: a place in the stack decides how sums are rounded, so
+        # Diverged models stay as ballast: a slot in the stack decides how sums are rounded, so
         # the others would not be bit-identical to a stack in which nobody diverged.
         staying = [m for m in self.live if m not in self.done or m in self.diverged]
         if running and len(staying) <= REPACK * len(self.live):
             self._leave(staying)
 
     def _finish(
-        self, m: int, place: int, score: tuple[float, float], views: Weights, reached: bool
+        self, m: int, slot: int, score: tuple[float, float], views: Weights, reached: bool
     ) -> None:
-        weights = _model(views, place)
+        weights = _model(views, slot)
         if m in self.best and not _better(score, self.best[m][:2]):
             score, weights = self.best[m][:2], self.best[m][2]
-        hits = [float(h[place]) / self.sampler.batch for h in self.hits[:-1]]
+        hits = [float(h[slot]) / self.sampler.batch for h in self.hits[:-1]]
         train = sum(hits) / len(hits) if hits else None
         if self.recipe.sampling == "full":  # a batch is all facts
             train = score[0]
@@ -326,13 +325,13 @@ class _Run:
 
     def _leave(self, staying: list[int]) -> None:
         """Finished models leave; the others carry on with weights and moments as they are."""
-        places = [self.live.index(m) for m in staying]
-        weights = {k: w[places] for k, w in self.learner.weights().items()}
+        slots = [self.live.index(m) for m in staying]
+        weights = {k: w[slots] for k, w in self.learner.weights().items()}
         moments = {
-            key: {k: w[places] for k, w in self.learner.weights(flat).items()}
+            key: {k: w[slots] for k, w in self.learner.weights(flat).items()}
             for key, flat in self.optimizer.state.items()
         }
-        self.hits = [h[places] for h in self.hits]
+        self.hits = [h[slots] for h in self.hits]
         self.live = staying
         self._pack(weights, moments)
 
@@ -347,9 +346,9 @@ class _Run:
         outcomes = tuple(self.done[m][1] for m in range(len(self.seeds)))
         return Trained(self.spec, stacked, outcomes, self.recipe, self.learner.name)
 
-    def save(self, place: Path) -> None:
+    def save(self, file: Path) -> None:
         files.save(
-            place,
+            file,
             self.identity,
             files.State(
                 step=self.step,
@@ -365,8 +364,8 @@ class _Run:
             ),
         )
 
-    def resume(self, place: Path) -> None:
-        state = files.load(place, self.identity)
+    def resume(self, file: Path) -> None:
+        state = files.load(file, self.identity)
         self.step, self.live = state.step, state.live
         for source, saved in zip(self.all_sampler.generators, state.generators, strict=True):
             source.set_state(saved)
@@ -389,5 +388,5 @@ def _better(a: tuple[float, float], b: tuple[float, float]) -> bool:
     return (a[0], -a[1]) > (b[0], -b[1])
 
 
-def _model(views: Weights, place: int) -> dict[str, Tensor]:
-    return {k: w[place].clone(memory_format=torch.contiguous_format) for k, w in views.items()}
+def _model(views: Weights, slot: int) -> dict[str, Tensor]:
+    return {k: w[slot].clone(memory_format=torch.contiguous_format) for k, w in views.items()}

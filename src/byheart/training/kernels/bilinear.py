@@ -8,11 +8,24 @@ from __future__ import annotations
 
 import torch
 
+from byheart.specs import AttentionOnlySpec
 from byheart.training.kernels.one_layer import OneLayer
+from byheart.training.trainable import TrainableSpec
+
+WIDEST_FEATURES = 625  # d² up to which bilinear features were measured to win
 
 
 class Bilinear(OneLayer):
     name = "bilinear"
+
+    @classmethod
+    def pays(cls, spec: TrainableSpec) -> bool:
+        return spec.heads.H >= spec.heads.d and spec.heads.d**2 <= WIDEST_FEATURES
+
+    @classmethod
+    def attention_numbers(cls, heads: AttentionOnlySpec) -> int:
+        d, H, K = heads.d, heads.H, heads.S - 1
+        return 3 * d * d * K + 2 * H * K + d + d * K
 
     def _reserve(self, B: int) -> None:
         super()._reserve(B)

@@ -14,42 +14,20 @@ where features c_1 ⊗ δ give all scores, and a the matrix Σ_h a_h W_h, in one
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
 from byheart.training.data import Data
+from byheart.training.kernels.stages import score_scale
 from byheart.training.learner import Autograd, Goal, Weights
+from byheart.training.trainable import TrainableSpec
 
 WIDEST = 25  # of the heads' inputs: d² features a pair
 
 
-def pairs_admissible(spec: object, goal: Goal, data: Data) -> bool:
-    """Two or more softmax layers with skips over pairs of tokens, heads that read at most 25
-    numbers; any loss."""
-    heads = spec
-    if isinstance(spec, (MLPTransformerSpec, SharedBottleneckSpec)):
-        heads = spec.heads
-    return (
-        isinstance(heads, AttentionOnlySpec)
-        and heads.layers >= 2
-        and heads.S == 2
-        and heads.attention == "softmax"
-        and heads.skip
-        and heads.d <= WIDEST
-    )
-
-
-def pairs_forward(
-    spec: AttentionOnlySpec | MLPTransformerSpec | SharedBottleneckSpec,
-    weights: Weights,
-    tokens: Tensor,
-) -> Tensor:
+def pairs_forward(spec: TrainableSpec, weights: Weights, tokens: Tensor) -> Tensor:
     """Logits of every model, (models, B, N), as the architecture's own `forward` gives them."""
-    heads = spec if isinstance(spec, AttentionOnlySpec) else spec.heads
+    heads, gelu = spec.heads, getattr(spec, "activation", None) == "gelu"
     M = len(weights["W_E"])
     x = tokens.expand(M, *tokens.shape) if tokens.dim() == 2 else tokens
     first, last = (x[:, None, :, s] for s in (0, 1))
@@ -60,7 +38,7 @@ def pairs_forward(
     x_0, x_1 = E, E.gather(2, last.expand(-1, E.shape[1], -1))
     if heads.positions == "input" and pos[0] is not None and pos[1] is not None:
         x_0, x_1, pos = x_0 + pos[0], x_1 + pos[1], [None, None]
-    compressed = isinstance(spec, SharedBottleneckSpec) and spec.compressed
+    compressed = "W_C" in weights
     for layer in range(spec.layers):
         c_0, c_1 = x_0, x_1
         if compressed:
@@ -68,8 +46,9 @@ def pairs_forward(
             c_0, c_1 = W_C @ x_0, W_C @ x_1
         if pos[0] is not None and pos[1] is not None:
             c_0, c_1 = c_0 + pos[0], c_1 + pos[1]
-        scale = 1 / math.sqrt(heads.qk_rank) if heads.scale else 1.0
-        G = (scale * weights["W_Q"][:, layer]) @ weights["W_K"][:, layer].transpose(-1, -2)
+        G = (score_scale(heads) * weights["W_Q"][:, layer]) @ weights["W_K"][:, layer].transpose(
+            -1, -2
+        )
         W = weights["W_V"][:, layer] @ weights["W_O"][:, layer]  # (M, H, d, d)
         both = W.sum(1).transpose(1, 2)
         out_1 = both @ c_1 + _moved(G, W, c_0, c_1, first)
@@ -80,10 +59,10 @@ def pairs_forward(
         x_1 = x_1 + out_1
         if out_0 is not None:
             x_0 = x_0 + out_0
-        if isinstance(spec, MLPTransformerSpec) and spec.w:
-            x_1 = _mlp(spec, weights, layer, x_1)
+        if "W_in" in weights:
+            x_1 = _mlp(weights, layer, x_1, gelu)
             if out_0 is not None:
-                x_0 = _mlp(spec, weights, layer, x_0)
+                x_0 = _mlp(weights, layer, x_0, gelu)
     return (weights["W_U"].transpose(1, 2) @ x_1).transpose(1, 2)
 
 
@@ -97,17 +76,24 @@ def _moved(G: Tensor, W: Tensor, c_0: Tensor, c_1: Tensor, first: Tensor) -> Ten
     return (delta[:, :, None] * Y).sum(1)
 
 
-def _mlp(spec: MLPTransformerSpec, weights: Weights, layer: int, x: Tensor) -> Tensor:
+def _mlp(weights: Weights, layer: int, x: Tensor, gelu: bool) -> Tensor:
     """x + W_out^T act(W_in^T x + b_in) for x (models, d, columns)."""
     W_in, b_in, W_out = (weights[name][:, layer] for name in ("W_in", "b_in", "W_out"))
     hidden = torch.baddbmm(b_in[:, :, None], W_in.transpose(1, 2), x)
-    act = torch.nn.functional.gelu if spec.activation == "gelu" else torch.relu
+    act = torch.nn.functional.gelu if gelu else torch.relu
     return torch.baddbmm(x, W_out.transpose(1, 2), act(hidden))
 
 
-class DeepPairs(Autograd):
+class DeepPairs(Autograd[TrainableSpec]):
     name = "deep pairs"
 
-    def __init__(self, spec: Any, models: int, goal: Goal, **options: Any) -> None:
-        super().__init__(spec, models, goal, **options)
-        self.forward = pairs_forward
+    @classmethod
+    def covers(cls, spec: TrainableSpec, goal: Goal, data: Data) -> bool:
+        """Two or more softmax layers with skips over pairs of tokens, heads that read at most 25
+        numbers; any loss."""
+        heads = spec.heads
+        pairs = heads.layers >= 2 and heads.S == 2
+        return pairs and heads.attention == "softmax" and heads.skip and heads.d <= WIDEST
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return pairs_forward(self.spec, self.leaves, *inputs)

@@ -17,68 +17,55 @@ have width e = d_h instead of d, or an MLP. Subclasses compute the attention in 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
+from byheart.specs import AttentionOnlySpec
 from byheart.training.data import Data
-from byheart.training.kernels.stages import Bottleneck, stage_of
-from byheart.training.learner import Batch, Goal, Learner, Weights
+from byheart.training.kernels.stages import Bottleneck, score_scale, stage_of
+from byheart.training.learner import Batch, Goal, Learner, Weights, split
+from byheart.training.trainable import TrainableSpec
 
 LOG2_E = 1 / math.log(2)
 # exp2 of less is 0 in float32 all the same, and denormal results are many times slower.
 FLOOR = -120.0
 
 
-def heads_of(spec: object) -> AttentionOnlySpec | None:
-    """The attention-only layer inside a spec, as its heads see it; None: there is none."""
-    if isinstance(spec, AttentionOnlySpec):
-        return spec
-    if isinstance(spec, SharedBottleneckSpec):
-        inner = spec.heads
-        return replace(inner, skip=not spec.compressed)
-    return spec.heads if isinstance(spec, MLPTransformerSpec) else None
-
-
-def admissible(spec: object, goal: Goal, data: Data) -> bool:
-    """One softmax layer with W_QK of rank d_h, at least two tokens, cross-entropy on classes."""
-    heads = heads_of(spec)
-    return (
-        heads is not None
-        and heads.layers == 1
-        and heads.S >= 2
-        and heads.qk_rank == heads.d_h
-        and heads.attention == "softmax"
-        and goal.loss == "cross-entropy"
-        and data.kind == "class"
-    )
-
-
-class OneLayer(Learner):
+class OneLayer(Learner[TrainableSpec]):
     """Buffers and views are made once; every operation writes into them."""
 
-    def __init__(
-        self,
-        spec: Any,
-        models: int,
-        goal: Goal,
-        *,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        super().__init__(spec, models, goal, device=device, dtype=dtype)
-        heads = heads_of(spec)
-        assert heads is not None
-        self.heads, self.stage = heads, stage_of(spec)
-        M, H, e, d_h, N = models, heads.H, heads.d, heads.d_h, heads.N
-        self.scale = 1 / math.sqrt(heads.qk_rank) if heads.scale else 1.0
+    @classmethod
+    def covers(cls, spec: TrainableSpec, goal: Goal, data: Data) -> bool:
+        """One softmax layer, W_QK of rank d_h, at least two tokens, cross-entropy on classes."""
+        heads = spec.heads
+        layer = heads.layers == 1 and heads.S >= 2 and heads.attention == "softmax"
+        classes = goal.loss == "cross-entropy" and data.kind == "class"
+        return layer and heads.qk_rank == heads.d_h and classes
+
+    @classmethod
+    def step_bytes(
+        cls, spec: TrainableSpec, models: int, rows: int, itemsize: int, full: bool
+    ) -> int:
+        heads = spec.heads
+        shared = 4 * heads.S * heads.d + heads.N + 2 + stage_of(spec).numbers
+        return models * rows * itemsize * (shared + cls.attention_numbers(heads))
+
+    @classmethod
+    def attention_numbers(cls, heads: AttentionOnlySpec) -> int:
+        """How many numbers `attend` and `attend_back` keep of every example."""
+        raise NotImplementedError
+
+    def bind(self) -> None:
+        self.stage = stage_of(self.spec)
+        self.heads = heads = self.stage.heads
+        M, H, e, d_h, N = self.models, heads.H, heads.d, heads.d_h, heads.N
+        self.scale = score_scale(heads)
         w, g = self._parts(self.theta), self._parts(self.grad)
-        self.E, self.pos, self.QV, self.KO, self.U = w[:5]
-        self.gE, self.gpos, self.gQV, self.gKO, self.gU = g[:5]
-        self.stage.bind(w[5], g[5])
+        self.E, self.QV, self.KO, self.U = (w[name] for name in ("E", "QV", "KO", "U"))
+        self.gE, self.gQV, self.gKO, self.gU = (g[name] for name in ("E", "QV", "KO", "U"))
+        self.pos, self.gpos = w.get("pos"), g.get("pos")
+        self.stage.bind(w, g)
         # (2MH, e, d_h): the products of all heads of all models, G and W, in one call.
         self.QV3, self.KO3 = self.QV.view(-1, e, d_h), self.KO.view(-1, e, d_h)
         self.gQV3, self.gKO3 = self.gQV.view(-1, e, d_h), self.gKO.view(-1, e, d_h)
@@ -89,7 +76,7 @@ class OneLayer(Learner):
         self.dG, self.dW = self.dGW.view(2, M, H, e, e)
         self.A = self._empty(M, e, e)
         self.At, self.dA = self.A.transpose(1, 2), self._empty(M, e, e)
-        self.eye = torch.eye(e, dtype=dtype, device=device) * float(heads.skip)
+        self.eye = torch.eye(e, dtype=self.dtype, device=self.device) * float(heads.skip)
         self.tables, self.d_tables = (self._empty(heads.S + 1, M, e, N) for _ in range(2))
         self.gZ = self.gE if type(self.stage) is not Bottleneck else self._empty(M, e, N)
         self.Ut = self.U.transpose(1, 2)
@@ -98,39 +85,31 @@ class OneLayer(Learner):
     def _empty(self, *shape: int) -> Tensor:
         return torch.empty(shape, dtype=self.dtype, device=self.device)
 
-    def _parts(self, flat: Tensor) -> tuple[Tensor, Tensor | None, Tensor, Tensor, Tensor, Weights]:
-        """E (M,d,N), pos (S,M,e,1), [W_Q, W_V] and [W_K, W_O^T] (2,M,H,e,d_h), U (M,d,N), and the
-        stage's own (M,...)."""
-        M, s, d = self.models, heads_of(self.spec), self.spec.d
-        assert s is not None
-        shapes = [(M, d, s.N), (s.S, M, s.d, 1), *[(2, M, s.H, s.d, s.d_h)] * 2, (M, d, s.N)]
+    def _parts(self, flat: Tensor) -> Weights:
+        """E and U (M,d,N), pos (S,M,e,1), QV = [W_Q, W_V] and KO = [W_K, W_O^T] (2,M,H,e,d_h), and
+        the stage's own weights (M,...)."""
+        M, s, own = self.models, self.heads, self.spec.weight_shapes()
+        shapes = {"E": (M, self.spec.d, s.N), "pos": (s.S, M, s.d, 1)}
         if s.positions == "none":
-            shapes[1] = (0,)
-        own = stage_of(self.spec).shapes
-        shapes += [(M, *shape) for shape in own.values()]
-        parts, at = [], 0
-        for shape in shapes:
-            n = math.prod(shape)
-            parts.append(flat[at : at + n].view(shape))
-            at += n
-        E, pos, QV, KO, U, *rest = parts
-        named = dict(zip(own, rest, strict=True))
-        return E, (None if s.positions == "none" else pos), QV, KO, U, named
+            del shapes["pos"]
+        shapes["QV"] = shapes["KO"] = (2, M, s.H, s.d, s.d_h)
+        shapes["U"] = shapes["E"]
+        return split(flat, shapes | {name: (M, *own[name]) for name in self.stage.names})
 
     def views(self, flat: Tensor) -> Weights:
-        E, pos, QV, KO, U, own = self._parts(flat)
-        found = {
-            "W_E": E.transpose(1, 2),
+        parts = self._parts(flat)
+        QV, KO = parts["QV"], parts["KO"]
+        weights = {
+            "W_E": parts["E"].transpose(1, 2),
             "W_Q": QV[0].unsqueeze(1),
             "W_K": KO[0].unsqueeze(1),
             "W_V": QV[1].unsqueeze(1),
             "W_O": KO[1].transpose(-1, -2).unsqueeze(1),
-            "W_U": U,
-            **own,
+            "W_U": parts["U"],
         }
-        if pos is not None:
-            found["W_pos"] = pos[..., 0].transpose(0, 1)
-        return found
+        if "pos" in parts:
+            weights["W_pos"] = parts["pos"][..., 0].transpose(0, 1)
+        return weights | {name: parts[name] for name in self.stage.names}
 
     def prepare(self, data: Data, order: Tensor | None) -> None:
         """Token arrays (batches, S + 1, M, 1, B) of all batches; the last token stands twice."""

@@ -17,37 +17,35 @@ size costs as much as the products (the system hands out zeroed pages at every s
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from byheart.models.multi_head import positions, with_axes
 from byheart.specs import MultiHeadSpec
 from byheart.training.data import Data
+from byheart.training.kernels.folded import score_scale
 from byheart.training.learner import Autograd, Goal
 
 LONG = 64  # rows from which amax over the middle axis is as fast as halving it
 
 
-def scalar_heads_admissible(spec: object, goal: Goal, data: Data) -> bool:
-    """Multi-head attention with d_v = 1; any loss."""
-    return isinstance(spec, MultiHeadSpec) and spec.d_v == 1
-
-
-class ScalarHeads(Autograd):
+class ScalarHeads(Autograd[MultiHeadSpec]):
     """Outputs and gradients by hand; only the loss, on the outputs, is autograd's."""
 
     name = "scalar heads"
 
-    def __init__(self, spec: MultiHeadSpec, models: int, goal: Goal, **options: Any) -> None:
-        super().__init__(spec, models, goal, **options)
+    @classmethod
+    def covers(cls, spec: MultiHeadSpec, goal: Goal, data: Data) -> bool:
+        """Multi-head attention with d_v = 1; any loss."""
+        return spec.d_v == 1
+
+    def bind(self) -> None:
+        spec = self.spec
         self.w, self.g = self.views(self.theta), self.views(self.grad)
-        self.scale = 1 / math.sqrt(spec.d) if spec.scale else 1.0
+        self.scale = score_scale(spec)
         self.pos = positions(spec.n + 1, spec.d, self.dtype).to(self.device)
         self.buffers: dict[tuple[str, tuple[int, ...]], Tensor] = {}
-        heads = models * spec.H
+        heads = self.models * spec.H
         self.Q, self.K = (self.w[k].view(heads, spec.d, spec.d_h) for k in ("W_Q", "W_K"))
         self.gQ, self.gK = (self.g[k].view(heads, spec.d, spec.d_h) for k in ("W_Q", "W_K"))
         self.V, self.gV = (weights["W_V"][..., 0] for weights in (self.w, self.g))
@@ -74,10 +72,9 @@ class ScalarHeads(Autograd):
         targets = data.targets.flatten(0, 1) if data.own else data.targets
         return (X.view(M, B, n, d), query), targets[index]
 
-    def _evaluate(self, inputs: tuple[Tensor, ...], targets: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, *inputs: Tensor) -> Tensor:
         with torch.no_grad():
-            outputs = self._outputs(*inputs)
-        return outputs.requires_grad_(), self._example_losses(outputs, targets)
+            return self._outputs(*inputs).requires_grad_()
 
     def _backward(self, outputs: Tensor, total: Tensor) -> None:
         total.backward()

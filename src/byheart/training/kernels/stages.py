@@ -6,21 +6,32 @@ reads; both with their gradients. All tensors are feature-major: (models, featur
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+from functools import singledispatch
+
 import torch
 from torch import Tensor
 
-from byheart.specs import MLPTransformerSpec, SharedBottleneckSpec
-
-Shapes = dict[str, tuple[int, ...]]
+from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
+from byheart.training.learner import Weights
+from byheart.training.trainable import TrainableSpec
 
 
 class Stage:
-    """No stage: heads read E and write what W_U reads."""
+    """No stage: heads read E and write what W_U reads.
 
-    def __init__(self) -> None:
-        self.shapes: Shapes = {}  # weights of its own, one model's, as the spec has them
+    `heads`: the attention as it stands inside the stage. `names`: the stage's own weights.
+    `numbers`: what it keeps of every example, besides what the heads write and its gradient.
+    """
 
-    def bind(self, theta: dict[str, Tensor], grad: dict[str, Tensor]) -> None:
+    names: tuple[str, ...] = ()
+    numbers = 0
+
+    def __init__(self, heads: AttentionOnlySpec) -> None:
+        self.heads = heads
+
+    def bind(self, theta: Weights, grad: Weights) -> None:
         """Keep views of the stage's weights and gradients, (models, ...)."""
 
     def reserve(self, r: Tensor, dr: Tensor) -> None:
@@ -46,10 +57,13 @@ class Stage:
 class Bottleneck(Stage):
     """Z = C E; r_out = D r + e(t_S)."""
 
-    def __init__(self, spec: SharedBottleneckSpec) -> None:
-        self.shapes = {"W_C": (1, spec.d, spec.d_h), "W_D": (1, spec.d_h, spec.d)}
+    names = ("W_C", "W_D")
 
-    def bind(self, theta: dict[str, Tensor], grad: dict[str, Tensor]) -> None:
+    def __init__(self, spec: SharedBottleneckSpec) -> None:
+        super().__init__(replace(spec.heads, skip=False))  # the skip goes around the bottleneck
+        self.numbers = 3 * spec.d
+
+    def bind(self, theta: Weights, grad: Weights) -> None:
         self.C, self.D = theta["W_C"][:, 0], theta["W_D"][:, 0]
         self.gC, self.gD = grad["W_C"][:, 0], grad["W_D"][:, 0]
         self.Ct, self.Dt = self.C.transpose(1, 2), self.D.transpose(1, 2)
@@ -82,15 +96,14 @@ class Bottleneck(Stage):
 class Hidden(Stage):
     """r_out = r + W_out act(W_in r + b_in)."""
 
-    def __init__(self, spec: MLPTransformerSpec) -> None:
-        self.shapes = {
-            "W_in": (1, spec.d, spec.w),
-            "b_in": (1, spec.w),
-            "W_out": (1, spec.w, spec.d),
-        }
-        self.gelu, self.w = spec.activation == "gelu", spec.w
+    names = ("W_in", "b_in", "W_out")
 
-    def bind(self, theta: dict[str, Tensor], grad: dict[str, Tensor]) -> None:
+    def __init__(self, spec: MLPTransformerSpec) -> None:
+        super().__init__(spec.heads)
+        self.gelu, self.w = spec.activation == "gelu", spec.w
+        self.numbers = 2 * spec.d + 3 * spec.w
+
+    def bind(self, theta: Weights, grad: Weights) -> None:
         self.W_in, self.b = theta["W_in"][:, 0], theta["b_in"][:, 0, :, None]
         self.W_out = theta["W_out"][:, 0]
         self.gW_in, self.gb = grad["W_in"][:, 0], grad["b_in"][:, 0, :, None]
@@ -123,10 +136,22 @@ class Hidden(Stage):
         torch.baddbmm(self.dr_out, self.W_in, self.dh, out=self.dr)
 
 
-def stage_of(spec: object) -> Stage:
+@singledispatch
+def stage_of(spec: TrainableSpec) -> Stage:
     """The stage that belongs to a spec."""
-    if isinstance(spec, SharedBottleneckSpec) and spec.compressed:
-        return Bottleneck(spec)
-    if isinstance(spec, MLPTransformerSpec) and spec.w:
-        return Hidden(spec)
-    return Stage()
+    return Stage(spec.heads)
+
+
+@stage_of.register
+def _(spec: SharedBottleneckSpec) -> Stage:
+    return Bottleneck(spec) if spec.compressed else Stage(spec.heads)
+
+
+@stage_of.register
+def _(spec: MLPTransformerSpec) -> Stage:
+    return Hidden(spec) if spec.w else Stage(spec.heads)
+
+
+def score_scale(heads: AttentionOnlySpec) -> float:
+    """What the scores of every head are multiplied by."""
+    return 1 / math.sqrt(heads.qk_rank) if heads.scale else 1.0

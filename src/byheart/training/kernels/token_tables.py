@@ -11,37 +11,25 @@ Gradients are autograd's.
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from byheart.specs import AttentionOnlySpec
 from byheart.training.data import Data
+from byheart.training.kernels.folded import side_by_side
+from byheart.training.kernels.stages import score_scale
 from byheart.training.learner import Autograd, Goal, Weights
-
-
-def tables_admissible(spec: object, goal: Goal, data: Data) -> bool:
-    """One attention-only softmax layer over at least two tokens; any loss."""
-    return (
-        isinstance(spec, AttentionOnlySpec)
-        and spec.layers == 1
-        and spec.S >= 2
-        and spec.attention == "softmax"
-    )
 
 
 def tables_forward(spec: AttentionOnlySpec, weights: Weights, tokens: Tensor) -> Tensor:
     """Logits of every model, (models, B, N), as `models.attention_only.forward` gives them."""
     W_E, pos = weights["W_E"], weights.get("W_pos")
-    W_Q, W_K, W_V = (_wide(weights[name][:, 0]) for name in ("W_Q", "W_K", "W_V"))
+    W_Q, W_K, W_V = (side_by_side(weights[name][:, 0]) for name in ("W_Q", "W_K", "W_V"))
     M, H, S = len(W_E), spec.H, spec.S
     x = tokens.expand(M, *tokens.shape) if tokens.dim() == 2 else tokens
     c = [W_E if pos is None else W_E + pos[:, s, None] for s in range(S)]
     x_S, c_S = x[:, :, -1], c[-1]
-    scale = 1 / math.sqrt(spec.qk_rank) if spec.scale else 1.0
-    q = _rows(c_S @ (W_Q * scale), x_S)
+    q = _rows(c_S @ (W_Q * score_scale(spec)), x_S)
     k_S, v_S = _rows(c_S @ W_K, x_S), _rows(c_S @ W_V, x_S)
     scores, moves = [], []
     for s in range(S - 1):
@@ -63,11 +51,6 @@ def tables_forward(spec: AttentionOnlySpec, weights: Weights, tokens: Tensor) ->
     return torch.bmm(r, weights["W_U"])
 
 
-def _wide(W: Tensor) -> Tensor:
-    """All heads side by side: (models, H, d, k) -> (models, d, H k)."""
-    return W.transpose(1, 2).flatten(2)
-
-
 def _rows(table: Tensor, index: Tensor) -> Tensor:
     """table (models, N, K) at index (models, B): (models, B, K)."""
     M, N, K = table.shape
@@ -75,9 +58,13 @@ def _rows(table: Tensor, index: Tensor) -> Tensor:
     return table.reshape(M * N, K).index_select(0, at.flatten()).view(M, -1, K)
 
 
-class TokenTables(Autograd):
+class TokenTables(Autograd[AttentionOnlySpec]):
     name = "token tables"
 
-    def __init__(self, spec: AttentionOnlySpec, models: int, goal: Goal, **options: Any) -> None:
-        super().__init__(spec, models, goal, **options)
-        self.forward = tables_forward
+    @classmethod
+    def covers(cls, spec: AttentionOnlySpec, goal: Goal, data: Data) -> bool:
+        """One attention-only softmax layer over at least two tokens; any loss."""
+        return spec.layers == 1 and spec.S >= 2 and spec.attention == "softmax"
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return tables_forward(self.spec, self.leaves, *inputs)

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import torch
 
+from byheart.specs import AttentionOnlySpec
 from byheart.training.kernels.one_layer import OneLayer
+from byheart.training.trainable import TrainableSpec
+
+NARROW = 600  # H d from which heads with d_h < d/2 are cheaper in token tables
 
 
 class UZ(OneLayer):
     name = "u/z"
+
+    @classmethod
+    def pays(cls, spec: TrainableSpec) -> bool:
+        heads = spec.heads
+        return heads.H * heads.d <= NARROW or 2 * heads.d_h >= heads.d
+
+    @classmethod
+    def attention_numbers(cls, heads: AttentionOnlySpec) -> int:
+        d, H, K = heads.d, heads.H, heads.S - 1
+        return H * d * (3 + 2 * K + (K > 1)) + 2 * H * K + d * K
 
     def _reserve(self, B: int) -> None:
         super()._reserve(B)

@@ -16,7 +16,6 @@ Gradients are autograd's.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,19 +26,14 @@ from byheart.training.data import Data
 from byheart.training.learner import Autograd, Goal, Weights
 
 
-def multi_head_admissible(spec: object, goal: Goal, data: Data) -> bool:
-    """Any multi-head layer with any loss: folding is plain algebra."""
-    return isinstance(spec, MultiHeadSpec)
-
-
 def folded_forward(spec: MultiHeadSpec, weights: Weights, context: Tensor, query: Tensor) -> Tensor:
     """f(E, e) of every model, (models, B, d_out)."""
     E, e = with_axes(spec, weights, context, query)
     pos = positions(spec.n + 1, spec.d, e.dtype).to(e.device) if spec.embed else None
     if pos is not None:
         e = torch.baddbmm((weights["b_E"] + pos[0])[:, None], e, weights["W_E"])
-    way = _shared if E.shape[1] == 1 else _own
-    a, values = way(spec, weights, E, e, None if pos is None else pos[1:])
+    attend = _shared if E.shape[1] == 1 else _own
+    a, values = attend(spec, weights, E, e, None if pos is None else pos[1:])
     F = (a * values[..., 0]).sum(-1) if spec.d_v == 1 else (a[..., None, :] @ values).flatten(2)
     read = weights["W_O"].flatten(1, 2)
     if not spec.decoder:
@@ -56,7 +50,7 @@ def _shared(
     C = E[:, 0].expand(M, -1, -1)
     if pos is not None:
         C = torch.baddbmm(weights["b_E"][:, None] + pos, C, weights["W_E"])
-    keys = C[:, None] @ (W_K * _scale(spec))  # (M, H, n, d_h)
+    keys = C[:, None] @ (W_K * score_scale(spec))  # (M, H, n, d_h)
     fold = (keys @ W_Q.transpose(-1, -2)).view(M, H * n, d)
     logits = torch.bmm(e, fold.transpose(1, 2)).view(M, -1, H, n)
     return torch.softmax(logits, -1), (C[:, None] @ W_V)[:, None]
@@ -68,16 +62,16 @@ def _own(
     """Attention (M, B, H, n) and values (M, B, H, n, d_v) of a context for each example."""
     W_Q, W_K, W_V = (weights[name] for name in ("W_Q", "W_K", "W_V"))
     M, B, H, d, n = len(W_Q), e.shape[1], spec.H, spec.d, spec.n
-    A = (W_Q * _scale(spec)) @ W_K.transpose(-1, -2)
+    A = (W_Q * score_scale(spec)) @ W_K.transpose(-1, -2)
     W_V = W_V.transpose(1, 2).reshape(M, d, H * spec.d_v)
     added = at = None
     if pos is not None:
         W_E = weights["W_E"]
-        added = torch.bmm(e, _wide(A @ pos.T)).view(M * B, H, n)
+        added = torch.bmm(e, side_by_side(A @ pos.T)).view(M * B, H, n)
         A = A @ W_E.transpose(1, 2)[:, None]
         at = (weights["b_E"][:, None] + pos) @ W_V  # (M, n, H d_v)
         W_V = W_E @ W_V
-    moved = torch.bmm(e, _wide(A)).view(M * B, H, d)
+    moved = torch.bmm(e, side_by_side(A)).view(M * B, H, d)
     tokens = E.expand(M, -1, -1, -1).reshape(M * B, n, d)
     over = tokens.transpose(1, 2)
     logits = moved @ over if added is None else torch.baddbmm(added, moved, over)
@@ -88,18 +82,23 @@ def _own(
     return torch.softmax(logits, -1).view(M, B, H, n), values
 
 
-def _scale(spec: MultiHeadSpec) -> float:
+def score_scale(spec: MultiHeadSpec) -> float:
+    """What the scores of every head are multiplied by."""
     return 1 / math.sqrt(spec.d) if spec.scale else 1.0
 
 
-def _wide(W: Tensor) -> Tensor:
+def side_by_side(W: Tensor) -> Tensor:
     """All heads side by side: (models, H, d, k) -> (models, d, H k)."""
     return W.transpose(1, 2).flatten(2)
 
 
-class FoldedMultiHead(Autograd):
+class FoldedMultiHead(Autograd[MultiHeadSpec]):
     name = "folded"
 
-    def __init__(self, spec: MultiHeadSpec, models: int, goal: Goal, **options: Any) -> None:
-        super().__init__(spec, models, goal, **options)
-        self.forward = folded_forward
+    @classmethod
+    def covers(cls, spec: MultiHeadSpec, goal: Goal, data: Data) -> bool:
+        """Any multi-head layer with any loss: folding is plain algebra."""
+        return True
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return folded_forward(self.spec, self.leaves, *inputs)

@@ -11,24 +11,27 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import numpy as np
 
+from byheart._progress import Report, quiet
 from byheart.engine import engine
-from byheart.errors import ByheartError
+from byheart.errors import ByheartError, OptionError
 from byheart.facts import Facts, random_associations
-from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
 from byheart.theory.bits import memorized_bits
 from byheart.training.data import token_data
 from byheart.training.recipe import Recipe
+from byheart.training.trainable import TRAINABLE, TrainableSpec
 from byheart.training.trainer import Outcome, train_stack
 
 STACK = 10  # models a stack: more leave the cache (docs/training.md)
-SEED_STRIDE = 7919
+# From one `seed` to the next, so that no two of them share a table: more than any search has.
+SEED_STRIDE = 10_007
+# From one start of a table to the next, so that no start is the first one of another table.
+START_STRIDE = 7919
 GUARDS = 3  # how often a bracket may be reopened by a success above it
 REPEATS = 2  # how often a run that diverged or crashed is repeated
 TABLE = 1 << 16  # rows of a seed's table; it grows when more are asked for
@@ -69,7 +72,7 @@ class Capacity:
     (None: a seed had no failure). `undecided` counts the T at which no run of a seed came to an
     end."""
 
-    spec: Any
+    spec: TrainableSpec
     threshold: float
     facts: int
     interval: tuple[int, int | None]
@@ -93,7 +96,7 @@ class Capacity:
         """T log2 N / parameters at threshold 1, the mutual information below."""
         return memorized_bits(self.facts, self.spec.N, self.threshold) / self.parameters
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "spec": {"family": self.spec.family, **self.spec.to_json()},
             "threshold": self.threshold,
@@ -111,7 +114,7 @@ class Capacity:
 
 
 def capacity(
-    spec: Any,
+    spec: TrainableSpec,
     *,
     seeds: int = 3,
     threshold: float = 1.0,
@@ -122,7 +125,7 @@ def capacity(
     seed: int = 0,
     workers: int | str = 1,
     device: str = "cpu",
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Report = quiet,
 ) -> Capacity:
     """The largest T such that `spec`, trained on T random facts, gets the share `threshold` right.
 
@@ -131,25 +134,22 @@ def capacity(
     H d_h + d, Corollary 1's promise). Runs that diverge or crash are repeated from another start
     and never counted as failures.
     """
-    if not isinstance(spec, (AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec)):
+    if type(spec) not in TRAINABLE:
         raise ByheartError(
             f"expected a Transformer over token keys (attention-only, MLP, as-coded), found {spec}"
         )
-    if not 0 < threshold <= 1:
-        raise ByheartError(f"threshold must lie in (0, 1], found {threshold}")
-    if not 0 < resolution <= 1:
-        raise ByheartError(f"resolution must lie in (0, 1], found {resolution}")
-    if seeds < 1 or restarts < 1:
-        raise ByheartError(f"seeds and restarts must be at least 1: found {seeds}, {restarts}")
-    if first is not None and first < 1:
-        raise ByheartError(f"first must be at least 1, found {first}")
+    for name, share in (("threshold", threshold), ("resolution", resolution)):
+        if not 0 < share <= 1:
+            raise OptionError(name, "in (0, 1]", share)
+    for name, count in (("seeds", seeds), ("restarts", restarts), ("first", first)):
+        if count is not None and count < 1:
+            raise OptionError(name, "at least 1", count)
     recipe = (recipe if recipe is not None else Recipe()).but(stop_at=threshold)
     with engine(workers) as executor:
-        search = _Search(
-            spec, [seed * 10_007 + i for i in range(seeds)], threshold, restarts, recipe, device,
-            executor, progress,
-        )  # fmt: skip
-        search.ladder(first or _promise(spec))
+        brackets = [Bracket(seed * SEED_STRIDE + i) for i in range(seeds)]
+        search = _Search(spec, brackets, threshold, restarts, recipe, device, executor, progress)
+        promised = spec.heads.H * spec.heads.d_h + spec.heads.d
+        search.ladder(first or max(2, promised))
         search.divide(resolution)
         for guard in range(1, GUARDS + 1):
             if not search.look_above(resolution, guard):
@@ -159,29 +159,22 @@ def capacity(
     return search.result()
 
 
-def _promise(spec: Any) -> int:
-    heads = spec if isinstance(spec, AttentionOnlySpec) else getattr(spec, "heads", spec)
-    return max(2, heads.H * heads.d_h + heads.d)
-
-
+@dataclass
 class _Search:
-    def __init__(
-        self,
-        spec: Any,
-        seeds: list[int],
-        threshold: float,
-        restarts: int,
-        recipe: Recipe,
-        device: str,
-        executor: Executor,
-        progress: Callable[[str], None],
-    ) -> None:
-        self.spec, self.threshold, self.restarts = spec, threshold, restarts
-        self.recipe, self.device, self.executor, self.progress = recipe, device, executor, progress
-        self.all_facts = spec.N**spec.S
-        self.brackets = [Bracket(seed) for seed in seeds]
-        self.trials: list[Trial] = []
-        self.tables: dict[int, Facts] = {}
+    spec: TrainableSpec
+    brackets: list[Bracket]
+    threshold: float
+    restarts: int
+    recipe: Recipe
+    device: str
+    executor: Executor
+    progress: Report
+    trials: list[Trial] = field(default_factory=list)
+    tables: dict[int, Facts] = field(default_factory=dict)
+
+    @property
+    def all_facts(self) -> int:
+        return self.spec.N**self.spec.S
 
     def ladder(self, first: int) -> None:
         """Double T until every seed failed somewhere, has all facts there are, or is stuck where
@@ -255,7 +248,7 @@ class _Search:
         mixed = self.recipe.sampling in ("full", "with-replacement")
         for group in _stacks(sorted(jobs, key=lambda job: job[1]), mixed):
             tables = [self._facts(seed, T) for seed, T in group]
-            starts = [seed + SEED_STRIDE * attempt for seed, _ in group]
+            starts = [seed + START_STRIDE * attempt for seed, _ in group]
             self.progress(_stack_text([T for _, T in group], self.brackets))
             task = self.executor.submit(_run, self.spec, tables, self.recipe, starts, self.device)
             futures.append((group, task))
@@ -340,7 +333,7 @@ def _stacks(jobs: list[tuple[int, int]], mixed: bool = True) -> list[list[tuple[
 
 
 def _run(
-    spec: Any, tables: list[Facts], recipe: Recipe, seeds: list[int], device: str
+    spec: TrainableSpec, tables: list[Facts], recipe: Recipe, seeds: list[int], device: str
 ) -> tuple[Outcome, ...]:
     """One stack, each model on its own table."""
     return train_stack(spec, token_data(tables), recipe, seeds, device=device).outcomes
