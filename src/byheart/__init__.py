@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from byheart._version import __version__
 
 if TYPE_CHECKING:
-    from byheart.audits import audit
+    from byheart.audits import AuditSettings, audit
     from byheart.certificates import Certificate, certify
     from byheart.construct import build
     from byheart.construct.distribution import build_distribution
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "AssociativeSpec": "byheart.specs",
     "AttentionOnlySpec": "byheart.specs",
+    "AuditSettings": "byheart.audits",
     "ByheartError": "byheart.errors",
     "Certificate": "byheart.certificates",
     "Distributions": "byheart.facts",
@@ -95,6 +96,7 @@ _PUBLIC = {
 __all__ = [
     "AssociativeSpec",
     "AttentionOnlySpec",
+    "AuditSettings",
     "ByheartError",
     "Certificate",
     "Distributions",
