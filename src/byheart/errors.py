@@ -14,7 +14,8 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
+
+from byheart._words import nearest, quote
 
 __all__ = [
     "ByheartError",
@@ -91,8 +92,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     >>> did_you_mean("shraded", ["attention", "sharded"])
     "Did you mean 'sharded'?"
     """
-    near = get_close_matches(word, list(known), n=3, cutoff=0.6)
-    return f"Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    near = nearest(word, known)
+    return f"Did you mean {' or '.join(map(quote, near))}?" if near else ""
 
 
 def check_choice(parameter: str, value: object, known: Iterable[str]) -> None:

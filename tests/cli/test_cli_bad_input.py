@@ -167,7 +167,7 @@ def test_many_conflicts_are_cut_in_the_message_and_not_in_json(
         (("--method", "magic"), ("method", "auto, attention", "associative", "'magic'")),
         (("--readout", "magic"), ("readout", "exact, convex", "'magic'")),
         (("--dtype", "float16"), ("dtype", "float32 or float64", "'float16'")),
-        (("--empty", "magic"), ("empty", "'error', 'skip' or 'token'", "'magic'")),
+        (("--empty", "magic"), ("--empty", "error, skip, token", "'magic'")),
         (("--slack", 99), ("slack", "between 0 and 10", "99")),
         (("--heads", 10**12), ("memory", "GB")),
     ],

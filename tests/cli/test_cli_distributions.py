@@ -142,8 +142,10 @@ def test_zeros_need_smoothing_only_where_logarithms_do(refused, run, table, tmp_
     assert run("build", table, "--distribution", "-o", tmp_path / "n").exit_code == 0
 
 
-def test_objects_without_the_flag_point_to_it(refused, table, tmp_path):
-    assert "--distribution" in refused("build", table, "-o", tmp_path / "m")
+def test_objects_need_no_flag(run_json, refused, table, tmp_path):
+    made = run_json("build", table, "-o", tmp_path / "m")
+    assert made["kl"] is not None
+    assert "distribution" in refused("train", table, "-o", tmp_path / "t")
 
 
 def test_certify_reads_another_table(run, run_json, built, make_file):

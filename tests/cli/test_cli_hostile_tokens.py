@@ -60,7 +60,9 @@ def hostile(table: Path) -> Path:
     from byheart.cli.main import app
 
     folder = table.parent / "m"
-    made = CliRunner().invoke(app, ["build", str(table), "-o", str(folder), "--certify"])
+    made = CliRunner().invoke(
+        app, ["build", str(table), "--no-trim", "-o", str(folder), "--certify"]
+    )
     assert made.exit_code == 0, made.output
     return folder
 
@@ -72,7 +74,7 @@ def is_harmless(text: str) -> bool:
 
 def test_all_are_recalled_and_proved(run: Run, run_json: RunJson, hostile: Path, table: Path):
     assert run_json("recall", hostile, "--all")["recalled"] == 2 * len(TOKENS)
-    assert run_json("certify", hostile, "--facts", table)["certified"] is True
+    assert run_json("certify", hostile, "--facts", table, "--no-trim")["certified"] is True
     assert run("certify", hostile, "--interval").stdout.startswith("CERTIFIED")
 
 

@@ -167,6 +167,8 @@ def test_describe_is_plain_json():
         "commonest_answer": {"token": "c", "count": 2},
         "merged": 0,
         "skipped": 0,
+        "trimmed": 0,
+        "notes": [],
         "uniform_prior": False,
         "T_eps": {"0.1": 1, "0.01": 2},
     }
@@ -192,7 +194,7 @@ def test_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mo
     def fail(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("byheart.facts._write._write_table", fail)
+    monkeypatch.setattr("byheart._folders.os.fsync", fail)
     with pytest.raises(FactsError, match="No space left"):
         Facts.make([[0]], [1], ABC).write(path)
     assert path.read_text() == "old"

@@ -66,7 +66,7 @@ def test_recipe():
         ("random:N=50,S=2,T=many", "found 'T=many'"),
         ("random:N=50,N=51,S=2,T=1", "found 'N=51'"),
         ("random:N=2,S=2,T=5", "2\\*\\*2 = 4 distinct keys, found T = 5"),
-        ("random:N=2,S=0,T=1", "S to be an integer >= 1, found 0"),
+        ("random:N=2,S=0,T=1", "`S` to be an integer >= 1, found 0"),
     ],
 )
 def test_wrong_recipe(recipe: str, message: str):
@@ -75,7 +75,7 @@ def test_wrong_recipe(recipe: str, message: str):
 
 
 def test_recipe_has_no_columns():
-    with pytest.raises(FactsError, match="expected no keys or weights for a recipe"):
+    with pytest.raises(FactsError, match="expected no `keys` or `weights` for a recipe"):
         read_facts("random:N=2,S=2,T=2", keys=["a"], weights="b")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from byheart.errors import ConflictError, FactsError
+from byheart.errors import ByheartError, ConflictError, FactsError
 from byheart.facts import read_facts
 
 CAPITALS = "country,capital\nFrance,Paris\nItaly,Rome\n"
@@ -42,9 +42,9 @@ def test_weights_column(make_file):
     assert "3" not in facts.vocabulary
 
 
-def test_cells_are_kept_exactly(make_file):
+def test_cells_are_kept_exactly_if_asked(make_file):
     text = 'k,v\n" a",b \n"x, ""y""\nz",\N{GRINNING FACE}\nsay "hi",\u05e9\u05dc\u05d5\u05dd\n'
-    facts = read_facts(make_file("t.csv", text))
+    facts = read_facts(make_file("t.csv", text), trim=False)
     assert [facts.key(i)[0] for i in range(3)] == [" a", 'x, "y"\nz', 'say "hi"']
     assert [facts.answer(i) for i in range(3)] == [
         "b ",
@@ -106,14 +106,18 @@ def test_duplicate_rows_are_merged(make_file):
         ("k,v\na,b\nc\n", {}, "row 3: expected 2 cells as in the header, found 1"),
         ("k,v\na,b\nc,d,e\n", {}, "row 3: expected 2 cells as in the header, found 3"),
         ("k,v,k\na,b,c\n", {}, "row 1: .*found 'k' as columns 1 and 3"),
-        ("k,v\na,b\n,c\n", {}, "row 3, column 'k': .*empty cell.*empty=\"skip\""),
+        ("k,v\na,b\n,c\n", {}, "row 3, column 'k': .*empty cell.*`empty=skip`"),
         ("k,v\na,b\nc,\n", {}, "row 3, column 'v': .*empty cell"),
         ("k,v\na,\n", {"empty": "skip"}, "found none and 1 left out"),
-        ("k,v\na,b\n", {"empty": "drop"}, "'error', 'skip' or 'token', found 'drop'"),
+        (
+            "k,v\na,b\n",
+            {"empty": "drop"},
+            "`empty` must be one of error, skip, token, found 'drop'",
+        ),
         (
             CAPITALS,
             {"answer": "captial"},
-            "'country', 'capital' for answer .*'captial'.*mean 'capital'",
+            "'country', 'capital' for `answer`.*'captial'.*mean 'capital'",
         ),
         (CAPITALS, {"keys": ["land"]}, "unknown column 'land'"),
         (CAPITALS, {"weights": "people"}, "unknown column 'people'"),
@@ -123,7 +127,7 @@ def test_duplicate_rows_are_merged(make_file):
         (CAPITALS, {"keys": ["country", "country"]}, "distinct keys, found 'country' twice"),
         (CAPITALS, {"weights": "country"}, "found 0 and 1"),
         (WIDE, {"weights": "people", "keys": ["people"]}, "column of their own, found 'people'"),
-        (CAPITALS, {"melt": True, "answer": "capital"}, "either melt or an answer column"),
+        (CAPITALS, {"melt": True, "answer": "capital"}, "either `melt` or an `answer` column"),
         (CAPITALS, {"melt": True, "keys": ["country", "capital"]}, "found 2 and 0"),
         ("k,\na,b\n", {"melt": True}, "row 1, column 2: expected a column name"),
         ("k,v,w\na,b,x\n", {"weights": "w"}, "row 2, column 'w': expected a number .* found 'x'"),
@@ -138,7 +142,7 @@ def test_duplicate_rows_are_merged(make_file):
 )
 def test_what_is_wrong_is_said(make_file, text: str, options: dict, message: str):
     path = make_file("t.csv", text)
-    with pytest.raises(FactsError, match=message):
+    with pytest.raises(ByheartError, match=message):
         read_facts(path, **options)
 
 
@@ -276,7 +280,7 @@ def test_parquet_values_become_text(make_file, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "pyarrow", types.SimpleNamespace(parquet=module))
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", module)
     path = make_file("t.parquet", b"")
-    with pytest.raises(FactsError, match=r"row 3, column 'v': .*found a list"):
+    with pytest.raises(FactsError, match=r"row 3, column 'v': .*found \['nested'\] .list"):
         read_facts(path)
     monkeypatch.setattr(Batch, "column", lambda self, i: Column([["a"], [1], ["x"]][i]))
     facts = read_facts(path)

@@ -66,14 +66,14 @@ def test_too_many_facts():
 
 @pytest.mark.parametrize(("N", "S", "T", "seed"), [(0, 1, 1, 0), (1, 0, 1, 0), (1, 1, 0, 0)])
 def test_sizes_are_positive(N: int, S: int, T: int, seed: int):
-    with pytest.raises(FactsError, match="to be an integer >= 1, found 0"):
+    with pytest.raises(FactsError, match="` to be an integer >= 1, found 0"):
         random_associations(N, S, T, seed)
 
 
 def test_sizes_are_integers():
-    with pytest.raises(FactsError, match=r"T to be an integer >= 1, found 1\.5"):
+    with pytest.raises(FactsError, match=r"T` to be an integer >= 1, found 1\.5"):
         random_associations(2, 2, 1.5)  # type: ignore[arg-type]
-    with pytest.raises(FactsError, match="seed to be an integer >= 0, found -1"):
+    with pytest.raises(FactsError, match="seed` to be an integer >= 0, found -1"):
         random_associations(2, 2, 1, -1)
 
 

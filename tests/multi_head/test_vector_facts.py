@@ -4,9 +4,15 @@ import numpy as np
 import pytest
 
 from byheart.errors import ConflictError, FactsError
-from byheart.facts import VectorFacts, digit_vectors, random_vectors, read_vectors
-from byheart.facts.vector_files import is_vectors, read_arrays
-from byheart.facts.vector_tasks import vectors_from_recipe
+from byheart.facts import (
+    VectorFacts,
+    digit_vectors,
+    facts_from_recipe,
+    is_vectors,
+    random_vectors,
+    read_arrays,
+    read_vectors,
+)
 
 E, e = np.eye(4)[:3], np.arange(20.0).reshape(5, 4)
 
@@ -105,7 +111,7 @@ def test_pickles_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("gone.npz", None, "cannot be read: No such file"),
+        ("gone.npz", None, "found no file"),
         ("half.safetensors", b"\x10\0\0\0\0\0\0\0{", "not a complete safetensors file"),
         ("half.npz", b"PK\x03\x04 nothing", "refused"),
         ("facts.txt", b"1 2 3", "expected a .safetensors or .npz file"),
@@ -133,7 +139,7 @@ def test_bad_recipes(recipe):
     if recipe.startswith("digits:T"):
         pytest.importorskip("sklearn")
     with pytest.raises(FactsError, match="expected"):
-        vectors_from_recipe(recipe)
+        facts_from_recipe(recipe)
 
 
 def test_sources_are_told_apart():

@@ -22,34 +22,33 @@ REPORTED = ("kl", "kl_encoder", "total_variation", "max_log_ratio", "entropy", "
 
 def describe(given: Distributions) -> list[tuple[str, str]]:
     """The table in words, for people."""
-    known = given.describe()
-    low, high = known["entropy_range"]
+    import numpy as np
+
+    entropy = given.entropy
+    mean, most = float(given.prior @ entropy), float(np.log(given.A))
     prior = "uniform"
-    if not known["uniform_prior"]:
-        prior = ", ".join(f"T_ε = {n:,} at ε = {eps}" for eps, n in known["T_eps"].items())
+    if given.prior.min() != given.prior.max():
+        prior = ", ".join(f"T_ε = {given.effective_size(e):,} at ε = {e}" for e in (0.1, 0.01))
     rows = [
-        (
-            "sequences",
-            f"{known['sequences']:,}, each of {known['length']} token{'s'[: known['length'] > 1]}",
-        ),
-        ("answers", f"{known['answers']:,} of {known['vocabulary']:,} tokens"),
+        ("sequences", f"{given.T:,}, each of {given.S} token{'s'[: given.S > 1]}"),
+        ("answers", f"{given.A:,} of {given.N:,} tokens"),
         (
             "entropy",
-            f"{known['entropy']:.3g} nats, {known['entropy_share']:.0%} of log A "
-            f"({low:.3g} to {high:.3g})",
+            f"{mean:.3g} nats, {mean / most:.0%} of log A "
+            f"({entropy.min():.3g} to {entropy.max():.3g})",
         ),
         ("prior", prior),
         (
             "support",
-            f"full, smallest probability {known['smallest_probability']:.2g}"
-            if known["full_support"]
+            f"full, smallest probability {given.probabilities.min():.2g}"
+            if given.full_support
             else "not full: some answers have probability 0 (--smooth gives them some)",
         ),
     ]
-    if known["smoothing"]:
-        rows.append(("smoothing", known["smoothing"]))
-    if known["never_asked"]:
-        rows.append(("left out", f"{known['never_asked']:,} sequences of weight 0"))
+    if given.smoothing:
+        rows.append(("smoothing", given.smoothing))
+    if given.never_asked:
+        rows.append(("left out", f"{given.never_asked:,} sequences of weight 0"))
     return rows
 
 

@@ -17,6 +17,8 @@ FLAGS = {
     "families": "--family",
     "ordered=False": "--unordered",
     "with_facts=False": "--no-facts",
+    "header=False": "--no-header",
+    "trim=False": "--no-trim",
 }
 
 

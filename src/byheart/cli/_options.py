@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from byheart.cli._flags import flag, with_flags
+from byheart.cli._show import warn
+
 if TYPE_CHECKING:
-    from byheart.facts import Distributions, Facts
+    from byheart.facts import Facts, FactTable
 
 READING = "Reading the table"
 
@@ -43,6 +49,23 @@ Melt = Annotated[
     typer.Option(
         "--melt",
         help="A wide table: every other column is a relation, facts are (key, column) -> cell.",
+        rich_help_panel=READING,
+    ),
+]
+Header = Annotated[
+    bool | None,
+    typer.Option(
+        "--header/--no-header",
+        help="CSV, TSV: whether the first row names the columns. Default: it does, and is "
+        "mentioned if it looks like a fact.",
+        rich_help_panel=READING,
+    ),
+]
+Trim = Annotated[
+    bool | None,
+    typer.Option(
+        "--trim/--no-trim",
+        help="Whether to leave out the blanks around cells. Default: in CSV and TSV.",
         rich_help_panel=READING,
     ),
 ]
@@ -119,30 +142,74 @@ Contexts = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Folder = Annotated[str, typer.Argument(metavar="DIR", help="A memory folder (`byheart build`).")]
 
+# Options of `byheart.facts.read_facts` and of `as_facts`, with their defaults.
+TABLE = {"keys": (Keys, None), "answer": (Answer, None), "weights": (Weights, None),
+         "melt": (Melt, False), "header": (Header, None), "trim": (Trim, None),
+         "empty": (Empty, "error"), "pad": (Pad, False)}  # fmt: skip
+ANY_TABLE = {"distribution": (Distribution, False), "on_conflict": (OnConflict, "error"),
+             "normalise": (Normalise, False), "smooth": (Smooth, None), "ngram": (Ngram, None),
+             "contexts": (Contexts, 5000)} | TABLE  # fmt: skip
 
-def read(source: str, **options: Any) -> Facts:
-    """`read_facts` with the options as the command line spells them."""
+Given = dict[str, object]
+"""The options of reading that were given, as `as_facts` takes them; others have their defaults."""
+
+
+def reading(
+    options: Mapping[str, tuple[object, object]] = TABLE,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command that takes `options` as one argument `reading`, a `Given`."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command, eval_str=True)
+
+        @functools.wraps(command)
+        def run(*args: object, **given: object) -> None:
+            values = {name: given.pop(name) for name in options if name in given}
+            chosen = {name: v for name, v in values.items() if v != options[name][1]}
+            if isinstance(chosen.get("keys"), str):
+                chosen["keys"] = str(chosen["keys"]).split(",")
+            command(*args, reading=chosen, **given)
+
+        added = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
+            )
+            for name, (kind, default) in options.items()
+        ]
+        kept = [p for p in signature.parameters.values() if p.name != "reading"]
+        kept = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in kept]
+        # typer makes the options from the signature and the annotations.
+        run.__signature__ = signature.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in (*kept, *added)}
+        return run
+
+    return decorate
+
+
+def read(source: str, given: Given) -> Facts:
+    """Facts with one answer each; what they note is said on stderr."""
     from byheart.facts import read_facts
 
-    keys = options.pop("keys")
-    return read_facts(source, keys=None if keys is None else keys.split(","), **options)
+    facts = read_facts(source, **given)  # type: ignore[arg-type]
+    _tell(facts)
+    return facts
 
 
-def asks_for_distributions(distribution: bool, on_conflict: str, ngram: int | None) -> bool:
-    """Whether the options ask for distributions; an unknown `--on-conflict` is refused."""
-    from byheart.errors import FactsError
+def read_any(source: str, given: Given) -> FactTable:
+    """Facts of any kind; what they note is said on stderr."""
+    from byheart.facts import Distributions, Facts, as_facts
 
-    if on_conflict not in ("error", "distribution"):
-        raise FactsError(f"--on-conflict is error or distribution, found {on_conflict!r}.")
-    return distribution or on_conflict == "distribution" or ngram is not None
+    table = as_facts(source, **given)  # type: ignore[arg-type]
+    if isinstance(table, (Facts, Distributions)):
+        _tell(table.facts if isinstance(table, Distributions) else table)
+    return table
 
 
-def read_distributions(source: str, **options: Any) -> Distributions:
-    """`read_distributions` with the options as the command line spells them."""
-    from byheart.errors import FactsError
-    from byheart.facts import read_distributions as read_table
+def _tell(facts: Facts) -> None:
+    for note in facts.notes:
+        warn(f"{facts.name}: {with_flags(note, ANY_TABLE)}")
 
-    if options.pop("melt"):
-        raise FactsError("--melt reads one answer a cell: leave it out with distributions.")
-    keys = options.pop("keys")
-    return read_table(source, keys=None if keys is None else keys.split(","), **options)
+
+def flags(given: Given) -> str:
+    """The options that were given, as they are typed: `--keys, --melt`."""
+    return ", ".join(flag(name) for name in given)

@@ -57,6 +57,11 @@ def fail(message: str, code: int, as_json: bool, **extra: Any) -> None:
     raise typer.Exit(code)
 
 
+def warn(message: str) -> None:
+    """One line on stderr that a reader should not miss; the command goes on."""
+    _write(f"note: {_printable(message)}", err=True)
+
+
 def emit(record: dict[str, Any]) -> None:
     """One JSON object on stdout. Infinity and NaN, which JSON lacks, become null."""
     _write(json.dumps(_plain(record), ensure_ascii=False, indent=1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -25,21 +26,7 @@ SOURCES = {
 }
 
 
-def read(source: str, **reading: Any) -> VectorFacts:
-    """Vector facts; options that say how to read a table are refused."""
-    from byheart.facts import read_vectors
-    from byheart.facts.vector_files import is_vectors
-
-    if not is_vectors(source):
-        raise FactsError(
-            f"--method multihead needs vectors: a .safetensors or .npz file, vectors:..., or "
-            f"digits, found {source!r}."
-        )
-    refuse(reading)
-    return read_vectors(source)
-
-
-def refuse(options: dict[str, Any]) -> None:
+def refuse(options: Mapping[str, object]) -> None:
     """Options of tables and of other methods that were given for vectors."""
     given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
     if given:
@@ -232,7 +219,7 @@ def _recall_one(memory: VectorMemory, row: int, top: int, as_json: bool) -> None
 def _recall_file(memory: VectorMemory, path: str, as_json: bool) -> None:
     import numpy as np
 
-    from byheart.facts.vector_files import read_arrays
+    from byheart.facts import read_arrays
 
     arrays = read_arrays(path)
     query = arrays.get("query")

@@ -28,7 +28,9 @@ EXACT = "Exact integers (with --method sqrt)"
 
 
 @guarded
+@opt.reading(opt.ANY_TABLE)
 def build(
+    reading: opt.Given,
     source: Annotated[
         str,
         typer.Argument(
@@ -179,12 +181,6 @@ def build(
     no_facts: Annotated[
         bool, typer.Option("--no-facts", help="Leave the facts out of the folder.")
     ] = False,
-    distribution: opt.Distribution = False,
-    on_conflict: opt.OnConflict = "error",
-    normalise: opt.Normalise = False,
-    smooth: opt.Smooth = None,
-    ngram: opt.Ngram = None,
-    contexts: opt.Contexts = 5000,
     encoder: Annotated[
         str,
         typer.Option(
@@ -193,12 +189,6 @@ def build(
             rich_help_panel=opt.SEVERAL,
         ),
     ] = "best",
-    keys: opt.Keys = None,
-    answer: opt.Answer = None,
-    weights: opt.Weights = None,
-    melt: opt.Melt = False,
-    empty: opt.Empty = "error",
-    pad: opt.Pad = False,
     as_json: opt.Json = False,
 ) -> None:
     """Turn FACTS into a Transformer that recalls every one of them, without training.
@@ -208,36 +198,30 @@ def build(
     the others, and the exit code is 1). With --distribution, --on-conflict distribution or
     --ngram, keys have several right answers, and the memory's softmax follows them.
     """
-    from byheart.facts.vector_files import is_vectors
+    from byheart.facts import Distributions, VectorFacts
 
-    if is_vectors(source) or method == "multihead":
+    given = opt.read_any(source, reading)
+    if isinstance(given, VectorFacts):
         if method not in ("auto", "multihead"):
             raise ByheartError(f"vectors are held by --method multihead, found {method!r}")
-        vectors = _vectors.read(source, keys=keys, answer=answer, weights=weights, melt=melt)
         _vectors.refuse(
             {"gate": gate, "shard_size": shard_size, "untied": untied, "abstain": abstain,
-             "d_model": d_model, "qk_rank": qk_rank, "pad": pad}
+             "d_model": d_model, "qk_rank": qk_rank}
         )  # fmt: skip
         _vectors.build_vectors(
-            vectors,
-            f"{vectors.name.replace(':', '-')}.memory" if output is None else output,
+            given,
+            f"{given.name.replace(':', '-')}.memory" if output is None else output,
             proof=proof or "one-hot", H=heads, d_h=d_head, dtype=dtype, readout=readout or "exact",
             slack=slack, seed=seed, tolerance=tolerance, steps=steps, starts=starts,
             certify=certify, force=force, no_facts=no_facts, as_json=as_json,
         )  # fmt: skip
         return
-    reading = {"keys": keys, "answer": answer, "weights": weights, "melt": melt}
-    reading |= {"empty": empty, "pad": pad}
-    if opt.asks_for_distributions(distribution, on_conflict, ngram):
-        given = opt.read_distributions(
-            source,
-            on_conflict=on_conflict,
-            normalise=normalise,
-            smooth=smooth,
-            ngram=ngram,
-            contexts=contexts,
-            **reading,
+    if method == "multihead":
+        raise ByheartError(
+            "--method multihead needs vectors: a .safetensors or .npz file, vectors:..., or "
+            f"digits, found {source!r}."
         )
+    if isinstance(given, Distributions):
         sizes = {"d": d_model, "H": heads, "d_h": d_head, "qk_rank": qk_rank, "slack": slack}
         shards = {"--gate": gate, "--shard-size": shard_size, "--untied": untied or None,
                   "--abstain": abstain or None}  # fmt: skip
@@ -257,7 +241,7 @@ def build(
             **sizes,
         )
         return
-    facts = opt.read(source, **reading)
+    facts = given
     folder = f"{facts.name.replace(':', '-')}.memory" if output is None else output
     if not as_json:
         say(describe(facts))

@@ -8,6 +8,7 @@ import typer
 
 from byheart.cli import _options as opt
 from byheart.cli import _training as tr
+from byheart.cli._flags import flag
 from byheart.cli._held import describe
 from byheart.cli._show import emit, guarded, progress, say, table
 from byheart.errors import ByheartError
@@ -23,7 +24,9 @@ VARIED = {"heads": "H", "d-head": "d_h", "d-model": "d", "width": "w"}
 
 
 @guarded
+@opt.reading()
 def capacity(
+    reading: opt.Given,
     model: tr.Model = "attention",
     vocab: Annotated[
         int | None,
@@ -99,8 +102,6 @@ def capacity(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**31, help="Same seed, same search.")] = 0,
-    keys: opt.Keys = None,
-    answer: opt.Answer = None,
     as_json: opt.Json = False,
 ) -> None:
     """How many random facts can a model learn by training, and how many bits is that a parameter?
@@ -112,16 +113,13 @@ def capacity(
     """
     random = {"--vocab": vocab, "--length": length, "--restarts": restarts,
               "--resolution": resolution, "--workers": workers}  # fmt: skip
-    _check_mode(facts, random, {"--keys": keys, "--answer": answer})
+    _check_mode(facts, random, {flag(name): value for name, value in reading.items()})
     method = Train(
         model, d_model, heads, d_head, layers, width, seeds, steps, lr, "cross-entropy", optimizer,
         schedule, batch, device,
     )  # fmt: skip
     if facts is not None:
-        table = opt.read(
-            facts, keys=keys, answer=answer, weights=None, melt=False, empty="error", pad=False
-        )
-        _smallest(table, method, vary, threshold, seed, as_json)
+        _smallest(opt.read(facts, reading), method, vary, threshold, seed, as_json)
         return
 
     from byheart.facts import random_associations
@@ -149,7 +147,7 @@ def capacity(
 def _check_mode(facts: str | None, random: dict[str, object], table: dict[str, object]) -> None:
     """Refuse options of the other search, which would be passed over in silence."""
     other = table if facts is None else random
-    given = ", ".join(flag for flag, value in other.items() if value is not None)
+    given = ", ".join(name for name, value in other.items() if value is not None)
     if given and facts is None:
         raise ByheartError(f"{given}: for the table of --facts, which is not given.")
     if given:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from byheart.cli import _options as opt
-from byheart.cli import _vectors
 from byheart.cli._distribution import certificate_rows
 from byheart.cli._show import emit, guarded, key_text, number, progress, say, table
 
@@ -19,7 +18,9 @@ LISTED = 20
 
 
 @guarded
+@opt.reading(opt.ANY_TABLE)
 def certify(
+    reading: opt.Given,
     folder: opt.Folder,
     facts: Annotated[
         str | None,
@@ -43,18 +44,6 @@ def certify(
     no_write: Annotated[
         bool, typer.Option("--no-write", help="Leave DIR/certificate.json alone.")
     ] = False,
-    distribution: opt.Distribution = False,
-    on_conflict: opt.OnConflict = "error",
-    normalise: opt.Normalise = False,
-    smooth: opt.Smooth = None,
-    ngram: opt.Ngram = None,
-    contexts: opt.Contexts = 5000,
-    keys: opt.Keys = None,
-    answer: opt.Answer = None,
-    weights: opt.Weights = None,
-    melt: opt.Melt = False,
-    empty: opt.Empty = "error",
-    pad: opt.Pad = False,
     as_json: opt.Json = False,
 ) -> None:
     """Prove, from the files in DIR alone, that the stored weights recall every fact.
@@ -65,27 +54,14 @@ def certify(
     """
     from byheart.certificates import certify_folder
     from byheart.errors import ByheartError, MemoryFileError
-    from byheart.facts.vector_files import is_vectors
 
     if interval and plain_float:
         raise ByheartError("give --interval or --float, not both.")
     if precision is not None and not interval:
         raise ByheartError("--precision belongs to --interval: give both or neither.")
-    reading = {"--keys": keys, "--answer": answer, "--weights": weights, "--melt": melt or None}
-    given = [flag for flag, value in reading.items() if value is not None]
-    if given and facts is None:
-        raise ByheartError(f"{', '.join(given)} says how to read a table: give it with --facts.")
-    table_ = None
-    if facts is not None and is_vectors(facts):
-        table_ = _vectors.read(facts, keys=keys, answer=answer, weights=weights, melt=melt)
-    elif facts is not None:
-        reading = {"keys": keys, "answer": answer, "weights": weights, "melt": melt}
-        reading |= {"empty": empty, "pad": pad}
-        if opt.asks_for_distributions(distribution, on_conflict, ngram):
-            reading |= {"normalise": normalise, "smooth": smooth, "contexts": contexts}
-            table_ = opt.read_distributions(facts, on_conflict=on_conflict, ngram=ngram, **reading)
-        else:
-            table_ = opt.read(facts, **reading)
+    if reading and facts is None:
+        raise ByheartError(f"{opt.flags(reading)} says how to read a table: give it with --facts.")
+    table_ = None if facts is None else opt.read_any(facts, reading)
     arithmetic = "ball" if interval else "float" if plain_float else "rounding"
     try:
         with progress() as tell:

@@ -21,7 +21,9 @@ CELL = re.compile(r'"((?:[^"]|"")*)"|([^",=]*)')
 
 
 @guarded
+@opt.reading()
 def edit(
+    reading: opt.Given,
     folder: opt.Folder,
     sets: Annotated[
         list[str] | None,
@@ -46,12 +48,6 @@ def edit(
             help="Also prove it. A memory that has a certificate gets a new one anyway.",
         ),
     ] = False,
-    keys: opt.Keys = None,
-    answer: opt.Answer = None,
-    weights: opt.Weights = None,
-    melt: opt.Melt = False,
-    empty: opt.Empty = "error",
-    pad: opt.Pad = False,
     as_json: opt.Json = False,
 ) -> None:
     """Set, add and delete facts of the sharded memory in DIR.
@@ -63,15 +59,13 @@ def edit(
 
     if not (sets or add or delete):
         raise ByheartError("nothing to do: give --set KEY=ANSWER, --add FILE or --delete KEY.")
-    if add is None and (keys or answer or weights or melt or pad):
-        raise ByheartError("--keys, --answer, --weights, --melt and --pad read the table of --add.")
+    if add is None and reading:
+        raise ByheartError(f"{opt.flags(reading)} read the table of --add: give it too.")
     pairs = [parse_set(text) for text in sets or []]
     gone = [parse_key(text) for text in delete or []]
     facts = None
     if add is not None:
-        facts = opt.read(
-            add, keys=keys, answer=answer, weights=weights, melt=melt, empty=empty, pad=pad
-        )
+        facts = opt.read(add, reading)
     from byheart.certificates.update import update_certificate, valid_certificate
     from byheart.construct.sharded.edit import edit_shards
     from byheart.models import load

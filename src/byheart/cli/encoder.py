@@ -8,7 +8,9 @@ import typer
 
 from byheart.cli import _options as opt
 from byheart.cli._distribution import describe
+from byheart.cli._flags import with_flags
 from byheart.cli._show import emit, guarded, progress, say, table
+from byheart.errors import FactsError
 
 if TYPE_CHECKING:
     from byheart.construct.encoders.choose import Compared
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
 
 
 @guarded
+@opt.reading(opt.ANY_TABLE)
 def encoder(
+    reading: opt.Given,
     source: Annotated[
         str,
         typer.Argument(
@@ -27,16 +31,6 @@ def encoder(
     ],
     rank: Annotated[int, typer.Option(min=1, metavar="d", help="Rank of the logits: the width.")],
     seed: Annotated[int, typer.Option(min=0, max=2**62, help="Same seed, same encoders.")] = 0,
-    on_conflict: opt.OnConflict = "error",
-    normalise: opt.Normalise = False,
-    smooth: opt.Smooth = None,
-    ngram: opt.Ngram = None,
-    contexts: opt.Contexts = 5000,
-    keys: opt.Keys = None,
-    answer: opt.Answer = None,
-    weights: opt.Weights = None,
-    empty: opt.Empty = "error",
-    pad: opt.Pad = False,
     as_json: opt.Json = False,
 ) -> None:
     """Compare all sequence encoders of rank d on FACTS: what any model of width d must lose.
@@ -44,21 +38,11 @@ def encoder(
     A Transformer of width d has logits W E(t) of rank d; none is nearer to the distributions than
     the best of these (Dana et al. 2025, Proposition 1). Bounds are rigorous unless marked.
     """
-    opt.asks_for_distributions(True, on_conflict, ngram)
-    given = opt.read_distributions(
-        source,
-        on_conflict=on_conflict,
-        normalise=normalise,
-        smooth=smooth,
-        ngram=ngram,
-        contexts=contexts,
-        keys=keys,
-        answer=answer,
-        weights=weights,
-        melt=False,
-        empty=empty,
-        pad=pad,
-    )
+    from byheart.facts import Distributions
+
+    given = opt.read_any(source, {"distribution": True, **reading})
+    if not isinstance(given, Distributions):
+        raise FactsError(f"{source}: expected distributions over answers, found {given!r}.")
 
     from byheart.construct.encoders import compare
 
@@ -86,7 +70,11 @@ def encoder(
 def _row(given: Distributions, one: Compared) -> dict[str, Any]:
     from byheart.measure import encoder_bounds, losses
 
-    row: dict[str, Any] = {"name": one.name, "why": one.reason, "seconds": one.seconds}
+    row: dict[str, Any] = {
+        "name": one.name,
+        "why": with_flags(one.reason, opt.ANY_TABLE),
+        "seconds": one.seconds,
+    }
     if one.encoder is None:
         empty = dict.fromkeys(("kl", "total_variation", "accuracy", "max_log_ratio"))
         return row | empty | {"bounds": {}}

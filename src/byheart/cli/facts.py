@@ -14,57 +14,42 @@ from byheart.cli._show import emit, guarded, key_text, say, table, token_text
 from byheart.errors import FactsError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from byheart.facts import Facts
 
 
 @guarded
+@opt.reading(opt.ANY_TABLE)
 def facts(
+    reading: opt.Given,
     source: Annotated[str, typer.Argument(metavar="FACTS", help="A file or a built-in table.")],
     output: Annotated[
         str | None,
         typer.Option("-o", "--output", metavar="FILE", help="Also write it as CSV, TSV or JSONL."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE of -o.")] = False,
-    distribution: opt.Distribution = False,
-    on_conflict: opt.OnConflict = "error",
-    normalise: opt.Normalise = False,
-    smooth: opt.Smooth = None,
-    ngram: opt.Ngram = None,
-    contexts: opt.Contexts = 5000,
-    keys: opt.Keys = None,
-    answer: opt.Answer = None,
-    weights: opt.Weights = None,
-    melt: opt.Melt = False,
-    empty: opt.Empty = "error",
-    pad: opt.Pad = False,
     as_json: opt.Json = False,
 ) -> None:
     """Describe FACTS: sizes, duplicates, conflicts, and what the theorems ask.
 
     Two rows with one key and different answers are listed, with exit code 2.
     """
-    from byheart.facts.vector_files import is_vectors
+    from byheart.facts import Distributions, VectorFacts
 
-    if is_vectors(source):
-        vectors = _vectors.read(source, keys=keys, answer=answer, weights=weights, melt=melt)
-        _check_output(output, force)
-        if output is not None:
-            vectors.write(output)
-        if as_json:
-            emit(vectors.describe())
-        else:
-            say(_vectors.describe(vectors))
-        return
-    reading = {"keys": keys, "answer": answer, "weights": weights, "melt": melt}
-    reading |= {"empty": empty, "pad": pad}
-    if opt.asks_for_distributions(distribution, on_conflict, ngram):
-        counting = {"normalise": normalise, "smooth": smooth, "ngram": ngram, "contexts": contexts}
-        given = opt.read_distributions(source, on_conflict=on_conflict, **counting, **reading)
-        _check_output(output, force)
-        describe_distributions(given, output, as_json)
-        return
-    read = opt.read(source, **reading)
+    read = opt.read_any(source, reading)
     _check_output(output, force)
+    if isinstance(read, Distributions):
+        describe_distributions(read, output, as_json)
+        return
+    if isinstance(read, VectorFacts):
+        if output is not None:
+            read.write(output)
+        if as_json:
+            emit(read.describe())
+        else:
+            say(_vectors.describe(read))
+        return
 
     from byheart.construct.choose import choose_attention_only
     from byheart.theory import corollary1_capacity, corollary1_heads
@@ -88,7 +73,8 @@ def facts(
     if as_json:
         emit({**read.describe(), "theory": asked})
         return
-    _print(read, asked)
+    table_file = source.lower().endswith((".csv", ".tsv"))
+    _print(read, asked, table_file and "header" not in reading and "melt" not in reading)
     if output is not None:
         say(f"\nWritten to {output}")
 
@@ -100,20 +86,27 @@ def _check_output(output: str | None, force: bool) -> None:
         )
 
 
-def _print(read: Facts, asked: dict[str, Any]) -> None:
-    known = read.describe()
-    last, common = known["commonest_last_token"], known["commonest_answer"]
+def _print(read: Facts, asked: dict[str, Any], implied_header: bool) -> None:
     columns = ", ".join(read.columns) if read.columns else "-"
+    names = f"{columns}, {read.answer_column} (row 1; --no-header if it is a fact)"
+    header = [("header", names)] if implied_header else []
+    uniform = read.prior.min() == read.prior.max()
+    shares = [f"{read.effective_size(eps):,} facts hold {1 - eps:.0%} of it" for eps in (0.1, 0.01)]
     table(
         [
-            ("facts", f"{known['facts']:,}"),
-            ("keys", f"{known['length']} token{'s'[: known['length'] > 1]}: {columns}"),
-            ("vocabulary", f"{known['vocabulary']:,} tokens, {known['answers']:,} of them answers"),
-            ("last tokens", f"{known['last_tokens']:,} distinct; {_counted(last)}"),
-            ("answers", f"commonest {_counted(common)}"),
-            ("prior", "uniform" if known["uniform_prior"] else _skewed(known["T_eps"])),
-            ("duplicates merged", f"{known['merged']:,}"),
-            ("skipped", f"{known['skipped']:,} with an empty cell"),
+            ("facts", f"{read.T:,}"),
+            ("keys", f"{read.S} token{'s'[: read.S > 1]}: {columns}"),
+            *header,
+            ("vocabulary", f"{read.N:,} tokens, {len(read.answer_ids):,} of them answers"),
+            (
+                "last tokens",
+                f"{read.last_tokens:,} distinct; {_commonest(read, read.tokens[:, -1])}",
+            ),
+            ("answers", f"{read.answer_column}: commonest {_commonest(read, read.answers)}"),
+            ("prior", "uniform" if uniform else ", ".join(shares)),
+            ("duplicates merged", f"{read.merged:,}"),
+            ("skipped", f"{read.skipped:,} with an empty cell"),
+            ("trimmed", f"{read.trimmed:,} cells had blanks around them"),
         ]
     )
     say()
@@ -147,9 +140,6 @@ def _shards(read: Facts) -> list[str] | None:
         return [f"not possible: {error}"]
 
 
-def _counted(entry: dict[str, Any]) -> str:
-    return f"{entry['token']!r} in {entry['count']:,} facts"
-
-
-def _skewed(T_eps: dict[str, int]) -> str:
-    return ", ".join(f"{n:,} facts hold {1 - float(eps):.0%} of it" for eps, n in T_eps.items())
+def _commonest(read: Facts, ids: np.ndarray) -> str:
+    token, count = read.commonest(ids)
+    return f"{token!r} in {count:,} facts"

@@ -78,10 +78,9 @@ def kruskal(
 
 
 def _rows(source: str, name: str) -> tuple[np.ndarray, int | None]:
-    from byheart.facts import read_vectors
-    from byheart.facts.vector_files import RECIPES, read_arrays
+    from byheart.facts import is_recipe, read_arrays, read_vectors
 
-    if source.partition(":")[0] in RECIPES:
+    if is_recipe(source):
         facts = read_vectors(source)
         return facts.query, facts.n
     arrays = read_arrays(source)

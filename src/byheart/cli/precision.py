@@ -12,7 +12,9 @@ from byheart.cli._show import emit, guarded, say, table
 
 
 @guarded
+@opt.reading()
 def precision(
+    reading: opt.Given,
     source: Annotated[
         str,
         typer.Argument(metavar="DIR|FACTS", help="A memory folder, or a table of facts."),
@@ -27,12 +29,6 @@ def precision(
     most: Annotated[
         int, typer.Option(min=2, help="FACTS: the largest number of facts tried.")
     ] = 1024,
-    keys: opt.Keys = None,
-    answer: opt.Answer = None,
-    weights: opt.Weights = None,
-    melt: opt.Melt = False,
-    empty: opt.Empty = "error",
-    pad: opt.Pad = False,
     as_json: opt.Json = False,
 ) -> None:
     """Say which number formats recall the facts of a memory, or how many facts of a table.
@@ -57,9 +53,7 @@ def precision(
     chosen = tuple(method or measured.METHODS)
     for name in chosen:
         check_choice("method", name, measured.METHODS)
-    facts = opt.read(
-        source, keys=keys, answer=answer, weights=weights, melt=melt, empty=empty, pad=pad
-    )
+    facts = opt.read(source, reading)
     sizes = [T for T in measured.sizes_to(facts.T) if T <= most]
     limits = measured.limits(facts, chosen, sizes)
     cells = [

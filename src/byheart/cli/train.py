@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 @guarded
+@opt.reading()
 def train(
+    reading: opt.Given,
     source: Annotated[
         str,
         typer.Argument(
@@ -58,12 +60,6 @@ def train(
     no_facts: Annotated[
         bool, typer.Option("--no-facts", help="Leave the facts out of the folder.")
     ] = False,
-    keys: opt.Keys = None,
-    answer: opt.Answer = None,
-    weights: opt.Weights = None,
-    melt: opt.Melt = False,
-    empty: opt.Empty = "error",
-    pad: opt.Pad = False,
     as_json: opt.Json = False,
 ) -> None:
     """Train a Transformer on FACTS until it recalls every one, and write it like a built one.
@@ -76,9 +72,7 @@ def train(
         model, d_model, heads, d_head, layers, width, seeds, steps, lr, loss, optimizer, schedule,
         batch, device, threads, checkpoint, dtype,
     )  # fmt: skip
-    facts = opt.read(
-        source, keys=keys, answer=answer, weights=weights, melt=melt, empty=empty, pad=pad
-    )
+    facts = opt.read(source, reading)
     folder = f"{facts.name.replace(':', '-')}.trained" if output is None else output
     if not as_json:
         say(describe(facts))

@@ -13,7 +13,7 @@ import numpy as np
 from byheart.errors import ByheartError, CheckFailed, ConflictError
 from byheart.exact.build import memorize
 from byheart.facts import Facts
-from byheart.facts._distinct import conflict_error, conflicting_groups, group_equal_rows
+from byheart.facts.distinct import conflict_error, conflicting_groups, group_equal_rows
 from byheart.models.exact import ExactMemory, as_vectors
 from byheart.specs import ExactSpec
 
@@ -125,10 +125,8 @@ def _multisets(facts: Facts) -> Facts:
     """One fact for each multiset; rows that differ in order only must agree."""
     tokens = np.sort(facts.tokens, axis=1)
     order, starts = group_equal_rows(tokens, facts.N)
-    clashes = conflicting_groups(facts.answers, order, starts)
-    if len(clashes):
-        ends = np.append(starts[1:], facts.T)
-        groups = [order[starts[g] : ends[g]] for g in clashes]
+    groups = conflicting_groups(facts.answers, order, starts)
+    if groups:
         error = conflict_error(
             groups, facts.tokens, facts.answers, facts.rows, facts.vocabulary, facts.name
         )

@@ -7,24 +7,24 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TextIO
 
+from byheart._words import quote
 from byheart.errors import FactsError
-from byheart.facts._options import MAX_CELL
+from byheart.facts._records import MAX_CELL
 from byheart.facts._text import open_text
-from byheart.facts._words import quote
 
-__all__ = ["csv_records"]
+__all__ = ["csv_rows"]
 
 
-def csv_records(
+def csv_rows(
     path: Path, delimiter: str, where: str
-) -> Generator[tuple[int, list[str]], None, None]:
+) -> Generator[tuple[int, list[object]], None, None]:
     """(row, cells) of each record, the header first; row is the line on which the record starts.
 
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "capitals.csv"
         >>> _ = path.write_text('country,capital\\n\\n"Bonaire, Saba",Kralendijk\\n')
-        >>> list(csv_records(path, ",", path.name))
+        >>> list(csv_rows(path, ",", path.name))
         [(1, ['country', 'capital']), (3, ['Bonaire, Saba', 'Kralendijk'])]
 
     Notes:
@@ -46,7 +46,7 @@ def csv_records(
             if cells is None:
                 return
             if cells:
-                yield row, cells
+                yield row, [*cells]
 
 
 def _remember(stream: TextIO, record_lines: list[str]) -> Iterator[str]:

@@ -1,27 +1,25 @@
-"""Records of Parquet files, when pyarrow is installed."""
+"""Rows of Parquet files, when pyarrow is installed."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 from byheart.errors import FactsError
-from byheart.facts._words import quote
 
-__all__ = ["parquet_records"]
+__all__ = ["parquet_rows"]
 
 
-def parquet_records(path: Path, where: str) -> Generator[tuple[int, list[str]], None, None]:
+def parquet_rows(path: Path, where: str) -> Generator[tuple[int, list[object]], None, None]:
     """(row, cells) of each record, the column names first as row 1, the first record as row 2.
 
     Notes:
-        Values are written out as text: 3 becomes "3" and null an empty cell. Batches are read one
-        at a time.
+        Numbers with a point, dates and truth values are taken as Python writes them. Batches are
+        read one at a time.
     """
     try:
-        parquet: Any = importlib.import_module("pyarrow.parquet")
+        parquet = importlib.import_module("pyarrow.parquet")
     except ImportError as error:
         raise FactsError(
             f"{where}: expected pyarrow, which reads Parquet files, found that it is not installed."
@@ -31,31 +29,18 @@ def parquet_records(path: Path, where: str) -> Generator[tuple[int, list[str]], 
     try:
         with parquet.ParquetFile(path) as file:
             names = list(file.schema_arrow.names)
-            yield 1, names
+            yield 1, [*names]
             row = 1
             for batch in file.iter_batches():
                 columns = [batch.column(i).to_pylist() for i in range(len(names))]
                 for values in zip(*columns, strict=True):
                     row += 1
-                    yield (
-                        row,
-                        [
-                            _as_text(value, f"{where}, row {row}, column {quote(name)}")
-                            for value, name in zip(values, names, strict=True)
-                        ],
-                    )
+                    yield row, [_written(value) for value in values]
     except (ValueError, OSError) as error:
         raise FactsError(f"{where}: expected a Parquet file, found: {error}.") from error
 
 
-def _as_text(value: Any, place: str) -> str:
-    if isinstance(value, str):
-        return value
-    if value is None:
-        return ""
-    if isinstance(value, bytes | list | tuple | dict):
-        raise FactsError(
-            f"{place}: expected text or a number, found a {type(value).__name__}. "
-            "Turn it into text, or choose other columns."
-        )
-    return str(value)
+def _written(value: object) -> object:
+    """What is no text, number or gap as the text of it; containers and bytes are refused later."""
+    kept = value is None or value != value or isinstance(value, (str, bytes, list, tuple, dict))
+    return value if kept or type(value) is int else str(value)

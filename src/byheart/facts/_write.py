@@ -1,47 +1,66 @@
-"""Facts to CSV, TSV and JSONL files."""
+"""Facts to CSV, TSV and JSONL files, and to data frames."""
 
 from __future__ import annotations
 
 import csv
+import importlib
+import io
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from types import ModuleType
+from typing import TYPE_CHECKING
 
-from byheart.errors import FactsError
+from byheart._folders import write_text
+from byheart.errors import ByheartError, FactsError
 
 if TYPE_CHECKING:
     from byheart.facts.facts import Facts
 
-__all__ = ["write_facts"]
+__all__ = [
+    "DELIMITERS",
+    "JSON_LINES",
+    "as_table",
+    "json_line",
+    "pandas",
+    "write_facts",
+    "write_new",
+]
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 JSON_LINES = (".jsonl", ".ndjson")
 
 
 def write_facts(facts: Facts, path: str | os.PathLike[str]) -> None:
-    """Write beside `path`, then rename: a reader sees the old file or the new one, never half."""
-    path = Path(path)
-    suffix = path.suffix.lower()
-    if suffix not in DELIMITERS and suffix not in JSON_LINES:
+    """The facts as a file, by the suffix of `path`."""
+    suffix = Path(path).suffix.lower()
+    if suffix in JSON_LINES:
+        write_new(path, _json_lines(facts))
+    elif suffix in DELIMITERS:
+        write_new(path, _delimited(facts, DELIMITERS[suffix]))
+    else:
         raise FactsError(
             f"{path}: expected a name that ends in .csv, .tsv, .jsonl or .ndjson, found "
             f"{suffix or 'no suffix'!r}. Choose one of these."
         )
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def write_new(path: str | os.PathLike[str], text: str) -> None:
+    """A reader sees the old file or the new one, never half."""
     try:
-        try:
-            with temporary.open("w", encoding="utf-8", newline="") as stream:
-                if suffix in JSON_LINES:
-                    _write_jsonl(facts, stream)
-                else:
-                    _write_table(facts, stream, DELIMITERS[suffix])
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_text(Path(path), text)
     except OSError as error:
         raise FactsError(f"{path}: cannot be written: {error.strerror}.") from error
+
+
+def pandas() -> ModuleType:
+    try:
+        return importlib.import_module("pandas")
+    except ImportError:
+        raise ByheartError(
+            "data frames need pandas, which is not installed: pip install pandas."
+        ) from None
 
 
 def _records(facts: Facts) -> Iterator[tuple[list[str], str, float]]:
@@ -55,16 +74,15 @@ def _is_uniform(facts: Facts) -> bool:
     return bool((facts.prior == facts.prior[0]).all())
 
 
-def _write_table(facts: Facts, stream: TextIO, delimiter: str) -> None:
-    # RFC 4180: lines end in CR LF; this also makes the writer quote cells with CR or LF in them.
-    writer = csv.writer(stream, delimiter=delimiter, lineterminator="\r\n")
+def as_table(facts: Facts) -> tuple[list[str], Iterator[list[str | float]]]:
+    """Names of the columns, and the rows below them: key, weight unless uniform, answer."""
     keys = facts.columns or tuple(f"token {s + 1}" for s in range(facts.S))
     weighted = not _is_uniform(facts)
     header = [*keys, *(["weight"] if weighted else []), facts.answer_column]
-    writer.writerow(_distinct_names(header))
-    for key, answer, weight in _records(facts):
-        # repr of a Python float is the shortest text that reads back as the same number.
-        writer.writerow([*key, *([repr(weight)] if weighted else []), answer])
+    rows: Iterator[list[str | float]] = (
+        [*key, *([weight] if weighted else []), answer] for key, answer, weight in _records(facts)
+    )
+    return _distinct_names(header), rows
 
 
 def _distinct_names(names: list[str]) -> list[str]:
@@ -77,11 +95,30 @@ def _distinct_names(names: list[str]) -> list[str]:
     return distinct
 
 
-def _write_jsonl(facts: Facts, stream: TextIO) -> None:
+def _delimited(facts: Facts, delimiter: str) -> str:
+    text = io.StringIO(newline="")
+    # RFC 4180: lines end in CR LF; this also makes the writer quote cells with CR or LF in them.
+    writer = csv.writer(text, delimiter=delimiter, lineterminator="\r\n")
+    header, rows = as_table(facts)
+    writer.writerow(header)
+    writer.writerows(rows)  # floats as the shortest text that reads back as the same number
+    return text.getvalue()
+
+
+def _json_lines(facts: Facts) -> str:
     weighted = not _is_uniform(facts)
+    return "".join(
+        json_line(facts, key, answer, weight if weighted else None)
+        for key, answer, weight in _records(facts)
+    )
+
+
+def json_line(
+    facts: Facts, key: list[str], output: str | dict[str, float], weight: float | None
+) -> str:
+    """One object, padding left out of the key."""
     pad = None if facts.pad_id is None else facts.vocabulary.token(facts.pad_id)
-    for key, answer, weight in _records(facts):
-        record: dict[str, object] = {"input": [t for t in key if t != pad], "output": answer}
-        if weighted:
-            record["weight"] = weight
-        stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+    record: dict[str, object] = {"input": [t for t in key if t != pad], "output": output}
+    if weight is not None:
+        record["weight"] = weight
+    return json.dumps(record, ensure_ascii=False) + "\n"

@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from byheart._folders import write_text
-from byheart.errors import FactsError
-from byheart.facts._checks import check_ids, check_weights, integers
-from byheart.facts._distinct import group_equal_rows
-from byheart.facts._probabilities import (
+from byheart._json import Json
+from byheart._words import quote
+from byheart.errors import FactsError, OptionError, check_choice
+from byheart.facts import _write
+from byheart.facts._checks import (
+    check_ids,
     check_probabilities,
     check_room,
     check_support,
-    shannon_entropy,
+    check_weights,
+    freeze,
+    integers,
+    row_numbers,
 )
+from byheart.facts._html import html_table
+from byheart.facts._mixtures import mixed_by_key, probability_matrix
+from byheart.facts._python import dict_source, frame_source, rows_source
+from byheart.facts._reading import Counting, Options
+from byheart.facts._records import Gathered, Labels, gather
+from byheart.facts.distinct import group_equal_rows
 from byheart.facts.facts import Facts
 from byheart.facts.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 __all__ = ["Distributions"]
 
@@ -62,10 +73,7 @@ class Distributions:
     never_asked: int = 0
 
     def __post_init__(self) -> None:
-        for field, dtype in (("support", np.int64), ("probabilities", np.float64)):
-            array = np.array(getattr(self, field), dtype=dtype, order="C")
-            array.flags.writeable = False
-            object.__setattr__(self, field, array)
+        freeze(self, support=np.int64, probabilities=np.float64)
 
     @classmethod
     def make(
@@ -77,12 +85,8 @@ class Distributions:
         *,
         support: ArrayLike | None = None,
         normalise: bool = False,
-        name: str = "distributions",
-        columns: Sequence[str] | None = None,
-        answer_column: str = "answer",
         rows: ArrayLike | None = None,
-        skipped: int = 0,
-        pad_id: int | None = None,
+        **labels: Unpack[Labels],
     ) -> Distributions:
         """Distributions from arrays, checked. Without `support` the columns are all N tokens.
 
@@ -92,7 +96,7 @@ class Distributions:
             Traceback (most recent call last):
             ...
             byheart.errors.FactsError: distributions, row 1: expected probabilities that sum to 1, \
-found the sum 4. Correct the row, or scale it (--normalise).
+found the sum 4. Correct the row, or scale it (`normalise=True`).
             >>> Distributions.make([[0]], [[1, 3, 0]], vocabulary, normalise=True).probabilities
             array([[0.25, 0.75]])
 
@@ -100,6 +104,7 @@ found the sum 4. Correct the row, or scale it (--normalise).
             Sums may be off by 1e-5 (decimals in files) and are scaled to 1. Answers that have
             probability 0 everywhere are left out of the support. `prior` may be any weights.
         """
+        name = labels.setdefault("name", "distributions")
         tokens = integers(tokens, "tokens", name)
         pi = np.asarray(probabilities, dtype=np.float64)
         if tokens.ndim != 2 or not tokens.shape[1] or pi.ndim != 2 or len(pi) != len(tokens):
@@ -112,7 +117,7 @@ found the sum 4. Correct the row, or scale it (--normalise).
             raise FactsError(f"{name}: expected at least one sequence, found none.")
         ids = np.arange(pi.shape[1]) if support is None else integers(support, "support", name)
         check_support(ids, pi.shape[1], len(vocabulary), name)
-        rows = np.arange(1, T + 1) if rows is None else integers(rows, "rows", name)
+        rows = row_numbers(rows, T, name)
         check_ids(tokens, "tokens", len(vocabulary), rows, name)
         pi = check_probabilities(pi, rows, normalise, name)
         weights = np.ones(T) if prior is None else check_weights(prior, rows, name)
@@ -120,10 +125,10 @@ found the sum 4. Correct the row, or scale it (--normalise).
         if len(starts) < T:
             again = order[np.setdiff1d(np.arange(T), starts)]
             i = int(again.min())
-            key = ", ".join(repr(vocabulary.token(int(t))) for t in tokens[i])
+            key = ", ".join(quote(vocabulary.token(int(t))) for t in tokens[i])
             raise FactsError(
                 f"{name}, row {rows[i]}: expected one distribution for each key, found a second "
-                f"one for {key}. Delete it, or mix them by weight (--on-conflict distribution)."
+                f"one for {key}. Delete it, or mix them by weight (`on_conflict=distribution`)."
             )
         asked = weights > 0
         used = pi[asked].max(axis=0) > 0
@@ -138,12 +143,8 @@ found the sum 4. Correct the row, or scale it (--normalise).
             ids[pi.argmax(axis=1)],
             vocabulary,
             weights[asked],
-            name=name,
-            columns=columns,
-            answer_column=answer_column,
             rows=rows[asked],
-            skipped=skipped,
-            pad_id=pad_id,
+            **labels,
         )
         return cls(facts, ids, pi, never_asked=int(T - asked.sum()))
 
@@ -156,12 +157,8 @@ found the sum 4. Correct the row, or scale it (--normalise).
         prior: ArrayLike | None = None,
         *,
         on_conflict: str = "distribution",
-        name: str = "distributions",
-        columns: Sequence[str] | None = None,
-        answer_column: str = "answer",
         rows: ArrayLike | None = None,
-        skipped: int = 0,
-        pad_id: int | None = None,
+        **labels: Unpack[Labels],
     ) -> Distributions:
         """π_t(y) = weight of the rows (t, y) / weight of the rows t; the prior is the latter.
 
@@ -174,16 +171,14 @@ found the sum 4. Correct the row, or scale it (--normalise).
         Notes:
             With `on_conflict="error"` two answers to one key are a `ConflictError`, as for `Facts`.
         """
-        if on_conflict not in ("error", "distribution"):
-            raise FactsError(
-                f"expected on_conflict to be 'error' or 'distribution', found {on_conflict!r}."
-            )
+        check_choice("on_conflict", on_conflict, ("error", "distribution"))
+        name = labels.setdefault("name", "distributions")
         tokens, answers = integers(tokens, "tokens", name), integers(answers, "answers", name)
         if on_conflict == "error":
             # Facts.make refuses every conflict, and bad shapes and ids.
             Facts.make(tokens, answers, vocabulary, prior, name=name, rows=rows)
         T = len(answers)
-        rows = np.arange(1, T + 1) if rows is None else integers(rows, "rows", name)
+        rows = row_numbers(rows, T, name)
         weights = np.ones(T) if prior is None else check_weights(prior, rows, name)
         order, starts = group_equal_rows(tokens, len(vocabulary))
         group = np.empty(T, dtype=np.int64)
@@ -195,21 +190,86 @@ found the sum 4. Correct the row, or scale it (--normalise).
         total = mass.sum(axis=1)
         first = order[starts]
         kept = np.argsort(first)[total[np.argsort(first)] > 0]
-        made = cls.make(
+        table = cls.make(
             tokens[first[kept]],
             mass[kept] / total[kept, None],
             vocabulary,
             total[kept],
             support=support,
             normalise=True,
-            name=name,
-            columns=columns,
-            answer_column=answer_column,
             rows=rows[first[kept]],
-            skipped=skipped,
-            pad_id=pad_id,
+            **labels,
         )
-        return replace(made, never_asked=int((total <= 0).sum()))
+        return replace(table, never_asked=int((total <= 0).sum()))
+
+    @classmethod
+    def from_dict(
+        cls, table: Mapping[object, object], **reading: Unpack[Counting]
+    ) -> Distributions:
+        """Distributions from a mapping of keys (a token, or a tuple of them) to dicts token ->
+        probability; a single answer has probability 1. Options are those of `read_distributions`.
+
+        Example:
+            >>> table = Distributions.from_dict({("to", "be"): {"or": 0.75, ",": 0.25}})
+            >>> table.key(0), table.top(0)
+            (('to', 'be'), [('or', 0.75), (',', 0.25)])
+        """
+        source, options = dict_source(table, reading)
+        return cls.gathered(gather(source, options, mixtures=True), options, mix=True)
+
+    @classmethod
+    def from_rows(
+        cls,
+        rows: Iterable[object],
+        columns: Sequence[str] | None = None,
+        **reading: Unpack[Counting],
+    ) -> Distributions:
+        """Distributions from rows of cells as in `Facts.from_rows`: rows with one key are counted,
+        by their weights if a column holds some (`weights`).
+
+        Example:
+            >>> rows = [("ann", "tea"), ("ann", "tea"), ("ann", "milk"), ("bob", "milk")]
+            >>> Distributions.from_rows(rows).probabilities.round(2).tolist()
+            [[0.67, 0.33], [0.0, 1.0]]
+        """
+        reading.setdefault("on_conflict", "distribution")
+        source, options = rows_source(rows, columns, reading)
+        return cls.gathered(gather(source, options, mixtures=True), options)
+
+    @classmethod
+    def from_pandas(cls, frame: object, **reading: Unpack[Counting]) -> Distributions:
+        """Distributions from a data frame or series as in `Facts.from_pandas`, counted as in
+        `from_rows`."""
+        reading.setdefault("on_conflict", "distribution")
+        source, options = frame_source(frame, reading)
+        return cls.gathered(gather(source, options), options)
+
+    @classmethod
+    def gathered(cls, read: Gathered, options: Options, mix: bool = False) -> Distributions:
+        """Distributions from records, counted; or mixed by weight if they are distributions, or
+        all taken as such (`mix`)."""
+        tokens, answers, mixtures, vocabulary, prior, rows, labels = read
+        if not mix and not mixtures:
+            conflict = options.on_conflict
+            table = cls.count(
+                tokens, answers, vocabulary, prior, on_conflict=conflict, rows=rows, **labels
+            )
+            return table.smoothed(options.smooth or 0.0)
+        support, pi = probability_matrix(answers, mixtures, options.where)
+        if options.on_conflict == "distribution":
+            pi = check_probabilities(pi, rows, options.normalise, options.name)
+            tokens, pi, prior, rows = mixed_by_key(tokens, pi, prior, rows, len(vocabulary))
+        table = cls.make(
+            tokens,
+            pi,
+            vocabulary,
+            prior,
+            support=support,
+            normalise=options.normalise,
+            rows=rows,
+            **labels,
+        )
+        return table.smoothed(options.smooth or 0.0)
 
     @property
     def T(self) -> int:
@@ -250,7 +310,8 @@ found the sum 4. Correct the row, or scale it (--normalise).
     @property
     def entropy(self) -> np.ndarray:
         """H_t = -Σ_j π_t(j) log π_t(j), in nats: (T,)."""
-        return shannon_entropy(self.probabilities)
+        pi = self.probabilities
+        return np.abs(np.sum(pi * np.log(np.where(pi > 0, pi, 1.0)), axis=1))
 
     @property
     def full_support(self) -> bool:
@@ -266,7 +327,7 @@ found the sum 4. Correct the row, or scale it (--normalise).
                 f"{self.name}, row {self.facts.rows[t]}: expected full support (Assumption 2: "
                 f"log π is needed), found probability 0 for "
                 f"{self.vocabulary.token(int(self.support[j]))!r} and {len(zeros) - 1:,} zeros "
-                "more. Smooth them: --smooth 0.001 makes every probability (π + δ)/(1 + Aδ)."
+                "more. Smooth them: `smooth=0.001` makes every probability (π + δ)/(1 + Aδ)."
             )
         return np.log(self.probabilities)
 
@@ -280,7 +341,7 @@ found the sum 4. Correct the row, or scale it (--normalise).
                    [0.5, 0.5]])
         """
         if not 0 <= delta < float("inf"):
-            raise FactsError(f"expected --smooth to be a finite number >= 0, found {delta}.")
+            raise OptionError("smooth", "a finite number >= 0", delta)
         if delta == 0:
             return self
         pi = (self.probabilities + delta) / (1 + self.A * delta)
@@ -315,7 +376,7 @@ found the sum 4. Correct the row, or scale it (--normalise).
         digest.update(self.probabilities.astype("<f8").tobytes())
         return digest.hexdigest()
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Json]:
         """The table in numbers: a plain dict that JSON can hold."""
         entropy = self.entropy
         mean = float(self.prior @ entropy)
@@ -333,6 +394,8 @@ found the sum 4. Correct the row, or scale it (--normalise).
             "smoothing": self.smoothing,
             "merged": self.facts.merged,
             "skipped": self.facts.skipped,
+            "trimmed": self.facts.trimmed,
+            "notes": [*self.facts.notes],
             "never_asked": self.never_asked,
             "uniform_prior": bool(self.prior.min() == self.prior.max()),
             "T_eps": {str(eps): self.effective_size(eps) for eps in (0.1, 0.01)},
@@ -344,21 +407,34 @@ found the sum 4. Correct the row, or scale it (--normalise).
         Notes:
             repr of a float reads back as the same float; a row is then scaled to sum to 1 again.
         """
-        pad = None if self.facts.pad_id is None else self.vocabulary.token(self.facts.pad_id)
         names = [self.vocabulary.token(int(i)) for i in self.support]
         lines = []
-        for i in range(self.T):
-            row = self.probabilities[i]
-            record = {
-                "input": [token for token in self.key(i) if token != pad],
-                "output": {names[j]: float(row[j]) for j in np.flatnonzero(row)},
-                "weight": float(self.prior[i]),
-            }
-            lines.append(json.dumps(record, ensure_ascii=False))
-        try:
-            write_text(Path(path), "\n".join(lines) + "\n")
-        except OSError as error:
-            raise FactsError(f"{path}: cannot be written: {error.strerror}.") from error
+        for i, row in enumerate(self.probabilities):
+            output = {names[j]: float(row[j]) for j in np.flatnonzero(row)}
+            lines.append(_write.json_line(self.facts, [*self.key(i)], output, float(self.prior[i])))
+        _write.write_new(path, "".join(lines))
+
+    def to_pandas(self) -> DataFrame:
+        """A data frame with a row for each key and answer of positive probability: the key, the
+        answer, "probability", and "weight", which is the prior times it. `from_pandas` with that
+        `answer`, these `keys` and `weights="weight"` reads it back."""
+        header, rows = self._table()
+        return _write.pandas().DataFrame(list(rows), columns=header)
+
+    def _table(self) -> tuple[list[str], Iterator[list[str | float]]]:
+        keys = self.facts.columns or tuple(f"token {s + 1}" for s in range(self.S))
+        names = [self.vocabulary.token(int(i)) for i in self.support]
+        rows = (
+            [*self.key(i), names[j], float(row[j]), float(self.prior[i] * row[j])]
+            for i, row in enumerate(self.probabilities)
+            for j in np.flatnonzero(row)
+        )
+        return [*keys, self.facts.answer_column, "probability", "weight"], rows
 
     def __repr__(self) -> str:
-        return f"Distributions({self.name!r}, T={self.T}, S={self.S}, A={self.A}, N={self.N})"
+        sizes = f"T={self.T}, S={self.S}, A={self.A}, N={self.N}"
+        return f"Distributions({quote(self.name)}, {sizes})"
+
+    def _repr_html_(self) -> str:
+        count = int(np.count_nonzero(self.probabilities))
+        return html_table(repr(self), *self._table(), count, self.facts.notes)

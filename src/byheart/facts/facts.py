@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from byheart._json import Json
+from byheart._words import quote
 from byheart.errors import FactsError
 from byheart.facts import _write
-from byheart.facts._checks import check_ids, check_shapes, check_weights, integers
-from byheart.facts._distinct import conflict_error, conflicting_groups, group_equal_rows
-from byheart.facts._prior import effective_size
+from byheart.facts._checks import (
+    check_ids,
+    check_shapes,
+    check_weights,
+    freeze,
+    integers,
+    row_numbers,
+)
+from byheart.facts._html import html_table
+from byheart.facts._python import dict_source, frame_source, rows_source
+from byheart.facts._reading import Reading
+from byheart.facts._records import Gathered, Labels, gather
+from byheart.facts.distinct import conflict_error, conflicting_groups, group_equal_rows
 from byheart.facts.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 __all__ = ["Facts"]
 
@@ -33,6 +48,8 @@ class Facts:
         columns, answer_column: the names the file gives to key positions and answer.
         merged: how many rows repeated an earlier fact and were merged into it.
         skipped: how many facts were left out because a cell was empty (`empty="skip"`).
+        trimmed: how many cells were read without the blanks around their text.
+        notes: what a reader should know about how they were read, in sentences.
         pad_id: the id of the reserved token that pads short keys on the left, if any.
 
     Example:
@@ -44,8 +61,9 @@ class Facts:
         (('Italy',), 'Rome', array([0.5, 0.5]))
 
     Notes:
-        Call `Facts.make` or `read_facts`: they check, and the constructor does not. Arrays are
-        copied and read-only. Two tables are the same when their digests are.
+        Call `read_facts`, `Facts.from_rows`, `from_dict`, `from_pandas` or `make`: they check, and
+        the constructor does not. Arrays are copied and read-only. Two tables are the same when
+        their digests are.
     """
 
     tokens: np.ndarray
@@ -59,13 +77,13 @@ class Facts:
     merged: int = 0
     skipped: int = 0
     pad_id: int | None = None
+    trimmed: int = 0
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for field in ("tokens", "answers", "prior", "rows"):
-            dtype = np.float64 if field == "prior" else np.int64
-            array = np.array(getattr(self, field), dtype=dtype, order="C")
-            array.flags.writeable = False
-            object.__setattr__(self, field, array)
+        freeze(self, tokens=np.int64, answers=np.int64, prior=np.float64, rows=np.int64)
+        if self.columns is not None:
+            object.__setattr__(self, "columns", tuple(self.columns))
 
     @classmethod
     def make(
@@ -75,14 +93,11 @@ class Facts:
         vocabulary: Vocabulary,
         prior: ArrayLike | None = None,
         *,
-        name: str = "facts",
-        columns: Sequence[str] | None = None,
-        answer_column: str = "answer",
         rows: ArrayLike | None = None,
-        skipped: int = 0,
-        pad_id: int | None = None,
+        **labels: Unpack[Labels],
     ) -> Facts:
         """Facts from token ids, checked; `prior` may be any weights and is scaled to sum to 1.
+        `labels` are other fields: name, columns, answer_column, skipped, trimmed, notes, pad_id.
 
         Example:
             >>> vocabulary = Vocabulary(("a", "b", "c"))
@@ -95,19 +110,18 @@ class Facts:
             facts are uniform. One key with two answers is a `ConflictError`. 10^6 facts take about
             a second.
         """
+        name = labels.get("name", cls.name)
         tokens, answers = integers(tokens, "tokens", name), integers(answers, "answers", name)
         T = len(answers) if answers.ndim else 0
-        rows = np.arange(1, T + 1) if rows is None else integers(rows, "rows", name)
-        check_shapes(tokens, answers, rows, columns, name)
+        rows = row_numbers(rows, T, name)
+        check_shapes(tokens, answers, rows, labels.get("columns"), name)
         check_ids(tokens, "tokens", len(vocabulary), rows, name)
         check_ids(answers, "answers", len(vocabulary), rows, name)
         weights = np.ones(T) if prior is None else check_weights(prior, rows, name)
 
         order, starts = group_equal_rows(tokens, len(vocabulary))
-        clashes = conflicting_groups(answers, order, starts)
-        if len(clashes):
-            ends = np.append(starts[1:], T)
-            groups = [order[starts[g] : ends[g]] for g in clashes]
+        groups = conflicting_groups(answers, order, starts)
+        if groups:
             raise conflict_error(groups, tokens, answers, rows, vocabulary, name)
         if len(starts) < T:
             first = order[starts]
@@ -116,19 +130,60 @@ class Facts:
             kept = first[in_file_order]
             tokens, answers, rows = tokens[kept], answers[kept], rows[kept]
             weights = np.ones(len(kept)) if prior is None else total[in_file_order]
-        return cls(
-            tokens=tokens,
-            answers=answers,
-            vocabulary=vocabulary,
-            prior=weights / weights.sum(),
-            rows=rows,
-            name=name,
-            columns=None if columns is None else tuple(columns),
-            answer_column=answer_column,
-            merged=T - len(starts),
-            skipped=skipped,
-            pad_id=pad_id,
-        )
+        prior = weights / weights.sum()
+        return cls(tokens, answers, vocabulary, prior, rows, merged=T - len(starts), **labels)  # type: ignore[arg-type]
+
+    @classmethod
+    def from_rows(
+        cls,
+        rows: Iterable[object],
+        columns: Sequence[str] | None = None,
+        **reading: Unpack[Reading],
+    ) -> Facts:
+        """Facts from rows of cells, from dicts column -> cell, or from objects with "input" and
+        "output". `columns` are the names of the cells (default: 1, 2, ...); other options, such
+        as which of them is the `answer` (default: the last), are those of `read_facts`.
+
+        Example:
+            >>> facts = Facts.from_rows([("France", "capital", "Paris"), ("France", "rank", 1)])
+            >>> facts.key(1), facts.answer(1)
+            (('France', 'rank'), '1')
+            >>> Facts.from_rows([("France", "Paris"), ("Italy", None)])
+            Traceback (most recent call last):
+            ...
+            byheart.errors.FactsError: rows, row 2, column '2': expected a token, found None. Fill \
+it in, or read with `empty=skip` to leave such facts out, or with `empty=token` to keep the empty \
+text as a token.
+
+        Notes:
+            Text is kept exactly. Whole numbers, numpy's too, become their decimals. None and NaN
+            are gaps. Anything else is refused: 0.1 and 1e-1 would be two tokens.
+        """
+        return cls.gathered(gather(*rows_source(rows, columns, reading)))
+
+    @classmethod
+    def from_dict(cls, table: Mapping[object, object], **reading: Unpack[Reading]) -> Facts:
+        """Facts from a mapping of keys (a token, or a tuple of them) to answers.
+
+        Example:
+            >>> facts = Facts.from_dict({("Peru", "capital"): "Lima", ("Peru", "tongues"): 48})
+            >>> facts.key(1), facts.answer(1)
+            (('Peru', 'tongues'), '48')
+        """
+        return cls.gathered(gather(*dict_source(table, reading)))
+
+    @classmethod
+    def from_pandas(cls, frame: object, **reading: Unpack[Reading]) -> Facts:
+        """Facts from a data frame, with `keys`, `answer` and `weights` naming columns as in
+        `read_facts`; or from a series, whose index holds the keys. Named levels of the index of a
+        frame are columns too. Frames of polars are taken as well."""
+        return cls.gathered(gather(*frame_source(frame, reading)))
+
+    @classmethod
+    def gathered(cls, read: Gathered) -> Facts:
+        """Facts from the records of a source."""
+        tokens, answers, _, vocabulary, prior, rows, labels = read
+        return cls.make(tokens, answers, vocabulary, prior, rows=rows, **labels)
 
     @property
     def T(self) -> int:
@@ -199,10 +254,10 @@ class Facts:
             self.answers[chosen],
             self.vocabulary,
             self.prior[chosen],
+            rows=self.rows[chosen],
             name=self.name,
             columns=self.columns,
             answer_column=self.answer_column,
-            rows=self.rows[chosen],
             pad_id=self.pad_id,
         )
 
@@ -214,10 +269,14 @@ class Facts:
             >>> Facts.make([[0], [1], [2]], [0, 0, 0], vocabulary, [90, 9, 1]).effective_size(0.1)
             1
         """
-        return effective_size(self.prior, eps)
+        mass = np.cumsum(np.sort(self.prior)[::-1])
+        # A sum of T rounded terms is off by at most T units in the last place.
+        rounding = self.T * np.finfo(np.float64).eps
+        return min(self.T, int(np.searchsorted(mass, 1 - eps - rounding)) + 1)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Json]:
         """The table in numbers: a plain dict that JSON can hold."""
+        last, answer = self.commonest(self.tokens[:, -1]), self.commonest(self.answers)
         return {
             "name": self.name,
             "facts": self.T,
@@ -225,18 +284,21 @@ class Facts:
             "vocabulary": self.N,
             "answers": len(self.answer_ids),
             "last_tokens": self.last_tokens,
-            "commonest_last_token": self._commonest(self.tokens[:, -1]),
-            "commonest_answer": self._commonest(self.answers),
+            "commonest_last_token": {"token": last[0], "count": last[1]},
+            "commonest_answer": {"token": answer[0], "count": answer[1]},
             "merged": self.merged,
             "skipped": self.skipped,
+            "trimmed": self.trimmed,
+            "notes": [*self.notes],
             "uniform_prior": bool(self.prior.min() == self.prior.max()),
             "T_eps": {str(eps): self.effective_size(eps) for eps in (0.1, 0.01)},
         }
 
-    def _commonest(self, ids: np.ndarray) -> dict[str, Any]:
+    def commonest(self, ids: np.ndarray) -> tuple[str, int]:
+        """The commonest of some token ids, and how often it is there."""
         counts = np.bincount(ids)
         top = int(np.argmax(counts))
-        return {"token": self.vocabulary.token(top), "count": int(counts[top])}
+        return self.vocabulary.token(top), int(counts[top])
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the facts as CSV, TSV or JSONL, by the suffix of `path`, all or nothing.
@@ -249,5 +311,15 @@ class Facts:
         """
         _write.write_facts(self, path)
 
+    def to_pandas(self) -> DataFrame:
+        """A data frame with a column for each key position, the answer, and before it "weight" if
+        the prior is not uniform; `Facts.from_pandas` reads it back."""
+        header, rows = _write.as_table(self)
+        return _write.pandas().DataFrame(list(rows), columns=header)
+
     def __repr__(self) -> str:
-        return f"Facts({self.name!r}, T={self.T}, S={self.S}, N={self.N})"
+        return f"Facts({quote(self.name)}, T={self.T}, S={self.S}, N={self.N})"
+
+    def _repr_html_(self) -> str:
+        header, rows = _write.as_table(self)
+        return html_table(repr(self), header, rows, self.T, self.notes)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from byheart.errors import FactsError
-from byheart.facts._probabilities import check_room
+from byheart.errors import FactsError, OptionError
+from byheart.facts._checks import check_room
 from byheart.facts._text import open_text
 from byheart.facts.distributions import Distributions
 from byheart.facts.vocabulary import Vocabulary
@@ -64,11 +64,11 @@ array([0.429, 0.286, 0.143, 0.143]))
     """
     where = os.fspath(source)
     if n < 2:
-        raise FactsError(f"expected --ngram 2 (bigrams) or more, found {n}.")
+        raise OptionError("ngram", "2 (bigrams) or more", n)
     if not 0 <= alpha < float("inf"):
-        raise FactsError(f"expected the smoothing to be a finite number >= 0, found {alpha}.")
+        raise OptionError("smooth", "a finite number >= 0", alpha)
     if contexts is not None and contexts < 1:
-        raise FactsError(f"expected at least one context, found --contexts {contexts}.")
+        raise OptionError("contexts", "at least 1 context", contexts)
     with open_text(Path(where), where) as stream:
         text = words(stream.read())
     if len(text) < n:
@@ -93,7 +93,7 @@ array([0.429, 0.286, 0.143, 0.143]))
         mass[i, column[word]] = times
     p = mass.sum(axis=0) / mass.sum()
     total = mass.sum(axis=1)
-    made = Distributions.make(
+    table = Distributions.make(
         [[ids[word] for word in context] for context in kept],
         (mass + alpha * p) / (total + alpha)[:, None],
         Vocabulary(tuple(tokens)),
@@ -103,5 +103,7 @@ array([0.429, 0.286, 0.143, 0.143]))
         name=name or f"{Path(where).stem}-{n}gram",
         answer_column="next word",
     )
-    said = f"(n(c, w) + α p(w))/(n(c) + α), α = {alpha:g}, p(w) the frequency of w" if alpha else ""
-    return replace(made, smoothing=said)
+    smoothing = (
+        f"(n(c, w) + α p(w))/(n(c) + α), α = {alpha:g}, p(w) the frequency of w" if alpha else ""
+    )
+    return replace(table, smoothing=smoothing)

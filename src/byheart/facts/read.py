@@ -1,47 +1,86 @@
-"""Facts from files, built-in tables and recipes."""
+"""Facts from anything: files, built-in tables, recipes, texts, and Python's own data."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace
 from importlib.resources import as_file
 from pathlib import Path
-from typing import Literal
+from typing import Unpack
 
-from byheart.errors import FactsError
-from byheart.facts._csv import csv_records
-from byheart.facts._jsonl import jsonl_facts
-from byheart.facts._options import Options
-from byheart.facts._parquet import parquet_records
-from byheart.facts._table import table_facts
-from byheart.facts._words import did_you_mean, quote
+from byheart._words import quote
+from byheart.errors import FactsError, did_you_mean
+from byheart.facts._arrays import SUFFIXES, read_arrays
+from byheart.facts._columns import table_source
+from byheart.facts._csv import csv_rows
+from byheart.facts._jsonl import json_lines, keyed_source
+from byheart.facts._parquet import parquet_rows
+from byheart.facts._python import python_source
+from byheart.facts._reading import COLUMNS, Counting, Options, Reading
+from byheart.facts._records import Cells, Gathered, gather
+from byheart.facts._write import DELIMITERS, JSON_LINES
 from byheart.facts.builtin import builtin_file, builtin_tables
+from byheart.facts.distributions import Distributions
 from byheart.facts.facts import Facts
-from byheart.facts.tasks import RECIPE, facts_from_recipe
+from byheart.facts.ngrams import ngram_distributions
+from byheart.facts.recipes import ASSOCIATIONS, facts_from_recipe, is_recipe
+from byheart.facts.vectors import VectorFacts
 
-__all__ = ["read_facts"]
+__all__ = [
+    "FactTable",
+    "as_facts",
+    "is_vectors",
+    "read_distributions",
+    "read_facts",
+    "read_vectors",
+]
 
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
-JSON_LINES = (".jsonl", ".ndjson")
+FactTable = Facts | Distributions | VectorFacts
+
 ACCEPTED = (
-    "a file that ends in .csv, .tsv, .jsonl, .ndjson or .parquet, a built-in table "
-    f"({', '.join(builtin_tables())}) or a recipe ({RECIPE})"
+    "a file that ends in .csv, .tsv, .jsonl, .ndjson, .parquet, .npz or .safetensors, a built-in "
+    f"table ({', '.join(builtin_tables())}) or a recipe ({ASSOCIATIONS})"
 )
+DISTRIBUTED = ("distribution", "on_conflict", "normalise", "smooth", "ngram", "contexts")
 
 
-def read_facts(
-    source: str | os.PathLike[str],
-    *,
-    keys: Sequence[str] | None = None,
-    answer: str | None = None,
-    weights: str | None = None,
-    melt: bool = False,
-    empty: Literal["error", "skip", "token"] = "error",
-    pad: bool = False,
-    name: str | None = None,
-) -> Facts:
+def as_facts(data: object, **reading: Unpack[Counting]) -> FactTable:
+    """Facts of the kind that `data` hold, whatever form they have.
+
+    Arguments:
+        data: facts, which are returned as they are; a path, a built-in table or a recipe; a dict
+            key -> answer, or key -> {answer: probability}; rows (tuples, lists or dicts, from any
+            iterable); a data frame; or a series whose index holds the keys.
+        reading: how to read it, as in `read_facts` and `read_distributions`; `distribution=True`
+            asks for distributions also where every key has one answer.
+
+    Example:
+        >>> as_facts({("France", "capital"): "Paris", ("Peru", "capital"): "Lima"})
+        Facts('dict', T=2, S=2, N=5)
+        >>> as_facts([("tea", "ann"), ("tea", "bob")], on_conflict="distribution")
+        Distributions('rows', T=1, S=1, A=2, N=3)
+        >>> as_facts("vectors:T=5,n=3,d=4")
+        VectorFacts('vectors:T=5,n=3,d=4,context=fixed,outputs=1,seed=42', T=5, n=3, d=4, shared \
+context, scalar labels)
+        >>> as_facts({"France": ["Paris", "Lyon"]})
+        Traceback (most recent call last):
+        ...
+        byheart.errors.FactsError: dict, entry 1: expected one answer to 'France', found a list. \
+Several right answers are a dict token -> probability; columns of a table are rows: zip(*columns).
+    """
+    if isinstance(data, (Facts, Distributions, VectorFacts)):
+        options = Options.of(data.name, reading)
+        options.refuse([*COLUMNS, "trim", "empty", "pad", *DISTRIBUTED], "facts, read already")
+        return data
+    if isinstance(data, (str, os.PathLike)):
+        return _read(Options.of(data, reading))
+    source, options = python_source(data, reading)
+    return _tabled(gather(source, options, mixtures=True), options)
+
+
+def read_facts(source: str | os.PathLike[str], **reading: Unpack[Reading]) -> Facts:
     """Facts (key tokens -> answer token) from a file, a built-in table or a recipe.
 
     Arguments:
@@ -53,6 +92,11 @@ def read_facts(
             in JSONL the field "weight" where there is one.
         melt: read one record as several facts (key..., column name) -> cell, one for each column
             that is no key. Default key: the first column.
+        header: whether the first row of CSV and TSV names the columns; without, they are 1, 2, ...
+            Default: it does, and `facts.notes` say if it looks like a fact: if one of its cells is
+            a number, or stands in the same column of another row too.
+        trim: leave out the blanks around cells, counted in `facts.trimmed`. Default: in CSV and
+            TSV; text in quotes (JSONL, Parquet, Python) is kept, and `facts.notes` say so.
         empty: for an empty cell, "error", "skip" (leave the fact out) or "token" (keep it).
         pad: pad unequal inputs of JSONL on the left with a reserved token.
         name: the name of the facts. Default: the name of the file without its suffix.
@@ -60,45 +104,183 @@ def read_facts(
     Example:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "capitals.csv"
-        >>> _ = path.write_text("country,capital\\nFrance,Paris\\nItaly,Rome\\n")
+        >>> _ = path.write_text("country,capital\\nFrance, Paris\\nItaly,Rome\\n")
         >>> facts = read_facts(path)
-        >>> facts, facts.key(1), facts.answer(1)
-        (Facts('capitals', T=2, S=1, N=4), ('Italy',), 'Rome')
+        >>> facts, facts.key(0), facts.answer(0), facts.trimmed
+        (Facts('capitals', T=2, S=1, N=4), ('France',), 'Paris', 1)
 
     Notes:
-        Each cell is one token, kept exactly: nothing is stripped. Text is UTF-8. Built-in tables
-        are read with melt unless keys or answer are given. Rows in messages are lines of the file,
-        the header being row 1. Whatever cannot be read is a `FactsError`.
+        Each cell is one token. Text is UTF-8. Built-in tables are read with melt unless keys or
+        answer are given. Rows in messages are lines of the file, the header being row 1. Whatever
+        cannot be read is a `FactsError`. `as_facts` reads every kind of facts, also from Python.
     """
-    if isinstance(keys, str):
-        keys = (keys,)
-    where = os.fspath(source)
-    options = Options(
-        where=where,
-        # A file name need not be valid text; the name of the facts goes into JSON.
-        name=(name or Path(where).stem).encode("utf-8", "backslashreplace").decode(),
-        keys=None if keys is None else tuple(keys),
-        answer=answer,
-        weights=weights,
-        melt=melt,
-        empty=empty,
-        pad=pad,
+    options = Options.of(source, reading)
+    options.refuse(DISTRIBUTED, "facts with one answer each: use `read_distributions`")
+    table = _read(options, "facts")
+    if isinstance(table, Facts):
+        return table
+    raise FactsError(
+        f"{options.where}: expected facts with one answer each, found {_kind(table)}. Read it with "
+        "`as_facts`."
     )
+
+
+def read_distributions(
+    source: str | os.PathLike[str], **reading: Unpack[Counting]
+) -> Distributions:
+    """Conditional distributions (key tokens -> probabilities of answers) with a prior.
+
+    Arguments:
+        source: a JSONL file, a table (CSV, TSV, Parquet), a text (with `ngram`), or a recipe such
+            as "random:kind=gauss,N=20,S=2,tau=1,zipf=0,seed=0".
+        on_conflict: rows with one key and different answers are an "error", or counted
+            ("distribution"; in JSONL their distributions are mixed by weight).
+        normalise: scale rows whose probabilities do not sum to 1.
+        smooth: δ of (π + δ)/(1 + Aδ) for tables (default 0); for texts the α of
+            `ngram_distributions` (default 1).
+        ngram, contexts: read a text as next-word distributions of its most frequent contexts.
+        reading: as in `read_facts`.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "drinks.csv"
+        >>> _ = path.write_text("who,drink\\nann,tea\\nann,tea\\nann,milk\\nbob,milk\\n")
+        >>> table = read_distributions(path, on_conflict="distribution", smooth=0.05)
+        >>> [(token, round(p, 3)) for token, p in table.top(0)]
+        [('tea', 0.652), ('milk', 0.348)]
+    """
+    options = Options.of(source, reading)
+    table = _read(options, "distributions")
+    if isinstance(table, Distributions):
+        return table
+    raise FactsError(
+        f"{options.where}: expected distributions over answers, found {_kind(table)}. A recipe of "
+        "distributions has a `kind`: random:kind=gauss,N=20."
+    )
+
+
+def read_vectors(source: str | os.PathLike[str], *, name: str | None = None) -> VectorFacts:
+    """Vector facts from a file with the arrays `query (T, d)`, `context (T, n, d)` or `(n, d)` if
+    shared, `label (T,)` or `(T, m)` (whole numbers are classes; `classes`, one number, optional);
+    or from a recipe such as `vectors:T=621,n=32,d=64,context=fixed,classes=100,seed=42`, `digits`.
+    """
+    options = Options.of(source, {"name": name})
+    if is_recipe(source):
+        table = facts_from_recipe(options.where)
+        if not isinstance(table, VectorFacts):
+            raise FactsError(f"{options.where}: expected vectors, found {_kind(table)}.")
+        return table
+    return _vectors(options)
+
+
+def is_vectors(source: str | os.PathLike[str]) -> bool:
+    """Whether a source names vector facts: by its suffix, or a recipe.
+
+    >>> is_vectors("a.npz"), is_vectors("digits"), is_vectors("capitals.csv")
+    (True, True, False)
+    """
+    text = os.fspath(source)
+    recipe = is_recipe(text) and not text.startswith("random:")
+    return recipe or Path(text).suffix.lower() in SUFFIXES
+
+
+def _kind(table: FactTable) -> str:
+    kinds = {Facts: "one answer for each key", Distributions: "distributions over answers"}
+    return kinds.get(type(table), "vectors")
+
+
+def _read(options: Options, kind: str = "") -> FactTable:
+    """The facts that a path, a name or a recipe stands for; of the `kind` asked for, if any."""
+    where = options.where
     path = Path(where)
-    if _exists(path):
-        return _read_file(path, options)
-    if where in builtin_tables():
+    if is_recipe(where):
+        options.refuse([*COLUMNS, "trim", "empty", "pad"], "a recipe, which has no columns")
+        table = facts_from_recipe(where)
+        if isinstance(table, Distributions):
+            return table.smoothed(options.smooth or 0.0)
+        renamed = isinstance(table, Facts) and options.name != Path(where).stem
+        return replace(table, name=options.name) if renamed else table
+    if where in builtin_tables() and not _exists(path):
         if options.keys is None and options.answer is None:
             options = replace(options, melt=True)
         with as_file(builtin_file(where)) as inside:
-            return _read_file(inside, options)
-    if where.startswith("random:"):
-        _refuse_column_options(options, "a recipe")
-        facts = facts_from_recipe(where)
-        return facts if name is None else replace(facts, name=name)
+            return _tabled(_table(inside, replace(options, header=True), kind), options, kind)
+    if not _exists(path):
+        raise _missing(where)
+    if path.is_dir():
+        raise FactsError(f"{where}: expected {ACCEPTED}, found a directory. Name a file in it.")
+    if options.ngram is not None:
+        alpha = 1.0 if options.smooth is None else options.smooth
+        return ngram_distributions(
+            path, options.ngram, contexts=options.contexts, alpha=alpha, name=options.name
+        )
+    if path.suffix.lower() in SUFFIXES:
+        options.refuse([*COLUMNS, "trim", "empty", "pad", *DISTRIBUTED], "vectors")
+        return _vectors(options)
+    return _tabled(_table(path, options, kind), options, kind)
+
+
+def _tabled(read: Gathered, options: Options, kind: str = "") -> Facts | Distributions:
+    """Records as facts, or as distributions where they are, or where that is asked for."""
+    asked = kind == "distributions" or options.distribution
+    asked = asked or options.on_conflict == "distribution"
+    if kind == "facts" or not (asked or read.mixtures):
+        options.refuse(DISTRIBUTED, "facts with one answer each")
+        return Facts.gathered(read)
+    mix = Path(options.where).suffix.lower() in JSON_LINES
+    return Distributions.gathered(read, options, mix)
+
+
+def _table(path: Path, options: Options, kind: str) -> Gathered:
+    """Records of a file, by its suffix."""
+    where, suffix = options.where, path.suffix.lower()
+    # Closed at once, so that an error does not keep the file open.
+    if suffix in JSON_LINES:
+        names = [name for name in COLUMNS if name != "weights"]
+        options.refuse(names, "JSON lines, which have no columns")
+        with closing(json_lines(path, where)) as objects:
+            source = keyed_source(objects, options, Cells(options, "line", "field"))
+            return gather(source, options, mixtures=kind != "facts")
+    with closing(_rows(path, suffix, options)) as rows:
+        cells = Cells(options, trim=suffix in DELIMITERS)
+        return gather(table_source(rows, options, cells), options)
+
+
+def _rows(
+    path: Path, suffix: str, options: Options
+) -> Generator[tuple[int, list[object]], None, None]:
+    if suffix in DELIMITERS:
+        return csv_rows(path, DELIMITERS[suffix], options.where)
+    if suffix == ".parquet":
+        options.refuse(["header"], "Parquet, which names its columns")
+        return parquet_rows(path, options.where)
+    found = f"the suffix {suffix!r}" if suffix else "no suffix"
     raise FactsError(
-        f"expected {ACCEPTED}, found no file {quote(where, 200)}. "
-        f"Check the path.{did_you_mean(where, builtin_tables())}"
+        f"{options.where}: expected {ACCEPTED}, found {found}. Rename or convert the file; a text "
+        "is read with `ngram`."
+    )
+
+
+def _vectors(options: Options) -> VectorFacts:
+    where = options.where
+    if not _exists(Path(where)):
+        raise _missing(where)
+    arrays = read_arrays(where)
+    missing = [key for key in ("query", "context", "label") if key not in arrays]
+    if missing:
+        raise FactsError(
+            f"{where}: expected the arrays query, context and label, found no "
+            f"{' and no '.join(missing)}; there are {', '.join(sorted(arrays)) or 'none'}."
+        )
+    classes = arrays.get("classes")
+    if classes is not None and (classes.size != 1 or classes.dtype.kind not in "iu"):
+        raise FactsError(f"{where}: expected `classes` to be one whole number.")
+    return VectorFacts.make(
+        arrays["context"],
+        arrays["query"],
+        arrays["label"],
+        classes=None if classes is None else int(classes.reshape(())),
+        name=options.name,
     )
 
 
@@ -109,39 +291,14 @@ def _exists(path: Path) -> bool:
         raise FactsError(f"{path}: cannot be looked up: {error.strerror}.") from error
 
 
-def _read_file(path: Path, options: Options) -> Facts:
-    where = options.where
-    if path.is_dir():
-        raise FactsError(f"{where}: expected {ACCEPTED}, found a directory. Name a file in it.")
-    suffix = path.suffix.lower()
-    if suffix in JSON_LINES:
-        _refuse_column_options(replace(options, weights=None), "JSON lines")
-        return jsonl_facts(path, options)
-    if suffix in DELIMITERS:
-        records = csv_records(path, DELIMITERS[suffix], where)
-    elif suffix == ".parquet":
-        records = parquet_records(path, where)
-    else:
-        found = f"the suffix {suffix!r}" if suffix else "no suffix"
-        raise FactsError(
-            f"{where}: expected {ACCEPTED}, found {found}. Rename or convert the file."
-        )
-    # Closed at once, so that an error does not keep the file open.
-    with closing(records):
-        return table_facts(records, options)
-
-
-def _refuse_column_options(options: Options, kind: str) -> None:
-    """A source without columns must not silently ignore the options that name columns."""
-    given = {
-        "keys": options.keys,
-        "answer": options.answer,
-        "weights": options.weights,
-        "melt": options.melt or None,
-    }
-    names = [option for option, value in given.items() if value is not None]
-    if names:
-        raise FactsError(
-            f"{options.where}: expected no {' or '.join(names)} for {kind}, which has no columns. "
-            "Leave it out."
-        )
+def _missing(where: str) -> FactsError:
+    """The files beside a path that does not exist, and built-in tables, may be what was meant."""
+    folder = Path(where).parent
+    try:
+        beside = sorted(file.name for file in folder.iterdir() if not file.is_dir())
+    except OSError:
+        beside = []
+    near = did_you_mean(Path(where).name, [*beside, *builtin_tables()])
+    return FactsError(
+        f"expected {ACCEPTED}, found no file {quote(where, 200)}. Check the path. {near}".rstrip()
+    )

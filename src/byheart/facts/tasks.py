@@ -1,4 +1,5 @@
-"""The random task of the papers: T random sequences with random answers."""
+"""The random tasks of the papers: random sequences with random answers, or with distributions
+over them (Gaussian logits, noisy tables, power laws)."""
 
 from __future__ import annotations
 
@@ -7,14 +8,15 @@ import operator
 import numpy as np
 
 from byheart.errors import FactsError
-from byheart.facts._distinct import group_equal_rows
-from byheart.facts._words import quote
+from byheart.facts._checks import check_room
+from byheart.facts.distinct import group_equal_rows
+from byheart.facts.distributions import Distributions
 from byheart.facts.facts import Facts
 from byheart.facts.vocabulary import Vocabulary
 
-__all__ = ["RECIPE", "facts_from_recipe", "random_associations"]
+__all__ = ["random_associations", "random_distributions"]
 
-RECIPE = "random:N=50,S=2,T=1000,seed=0"
+KINDS = {"gauss": "tau", "lut": "eta", "power": "exponent"}
 # What a machine of some ten gigabytes holds; beyond, allocation fails late and without a reason.
 MAX_TOKENS, MAX_CELLS = 100_000_000, 1_000_000_000
 
@@ -46,7 +48,9 @@ Choose a larger N or S, or fewer facts.
         except TypeError:
             too_small = True
         if too_small:
-            raise FactsError(f"expected {letter} to be an integer >= {smallest}, found {value!r}.")
+            raise FactsError(
+                f"expected `{letter}` to be an integer >= {smallest}, found {value!r}."
+            )
     if N > MAX_TOKENS or T * S > MAX_CELLS:
         raise FactsError(
             f"expected at most {MAX_TOKENS:,} tokens and {MAX_CELLS:,} cells T·S, found N = {N:,} "
@@ -89,29 +93,68 @@ def _sparse_keys(rng: np.random.Generator, N: int, S: int, T: int) -> np.ndarray
     return tokens[:T]
 
 
-def facts_from_recipe(recipe: str) -> Facts:
-    """The random task that a text describes.
+def random_distributions(
+    kind: str,
+    N: int,
+    S: int = 2,
+    T: int | None = None,
+    *,
+    tau: float = 1.0,
+    eta: float = 0.03,
+    exponent: float = 1.0,
+    zipf: float = 0.0,
+    seed: int = 0,
+) -> Distributions:
+    """T distinct keys out of [N]^S (all of them by default), each with a distribution over [N].
+
+    Symbols:
+        kind: "gauss": softmax of τ·N(0, 1) logits; "lut": 1 - η on a random g(t), η spread over
+            the other tokens by a uniform (Dirichlet(1)) draw; "power": probability proportional to
+            rank^-exponent, ranks shuffled for each sequence.
+        zipf: the prior is proportional to i^-zipf over the keys in random order; 0 is uniform.
 
     Example:
-        >>> facts_from_recipe("random:N=50,S=2,T=1000,seed=0")
-        Facts('random:N=50,S=2,T=1000,seed=0', T=1000, S=2, N=50)
+        >>> table = random_distributions("lut", N=10, eta=0.03)
+        >>> table.T, table.A, float(table.probabilities.max().round(2))
+        (100, 10, 0.97)
     """
-    sizes: dict[str, int] = {}
-    for part in recipe.removeprefix("random:").split(","):
-        letter, _, number = part.strip().partition("=")
-        try:
-            value = int(number)
-        except ValueError:
-            value = None
-        if letter not in ("N", "S", "T", "seed") or letter in sizes or value is None:
-            raise FactsError(
-                f"expected a recipe such as {RECIPE}, found {quote(part)} in {quote(recipe)}."
-            )
-        sizes[letter] = value
-    missing = [letter for letter in ("N", "S", "T") if letter not in sizes]
-    if missing:
-        raise FactsError(
-            f"expected a recipe such as {RECIPE}, found no {' and no '.join(missing)} in "
-            f"{quote(recipe)}."
-        )
-    return random_associations(**sizes)
+    if kind not in KINDS:
+        raise FactsError(f"expected `kind` to be one of {', '.join(KINDS)}, found {kind!r}.")
+    if N < 2:
+        raise FactsError(f"expected N >= 2 tokens for a distribution, found {N}.")
+    settings = {"tau": tau, "eta": eta, "exponent": exponent}
+    for letter, value in (settings | {"zipf": zipf}).items():
+        if not 0 <= value < float("inf"):
+            raise FactsError(f"expected `{letter}` to be a finite number >= 0, found {value}.")
+    if not 0 < eta < 1:
+        raise FactsError(f"expected `eta` strictly between 0 and 1, found {eta}.")
+    T = int(N**S) if T is None else T
+    check_room(T, N, f"random:{kind}")
+    keys = random_associations(N, S, T, seed)
+    rng = np.random.default_rng([seed, 1])
+    if kind == "gauss":
+        logits = tau * rng.normal(size=(T, N))
+        pi = np.exp(logits - logits.max(axis=1, keepdims=True))
+    elif kind == "lut":
+        pi = np.empty((T, N))
+        noise = rng.exponential(size=(T, N - 1))
+        noise *= eta / noise.sum(axis=1, keepdims=True)
+        right = rng.integers(N, size=T)
+        pi[:, 1:], pi[:, 0] = noise, 1 - eta
+        # Token j stands in column (j - g) mod N: a shift keeps the noise exchangeable.
+        pi = np.take_along_axis(pi, (np.arange(N) - right[:, None]) % N, axis=1)
+    else:
+        law = np.arange(1, N + 1.0) ** -exponent
+        pi = rng.permuted(np.tile(law, (T, 1)), axis=1)
+    setting = settings[KINDS[kind]]
+    # The keys are in random order already unless they are all of [N]^S; shuffle all the same.
+    prior = rng.permutation(np.arange(1, T + 1.0) ** -zipf)
+    return Distributions.make(
+        keys.tokens,
+        pi,
+        keys.vocabulary,
+        prior,
+        normalise=True,
+        name=f"random:kind={kind},N={N},S={S},T={T},{KINDS[kind]}={setting:g},zipf={zipf:g},"
+        f"seed={seed}",
+    )

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from byheart.errors import FactsError
-from byheart.facts._words import quote
 from byheart.facts.vectors import VectorFacts
 
-__all__ = ["CONTEXTS", "DIGITS", "RECIPE", "digit_vectors", "random_vectors", "vectors_from_recipe"]
+__all__ = ["digit_vectors", "random_vectors"]
 
-RECIPE = "vectors:T=621,n=32,d=64,context=fixed,classes=100,seed=42"
-DIGITS = "digits:T=500,patch=2,classes=10,seed=0"
 CONTEXTS = ("fixed", "random", "perm")
 BAG = 500  # tokens that "perm" contexts are drawn from, as in the authors' code
 MAX_NUMBERS = 10**9
@@ -42,18 +37,17 @@ def random_vectors(
     >>> facts.context.shape, facts.query.shape, facts.classes
     ((3, 4), (5, 4), 100)
     """
-    sizes = {
-        "T": T,
-        "n": n,
-        "d": d,
-        "outputs": outputs,
-        "classes": 1 if classes is None else classes,
-    }
-    for letter, value in sizes.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise FactsError(f"expected {letter} to be a whole number >= 1, found {value!r}.")
+    sizes = {"T": T, "n": n, "d": d, "outputs": outputs, "seed": seed}
+    for letter, value in (sizes if classes is None else sizes | {"classes": classes}).items():
+        least = 0 if letter == "seed" else 1
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise FactsError(
+                f"expected `{letter}` to be a whole number >= {least}, found {value!r}."
+            )
     if context not in CONTEXTS:
-        raise FactsError(f"expected context to be {', '.join(CONTEXTS)}, found {context!r}.")
+        raise FactsError(
+            f"expected `context` to be one of {', '.join(CONTEXTS)}, found {context!r}."
+        )
     if context == "perm" and n > BAG:
         raise FactsError(f"perm contexts draw n of {BAG} tokens: found n = {n}.")
     if T * d * (1 if context == "fixed" else n) > MAX_NUMBERS:
@@ -110,42 +104,10 @@ def digit_vectors(
     first[np.arange(len(mask)), mask.argmax(1)] = GREYS
     context = query[:, None] * mask + first
     if not random:
-        label: np.ndarray = names[chosen].astype(np.int64)
+        label = np.asarray(names)[chosen].astype(np.int64)
         classes = 10
     else:
         label = rng.uniform(size=T) if classes is None else rng.integers(classes, size=T)
     labels = f"classes={classes or 0}" if random else "labels=digits"
     name = f"digits:T={T},patch={patch},{labels},seed={seed}"
     return VectorFacts.make(context, query, label, classes=classes, name=name)
-
-
-def vectors_from_recipe(recipe: str) -> VectorFacts:
-    """The random task, or the digits, that a text describes; `classes=0` means scalar labels.
-
-    >>> facts = vectors_from_recipe("vectors:T=9,n=3,d=4,context=random,seed=1")
-    >>> facts.T, facts.shared, facts.classes
-    (9, False, None)
-    """
-    kind, _, rest = recipe.partition(":")
-    example = DIGITS if kind == "digits" else RECIPE
-    known = {"T", "patch", "classes", "labels", "seed"} if kind == "digits" else {
-        "T", "n", "d", "context", "classes", "outputs", "seed"}  # fmt: skip
-    found: dict[str, Any] = {}
-    for part in filter(None, rest.split(",")):
-        letter, _, text = part.strip().partition("=")
-        words = letter in ("context", "labels")
-        if letter not in known or letter in found or not (words or text.isdecimal()):
-            raise FactsError(
-                f"expected a recipe such as {example}, found {quote(part)} in {quote(recipe)}."
-            )
-        found[letter] = text if words else int(text)
-    if found.get("classes") == 0:
-        found["classes"] = None
-    if kind == "digits":
-        labels = found.pop("labels", "random")
-        if labels not in ("random", "digits"):
-            raise FactsError(f"expected labels=random or labels=digits, found {quote(labels)}.")
-        return digit_vectors(random=labels == "random", **found)
-    if "T" not in found:
-        raise FactsError(f"expected a recipe such as {example}, found no T in {quote(recipe)}.")
-    return random_vectors(**found)

@@ -6,12 +6,16 @@ import hashlib
 import os
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from byheart._json import Json
+from byheart._words import quote
 from byheart.errors import Conflict, ConflictError, FactsError
+from byheart.facts._arrays import write_arrays
+from byheart.facts._checks import freeze
+from byheart.facts._html import html_table
 
 __all__ = ["VectorFacts"]
 
@@ -48,10 +52,7 @@ class VectorFacts:
     merged: int = 0
 
     def __post_init__(self) -> None:
-        for field in ("context", "query", "label", "rows"):
-            array = np.array(getattr(self, field), order="C")
-            array.flags.writeable = False
-            object.__setattr__(self, field, array)
+        freeze(self, context=None, query=None, label=None, rows=None)
 
     @classmethod
     def make(
@@ -147,25 +148,33 @@ class VectorFacts:
         digest.update(self.label.astype("<f8" if self.classes is None else "<i8").tobytes())
         return digest.hexdigest()
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Json]:
         """The examples in numbers: a plain dict that JSON can hold."""
-        return {
-            "name": self.name, "facts": self.T, "context": self.n, "d": self.d,
-            "shared": self.shared, "classes": self.classes, "outputs": self.outputs,
-            "merged": self.merged,
-        }  # fmt: skip
+        sizes = {"facts": self.T, "context": self.n, "d": self.d, "shared": self.shared}
+        labels = {"classes": self.classes, "outputs": self.outputs, "merged": self.merged}
+        return {"name": self.name, **sizes, **labels}
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write `.safetensors` or `.npz`, all or nothing; `read_vectors` reads it again."""
-        from byheart.facts.vector_files import write_vectors
-
-        write_vectors(self, path)
+        arrays = {"query": self.query, "context": self.context, "label": self.label}
+        if self.classes is not None:
+            arrays["classes"] = np.array([self.classes])
+        write_arrays(arrays, path)
 
     def __repr__(self) -> str:
         context = "shared context" if self.shared else "own contexts"
         label = f"{self.classes} classes" if self.classes else f"{self.outputs} numbers"
         label = label if self.outputs > 1 or self.classes else "scalar labels"
-        return f"VectorFacts({self.name!r}, T={self.T}, n={self.n}, d={self.d}, {context}, {label})"
+        sizes = f"T={self.T}, n={self.n}, d={self.d}"
+        return f"VectorFacts({quote(self.name)}, {sizes}, {context}, {label})"
+
+    def _repr_html_(self) -> str:
+        header = ["example", *(f"e{i + 1}" for i in range(self.d)), "label"]
+        rows = (
+            [int(row), *map(float, e), y.tolist()]
+            for row, e, y in zip(self.rows, self.query, self.label, strict=True)
+        )
+        return html_table(repr(self), header, rows, self.T)
 
 
 def _even(context: ArrayLike, name: str) -> ArrayLike:

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from byheart.errors import FactsError
-from byheart.facts._words import did_you_mean, has_utf8_form, nearest, quote
+from byheart._words import has_utf8_form, nearest, quote
+from byheart.errors import FactsError, did_you_mean
 
 __all__ = ["Vocabulary"]
 
@@ -58,13 +58,12 @@ unknown token 'paris'. Did you mean 'Paris'?
 
     def id(self, token: str) -> int:
         """The id of `token`; a `FactsError` with the nearest known tokens if there is none."""
-        found = self._ids.get(token)
-        if found is None:
+        if token not in self._ids:
             raise FactsError(
                 f"expected one of the {len(self):,} tokens of this vocabulary, found the unknown "
-                f"token {quote(token)}.{did_you_mean(token, self.tokens)}"
+                f"token {quote(token)}. {did_you_mean(token, self.tokens)}".rstrip()
             )
-        return found
+        return self._ids[token]
 
     def ids(self, tokens: Iterable[str]) -> list[int]:
         """The id of each token."""

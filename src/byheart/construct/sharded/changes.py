@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from byheart.errors import ConflictError, FactsError
+from byheart._words import quote
+from byheart.errors import ConflictError, FactsError, did_you_mean
 from byheart.facts import Facts, Vocabulary
-from byheart.facts._distinct import conflict_error, conflicting_groups, group_equal_rows
-from byheart.facts._words import did_you_mean, quote
+from byheart.facts.distinct import conflict_error, conflicting_groups, group_equal_rows
 from byheart.models.memory import Memory
 
 Key = Sequence[str]
@@ -169,7 +169,7 @@ def _nearest_keys(facts: Facts, wanted: np.ndarray, words: list[str]) -> str:
             stored = [facts.vocabulary.token(int(t)) for t in facts.tokens[rows, column]]
             hint = did_you_mean(words[column], stored)
             shown = ", ".join(quote(word) for word in stored[:LISTED])
-            return hint or f" Stored in its place {words[column]!r}: {shown}."
+            return f" {hint or f'Stored in its place {words[column]!r}: {shown}.'}"
     return ""
 
 
@@ -228,7 +228,7 @@ def _refuse_conflicts(
     said = np.concatenate([facts.answers[at[clash]], answers[clash]])
     rows = np.concatenate([facts.rows[at[clash]], _next_rows(facts, len(tokens))[clash]])
     order, starts = group_equal_rows(both, len(vocabulary))
-    groups = [order[s : s + 2] for s in starts[conflicting_groups(said, order, starts)]]
+    groups = conflicting_groups(said, order, starts)
     error = conflict_error(groups, both, said, rows, vocabulary, f"{facts.name} and {name}")
     raise ConflictError(
         f"{error}\nThe lower row is stored already: change its answer with --set.", error.conflicts

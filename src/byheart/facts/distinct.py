@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from byheart._words import quote
 from byheart.errors import Conflict, ConflictError
-from byheart.facts._words import quote
 from byheart.facts.vocabulary import Vocabulary
 
 __all__ = ["conflict_error", "conflicting_groups", "group_equal_rows"]
@@ -43,12 +43,16 @@ def group_equal_rows(tokens: np.ndarray, N: int) -> tuple[np.ndarray, np.ndarray
     return order, starts
 
 
-def conflicting_groups(answers: np.ndarray, order: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """The groups of equal rows (see `group_equal_rows`) that have more than one answer."""
+def conflicting_groups(
+    answers: np.ndarray, order: np.ndarray, starts: np.ndarray
+) -> list[np.ndarray]:
+    """The groups of equal rows (see `group_equal_rows`) that have more than one answer, each as
+    the indices of its rows."""
     grouped = answers[order]
     smallest = np.minimum.reduceat(grouped, starts)
     largest = np.maximum.reduceat(grouped, starts)
-    return np.flatnonzero(smallest != largest)
+    ends = np.append(starts[1:], len(order))
+    return [order[starts[g] : ends[g]] for g in np.flatnonzero(smallest != largest)]
 
 
 def conflict_error(
@@ -74,16 +78,16 @@ def conflict_error(
     )
     return ConflictError(
         f"{message}\nCorrect or delete rows, add a key column that tells them apart, or count the "
-        "answers (--on-conflict distribution).",
+        "answers (`on_conflict=distribution`).",
         conflicts,
     )
 
 
 def _conflict_line(conflict: Conflict) -> str:
     """`('France',): 'Paris' (row 2), 'Lyon' (row 7)`: each answer once, with its first row."""
-    key, found = conflict
+    key, answers = conflict
     first_row: dict[str, int] = {}
-    for row, answer in found:
+    for row, answer in answers:
         first_row.setdefault(answer, row)
     shown = [f"{quote(a)} (row {r})" for a, r in list(first_row.items())[:ANSWERS_LISTED]]
     if len(first_row) > ANSWERS_LISTED:

@@ -1,12 +1,12 @@
-"""Words in error messages: how to show one, and which known one the user meant."""
+"""Words in messages: how to show one, and which known ones are most like another."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 
-__all__ = ["did_you_mean", "has_utf8_form", "nearest", "quote"]
+__all__ = ["has_utf8_form", "listed", "nearest", "quote"]
 
 SIMILAR = 0.6
 """Smallest `SequenceMatcher.ratio` that counts as near: the default of `difflib`."""
@@ -42,30 +42,19 @@ def nearest(word: str, candidates: Iterable[str], n: int = 3) -> list[str]:
         if common:
             shared.append((common, -order, folded, candidate))
     matcher = SequenceMatcher(b=wanted, autojunk=False)
-    found: list[tuple[float, int, str]] = []
+    near: list[tuple[float, int, str]] = []
     for _, minus_order, folded, candidate in heapq.nlargest(SHORTLIST, shared):
         matcher.set_seq1(folded)
         ratio = matcher.ratio()
         if ratio >= SIMILAR:
-            found.append((-ratio, -minus_order, candidate))
-    return [candidate for _, _, candidate in sorted(found)[:n]]
+            near.append((-ratio, -minus_order, candidate))
+    return [candidate for _, _, candidate in sorted(near)[:n]]
 
 
 def _letter_pairs(folded: str) -> set[str]:
     """Neighbouring letters, with both ends marked so that one-letter words have pairs too."""
     marked = f"\0{folded}\0"
     return {marked[i : i + 2] for i in range(len(marked) - 1)}
-
-
-def did_you_mean(word: str, candidates: Iterable[str]) -> str:
-    """A sentence to append to an error, or nothing when no candidate is near.
-
-    Example:
-        >>> did_you_mean("captial", ["country", "capital"])
-        " Did you mean 'capital'?"
-    """
-    near = nearest(word, candidates)
-    return f" Did you mean {' or '.join(quote(w) for w in near)}?" if near else ""
 
 
 def quote(text: str, longest: int = 60) -> str:
@@ -76,6 +65,17 @@ def quote(text: str, longest: int = 60) -> str:
         'a\\nb' 'xxxxx...'
     """
     return repr(text if len(text) <= longest else text[:longest] + "...")
+
+
+def listed(words: Sequence[str], most: int = 20) -> str:
+    """The first words in quotes, and how many more there are.
+
+    Example:
+        >>> print(listed(["a", "b", "c"], most=2))
+        'a', 'b' and 1 more
+    """
+    shown = ", ".join(quote(word) for word in words[:most])
+    return shown + (f" and {len(words) - most:,} more" if len(words) > most else "")
 
 
 def has_utf8_form(text: str) -> bool:
