@@ -45,8 +45,10 @@ if TYPE_CHECKING:
     )
     from byheart.measure import accuracy, head_split, head_statistics, kruskal_report
     from byheart.models import Memory, VectorMemory, load
+    from byheart.papers.reproduction import reproduce
     from byheart.reports.write import explore, report
     from byheart.specs import AssociativeSpec, AttentionOnlySpec, MultiHeadSpec
+    from byheart.studies import Study
     from byheart.theory import bounds, size
     from byheart.training import Recipe, capacity, smallest, train, train_stack
 
@@ -61,6 +63,7 @@ _PUBLIC = {
     "Memory": "byheart.models",
     "MultiHeadSpec": "byheart.specs",
     "Recipe": "byheart.training",
+    "Study": "byheart.studies",
     "VectorFacts": "byheart.facts",
     "VectorMemory": "byheart.models",
     "Vocabulary": "byheart.facts",
@@ -89,6 +92,7 @@ _PUBLIC = {
     "read_facts": "byheart.facts",
     "read_vectors": "byheart.facts",
     "report": "byheart.reports.write",
+    "reproduce": "byheart.papers.reproduction",
     "size": "byheart.theory",
     "smallest": "byheart.training",
     "train": "byheart.training",
@@ -106,6 +110,7 @@ __all__ = [
     "Memory",
     "MultiHeadSpec",
     "Recipe",
+    "Study",
     "VectorFacts",
     "VectorMemory",
     "Vocabulary",
@@ -135,6 +140,7 @@ __all__ = [
     "read_facts",
     "read_vectors",
     "report",
+    "reproduce",
     "size",
     "smallest",
     "train",
