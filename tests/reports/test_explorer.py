@@ -130,5 +130,5 @@ def test_what_cannot_be_translated_fails_when_it_is_reached():
     name = translation.value(bh.theory.dana2025_bounds._eps_remark)  # type: ignore[attr-defined]
     assert name.startswith("_eps_remark")
     assert 'throw py.untranslated("Slice in _eps_remark")' in translation.text()
-    translation.value(bh.theory.dana2025_kl.shannon)  # type: ignore[attr-defined]
+    translation.value(bh.theory.dana2025.shannon)  # type: ignore[attr-defined]
     assert 'py.missing("module numpy")' in translation.text()
