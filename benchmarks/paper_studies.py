@@ -24,7 +24,6 @@ from typing import Any
 
 from byheart.papers import find
 from byheart.studies import Cell, Study, figure, open_store, rows_of, run
-from byheart.studies.cell import find_function
 
 Row = dict[str, Any]
 PAPERS = ("mahdavi2024", "kajitsuka2025", "slides")
@@ -52,7 +51,6 @@ def cells(only: str) -> list[Row]:
 
 def timed(cell: Cell) -> Row:
     """CPU seconds of a cell; a training is cut to a few steps and extended."""
-    way = find_function(cell.way.function)
     p = dict(cell.params)
     if "sizes" in p:
         p["sizes"] = [size for size in p["sizes"] if size <= 4]  # as if four blocks sufficed
@@ -67,7 +65,10 @@ def timed(cell: Cell) -> Row:
     if replace(cell, params=p).seconds > NEVER or p.get("n", 0) * p.get("N", 0) > 10**6:
         return {"measured s": None, "how": "too long to time"}
     began = time.process_time()
-    way(p, 1)
+    if cell.procedure.stack is not None:
+        cell.procedure.stack([(p, 1)])
+    else:
+        cell.procedure.work(p, 1)
     seconds = (time.process_time() - began) * share
     how = "whole" if share == 1 else f"1/{share:.0f} of its steps"
     return {"measured s": seconds, "how": how + (", blocks <= 4" if "sizes" in p else "")}

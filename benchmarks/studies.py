@@ -65,13 +65,13 @@ def step_seconds(settings: Row, models: int = 5) -> tuple[str, float]:
     import torch
 
     from byheart.models.threads import one_thread
-    from byheart.papers.dana2025.ways import pairs, spec_of, train_cell
+    from byheart.papers.dana2025.experiment import TRAIN, pairs, spec_of
     from byheart.training.choose import learner
     from byheart.training.learner import Goal
     from byheart.training.optimizers import FlatOptimizer
     from byheart.training.trainer import initial
 
-    p = train_cell("time", **settings).params
+    p = TRAIN.cell("time", **settings).params
     spec, data = spec_of(p), pairs(p)
     made = learner(spec, models, Goal(loss=p["loss"]), data)
     made.load(initial(spec, list(range(models))))
@@ -92,13 +92,13 @@ def times() -> None:
     """Timings of every shape, and a fit with positive coefficients."""
     from scipy.optimize import nnls
 
-    from byheart.papers.dana2025.ways import step_work, train_cell
+    from byheart.papers.dana2025.experiment import TRAIN, step_work
 
     for name, shapes in (("ONE_LAYER", ONE_LAYER), ("AUTOGRAD", AUTOGRAD)):
         rows, measured = [], []
         for settings in shapes:
             path, seconds = step_seconds(settings)
-            rows.append(step_work(train_cell("time", **settings).params))
+            rows.append(step_work(TRAIN.cell("time", **settings).params))
             measured.append(seconds * 1e6)
             print(f"{seconds * 1e6:9.0f} µs per model-step  {path:12s} {settings}", flush=True)
         A, y = np.array(rows), np.array(measured)

@@ -1,6 +1,8 @@
 """The map of the package is the package: imports point downward, modules stay small."""
 
 import ast
+import importlib
+import inspect
 import subprocess
 import sys
 import tomllib
@@ -110,7 +112,15 @@ def test_modules_stay_small(path):
 
 @pytest.mark.parametrize(
     "statement",
-    ["import byheart", "import byheart.facts", "import byheart.specs", "import byheart.cli.main"],
+    [
+        *(
+            "import byheart",
+            "import byheart.facts",
+            "import byheart.specs",
+            "import byheart.cli.main",
+        ),
+        "import byheart.measure, byheart.audits, byheart.exact",
+    ],
 )
 def test_torch_is_not_loaded_before_it_is_needed(statement):
     """Half a second of start-up: `byheart --help` and reading facts do without."""
@@ -119,6 +129,16 @@ def test_torch_is_not_loaded_before_it_is_needed(statement):
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert answer.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("name", ["byheart.measure", "byheart.audits", "byheart.exact"])
+def test_lazy_packages_have_what_they_list(name):
+    package = importlib.import_module(name)
+    assert dir(package) == sorted(package.__all__)
+    for public in package.__all__:
+        assert not inspect.ismodule(getattr(package, public))
+    with pytest.raises(AttributeError, match="no attribute 'forget'"):
+        _ = package.forget
 
 
 def test_public_names_can_be_imported():

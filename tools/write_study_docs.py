@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from byheart._folders import write_text
-from byheart.cli._study_progress import duration
 from byheart.papers import all_studies
-from byheart.studies import Finding, Row, Study, figure, open_store, rows_of, status
+from byheart.studies import Finding, Row, Study, duration, figure, open_store, rows_of, status
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs" / "studies"
@@ -94,7 +93,7 @@ def found_rows(study: Study, stores: list[Path], profile: str) -> tuple[list[Row
     for place in stores:
         with open_store(place, create=False) as opened:
             rows += rows_of(study, opened, profile)[0]
-            missing = min(missing, status(study, opened, profile)["missing"])
+            missing = min(missing, status(study, opened, profile).missing)
     return rows, missing
 
 

@@ -57,9 +57,9 @@ def reference() -> str:
         test = "<br>".join(tests[bound.id])
         cells = (
             f"[{bound.id}](#{_anchor(bound)})",
-            bound.kind,
-            bound.exactness,
-            bound.source,
+            bound.claim.kind,
+            bound.claim.exactness,
+            bound.statement.source,
             test,
         )
         lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")

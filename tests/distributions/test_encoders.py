@@ -226,7 +226,7 @@ def test_zeros_leave_what_needs_no_logarithm():
     )
     rows = {row.name: row for row in compare(table, 2)}
     for name in ("svd", "centred", "weighted"):
-        assert rows[name].encoder is None and "--smooth" in rows[name].reason
+        assert rows[name].encoder is None and "`smooth=" in rows[name].reason
     found = rows["optimised"].encoder
     assert found is not None and kl(table, found) < 1e-6
     with pytest.raises(FactsError, match="full support"):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from byheart.errors import FactsError
+from byheart.errors import ByheartError, FactsError
 from byheart.measure.dependent import smallest_dependent_set, whitened
 from byheart.measure.kruskal import (
     coherence_bound,
@@ -86,7 +86,7 @@ def test_numerical_rank_states_what_it_depends_on():
     assert raw.dtype == "float32" and raw.gap > 1 and centred.gap == np.inf
     assert numerical_rank(np.zeros((3, 2))).rank == 0
     assert numerical_rank(np.diag([1.0, 0.1]), tolerance=0.5).rank == 1
-    with pytest.raises(FactsError, match="float32 or float64"):
+    with pytest.raises(ByheartError, match="`dtype` must be one of float32, float64"):
         numerical_rank(X, dtype="float16")
 
 

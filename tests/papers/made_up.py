@@ -11,7 +11,7 @@ from byheart.studies import Cell, Row, Study
 
 Law = Callable[[dict[str, Any]], dict[str, Any]]
 
-# Every way on data so small that a row takes a fraction of a second.
+# Every procedure on data so small that a row takes a fraction of a second.
 SMALL: dict[str, Any] = {
     "least_steps": 12, "epochs": 4, "steps": 12, "starts": 1, "draws": 4, "batch": 16,
     "rates": [0.01], "sizes": [1, 2],
@@ -54,7 +54,7 @@ def tiny(study: Study, cells: int = 4, **changes: Any) -> Study:
 
     def grid(variant: str, profile: str) -> list[Cell]:
         made = []
-        for cell in list(study.grid(variant, "quick"))[:cells]:
+        for cell in study.cells(variant, "quick")[:cells]:
             small = {k: v for k, v in SMALL.items() if k in cell.params}
             extra = {k: v for k, v in changes.items() if k in cell.params}
             made.append(replace(cell, params={**cell.params, **small, **extra}))

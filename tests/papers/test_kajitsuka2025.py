@@ -1,4 +1,4 @@
-"""The studies of Kajitsuka and Sato and of the slides: verdicts from made-up rows; their ways."""
+"""The studies of Kajitsuka and Sato and of the slides: verdicts of made-up rows; experiments."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from made_up import Law, verdict
 
 from byheart.errors import ByheartError
 from byheart.papers import find, slides
-from byheart.papers.kajitsuka2025 import text, ways
-from byheart.papers.kajitsuka2025.ways import DEFAULTS, MINIMAL, TRAIN, built_cell, cell
+from byheart.papers.kajitsuka2025 import experiment, text
+from byheart.papers.kajitsuka2025.experiment import BUILT, DEFAULTS, MINIMAL, TRAIN
 
 
 def study(name: str):
@@ -69,7 +69,7 @@ def test_verdicts_follow_from_the_rows(name: str, law: Law, expected: str):
 
 
 def test_the_model_is_the_papers():
-    spec = ways.spec_of({**DEFAULTS}, 3)
+    spec = experiment.spec_of({**DEFAULTS}, 3)
     assert (spec.m, spec.q, spec.blocks, spec.first, spec.uniform, spec.read) == (
         2,
         8,
@@ -99,26 +99,26 @@ def test_published_data_come_from_a_local_path(tmp_path: Path, monkeypatch: pyte
     [first, *_] = study("fig1").cells("as-published", "quick")
     assert first.params["corpus"] == str(tmp_path)
     p = {**first.params, "N": 12, "epochs": 3, "starts": 1}
-    assert 0 <= ways.train(p, 0)["accuracy"] <= 1
+    assert 0 <= experiment.train(p, 0)["accuracy"] <= 1
     _, labels = text.examples(str(tmp_path), 30, 8, 3, seed=1)
     assert sorted(labels.tolist()) == sorted(i % 3 for i in range(30))
 
 
 def test_a_changed_text_is_refused(tmp_path: Path):
     (tmp_path / "a.txt").write_text("One two three four. Five six seven eight.")
-    made = cell(TRAIN, "x", N=2, n=4, blocks=1, corpus=str(tmp_path))
-    assert ways.data_of(made.params, 0).T == 2
+    made = TRAIN.cell("x", N=2, n=4, blocks=1, corpus=str(tmp_path))
+    assert experiment.data_of(made.params, 0).T == 2
     text.digest.cache_clear()
     (tmp_path / "a.txt").write_text("One two three four. Five six seven nine.")
     with pytest.raises(ByheartError, match="have changed"):
-        ways.data_of(made.params, 0)
-    assert cell(TRAIN, "x", N=2, n=4, blocks=1, corpus=str(tmp_path)).hash != made.hash
+        experiment.data_of(made.params, 0)
+    assert TRAIN.cell("x", N=2, n=4, blocks=1, corpus=str(tmp_path)).hash != made.hash
 
 
 def test_equal_words_have_equal_vectors(tmp_path: Path):
     (tmp_path / "a.txt").write_text("the cat sat. the dog sat. a cat ran.")
-    made = cell(TRAIN, "x", N=3, n=3, d=5, blocks=1, corpus=str(tmp_path))
-    data = ways.data_of(made.params, 4)
+    made = TRAIN.cell("x", N=3, n=3, d=5, blocks=1, corpus=str(tmp_path))
+    data = experiment.data_of(made.params, 4)
     tokens, labels = text.examples(str(tmp_path), 3, 3, 3, seed=4)
     assert data.targets.tolist() == labels.tolist()
     flat, ids = data.inputs.reshape(9, 5), torch.tensor(tokens.reshape(-1))
@@ -127,29 +127,29 @@ def test_equal_words_have_equal_vectors(tmp_path: Path):
 
 
 def test_settings_that_do_not_matter_do_not_change_a_cell():
-    a = cell(TRAIN, "x", N=9, blocks=1)
-    assert a.hash == cell(TRAIN, "y", N=9, blocks=1, surrogate="annealed").hash
+    a = TRAIN.cell("x", N=9, blocks=1)
+    assert a.hash == TRAIN.cell("y", N=9, blocks=1, surrogate="annealed").hash
     hard = {"N": 9, "blocks": 1, "attention": "hardmax"}
-    assert cell(TRAIN, "x", **hard).hash != cell(TRAIN, "x", **hard, surrogate="annealed").hash
+    assert TRAIN.cell("x", **hard).hash != TRAIN.cell("x", **hard, surrogate="annealed").hash
     with pytest.raises(TypeError, match="layers"):
-        cell(TRAIN, "x", N=9, blocks=1, layers=2)
+        TRAIN.cell("x", N=9, blocks=1, layers=2)
 
 
 def test_the_smallest_size_is_found_or_said_not_to_be():
     how = {"data": "random", "d": 2, "n": 2, "rates": [0.05], "starts": 3}
-    easy = ways.minimal(cell(MINIMAL, "x", N=3, sizes=[1, 2, 3], epochs=400, **how).params, 0)
+    easy = experiment.minimal(MINIMAL.cell("x", N=3, sizes=[1, 2, 3], epochs=400, **how).params, 0)
     assert easy["blocks"] in (1, 2, 3) and easy["accuracy"] == 1.0
-    assert easy["parameters"] == ways.spec_of({**DEFAULTS, **how}, easy["blocks"]).parameters
-    hard = ways.minimal(cell(MINIMAL, "x", N=300, sizes=[1], epochs=3, **how).params, 0)
+    assert easy["parameters"] == experiment.spec_of({**DEFAULTS, **how}, easy["blocks"]).parameters
+    hard = experiment.minimal(MINIMAL.cell("x", N=300, sizes=[1], epochs=3, **how).params, 0)
     assert hard["blocks"] is None and hard["parameters"] is None
 
 
 def test_what_is_built_is_right_and_short_weights_cost_parameters():
-    free = ways.built(built_cell("x", N=200, V=50).params, 0)
-    short = ways.built(built_cell("x", N=200, V=50, max_bits=32).params, 0)
+    free = experiment.built(BUILT.cell("x", N=200, V=50).params, 0)
+    short = experiment.built(BUILT.cell("x", N=200, V=50, max_bits=32).params, 0)
     assert free["wrong"] == short["wrong"] == 0
     assert short["bits"] <= 32 < free["bits"] and short["parameters"] > free["parameters"]
-    small = ways.built(built_cell("x", N=8, formats=["float16", "longdouble"]).params, 0)
+    small = experiment.built(BUILT.cell("x", N=8, formats=["float16", "longdouble"]).params, 0)
     assert small["longdouble"] >= small["float16"]
 
 

@@ -1,4 +1,4 @@
-"""The studies of Mahdavi et al.: verdicts that follow from made-up rows; ways and their data."""
+"""The studies of Mahdavi et al.: verdicts that follow from made-up rows; their experiment."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from made_up import Law, verdict
 
 from byheart.papers import find
-from byheart.papers.mahdavi2024 import assumptions, capacity, ways
-from byheart.papers.mahdavi2024.ways import PAPER, SCALED, train_cell
+from byheart.papers.mahdavi2024 import assumptions, capacity, experiment
+from byheart.papers.mahdavi2024.experiment import PAPER, SCALED, train_cell
 from byheart.theory.mahdavi2024 import effective_parameters, theorem1_capacity
 
 
@@ -102,11 +102,11 @@ def test_full_profiles_are_the_papers():
     runs = sum(len(s.cells("as-coded", "full")) for s in find("mahdavi2024")[:9])
     assert runs + 2 == 342
     one = cells[0].params
-    spec, recipe = ways.spec_of({**one, "H": 20}), ways.recipe_of(one)
+    spec, recipe = experiment.spec_of({**one, "H": 20}), experiment.recipe_of(one)
     assert spec.parameters == 177_060
     assert (recipe.steps, recipe.lr, recipe.batch, recipe.warmup) == (50_000, 1e-3, 256, 0.05)
     width = study("fig2c").cells("as-coded", "full")[0].params
-    assert ways.steps_of(width) == 300_000
+    assert experiment.steps_of(width) == 300_000
 
 
 def test_figure_2_quick_is_estimated_below_half_an_hour_on_two_cores():
@@ -118,7 +118,7 @@ def test_figure_2_quick_is_estimated_below_half_an_hour_on_two_cores():
 @pytest.mark.parametrize("task", ["classes", "values"])
 def test_data_of_a_seed_does_not_depend_on_its_stack(context: str, task: str):
     p = {**SCALED, "T": 7, "n": 3, "H": 2, "d_h": 4, "d": 4, "context": context, "task": task}
-    both, alone = ways.data_of(p, [5, 6]), ways.data_of(p, [6])
+    both, alone = experiment.data_of(p, [5, 6]), experiment.data_of(p, [6])
     assert torch.equal(both.inputs[1], alone.inputs[0])
     assert torch.equal(both.targets[1], alone.targets[0])
     assert not torch.equal(both.inputs[0], both.inputs[1])
@@ -131,11 +131,12 @@ def test_data_of_a_seed_does_not_depend_on_its_stack(context: str, task: str):
 def test_stacked_and_single_training_agree():
     """The same starts, data and batches: differences are of rounding only."""
     p = train_cell("x", SCALED, H=2, n=4, d=8, d_h=8, T=60, least_steps=20).params
-    both = ways.train_many([(p, 1), (p, 2)])
-    for alone, stacked in zip((ways.train(p, 1), ways.train(p, 2)), both, strict=True):
+    both = experiment.train([(p, 1), (p, 2)])
+    apart = [experiment.train([(p, seed)])[0] for seed in (1, 2)]
+    for alone, stacked in zip(apart, both, strict=True):
         assert alone["loss"] == pytest.approx(stacked["loss"], rel=1e-3)
     values = train_cell("x", SCALED, H=2, n=4, d=8, d_h=8, T=60, least_steps=20, task="values")
-    found = ways.train(values.params, 1)
+    [found] = experiment.train([(values.params, 1)])
     assert found["share"] <= 1 and found["memorized"] == pytest.approx(60 * found["share"])
 
 

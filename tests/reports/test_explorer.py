@@ -128,4 +128,7 @@ def test_what_cannot_be_translated_fails_when_it_is_reached():
 
     translation = Translation()
     name = translation.value(bh.theory.dana2025_bounds._eps_remark)  # type: ignore[attr-defined]
-    assert 'py.missing("module numpy")' in translation.text() and name.startswith("_eps_remark")
+    assert name.startswith("_eps_remark")
+    assert 'throw py.untranslated("Slice in _eps_remark")' in translation.text()
+    translation.value(bh.theory.dana2025.shannon)  # type: ignore[attr-defined]
+    assert 'py.missing("module numpy")' in translation.text()

@@ -12,7 +12,7 @@ import pytest
 import byheart as bh
 from byheart.errors import ByheartError
 from byheart.reports.page import LIMIT
-from byheart.studies import Cell, Finding, Row, Study, Way, figure, run
+from byheart.studies import Axes, Cell, Finding, Procedure, Row, Study, figure, run
 from byheart.studies.fits import fit
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -27,9 +27,7 @@ def measure(params: Any, seed: int) -> dict[str, Any]:
     }
 
 
-# Ways are found by name, and a test's file has none: the fixture gives it this one.
-MODULE = "tiny_study_of_reports"
-WAY = Way(f"{MODULE}:measure")
+PROCEDURE = Procedure(measure)
 
 
 def analyse(rows: list[Row]) -> Finding:
@@ -55,10 +53,11 @@ TINY = Study(
     measurement="accuracy",
     rule="none",
     grid=lambda variant, profile: [
-        Cell(WAY, {"H": H, "d": d, "variant": variant}) for d in (1, 2) for H in (1, 2, 4, 8)
+        Cell(PROCEDURE, {"H": H, "d": d, "variant": variant}) for d in (1, 2) for H in (1, 2, 4, 8)
     ],
     analyse=analyse,
-    draw=draw,
+    axes=Axes("H", "accuracy", "d", "heads H", "accuracy"),
+    figure=draw,
     variants=("as-coded", "corrected"),
     settings="Two widths.",
     disagreements=("The paper says otherwise.",),
@@ -67,13 +66,7 @@ TINY = Study(
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
-    import sys
-    import types
-
-    module = types.ModuleType(MODULE)
-    module.measure = measure  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, MODULE, module)
-    monkeypatch.setattr("byheart.papers.all_studies", lambda: [TINY])
+    monkeypatch.setattr("byheart.papers.registry.all_studies", lambda: [TINY])
     path = tmp_path / "tiny.db"
     assert run(TINY, path, profile="full").complete
     return path
@@ -127,7 +120,7 @@ def test_rows_can_be_downloaded(store, tmp_path, visit):
 
 
 def test_a_study_that_nobody_knows_still_has_rows(store, tmp_path, visit, monkeypatch):
-    monkeypatch.setattr("byheart.papers.all_studies", list)
+    monkeypatch.setattr("byheart.papers.registry.all_studies", list)
     bh.report(store, tmp_path / "study.html")
     page = visit(tmp_path / "study.html").page
     assert "does not know the study" in page.inner_text("main")

@@ -12,8 +12,8 @@ import pytest
 
 from byheart.papers import all_studies, find
 from byheart.papers.dana2025 import STUDIES, dof, mlp
+from byheart.papers.dana2025.experiment import TRAIN, recipe_of, spec_of, train
 from byheart.papers.dana2025.published import PUBLISHED
-from byheart.papers.dana2025.ways import recipe_of, spec_of, train_cell, train_many
 from byheart.studies import Row, Study, figure, run
 from byheart.studies.study import PROFILES
 from byheart.theory.dana2025 import phi_inverse
@@ -181,14 +181,14 @@ def test_figures_are_the_same_twice(tmp_path: Path):
 
 def test_equal_counts():
     for d, H in ((7, 6), (10, 16), (13, 31)):
-        a, b = mlp.pair("x", d, H)
+        a, b = mlp.both("x", (d,), (H,), {}, mlp.equal_width)
         sizes = [spec_of(c.params).parameters for c in (a, b)]
         assert abs(sizes[0] - sizes[1]) <= d + 1
 
 
 def test_free_dimensions():
     def dims(**p: Any) -> int:
-        return dof.free_dimensions(Row("", "", "", "", 0, train_cell("x", **p).params, {}))
+        return dof.free_dimensions(Row("", "", "", "", 0, TRAIN.cell("x", **p).params, {}))
 
     assert dims(d=10, H=20) == 4000 == dims(family="shared", d=10, d_h=10, H=20)
     assert dims(family="shared", d=10, d_h=5, H=20) == 1000
@@ -198,29 +198,28 @@ def test_free_dimensions():
 
 def test_experiment_1_is_reproduced_at_one_point():
     """Published .1298 at H = 1, d = 10; seeds of ours differ by .005."""
-    cell = train_cell("exp1", d=10, H=1)
-    rows = train_many([(cell.params, seed) for seed in range(2)])
+    cell = TRAIN.cell("exp1", d=10, H=1)
+    rows = train([(cell.params, seed) for seed in range(2)])
     assert abs(np.mean([r["train_accuracy"] for r in rows]) - PUBLISHED["exp1"][1]) < 0.02
     assert all(r["accuracy"] < r["train_accuracy"] for r in rows)
 
 
-def test_the_other_ways_measure_what_they_say(tmp_path: Path):
+def test_the_other_procedures_measure_what_they_say(tmp_path: Path):
     for name, only, measured in (
         ("zipf-prior", "zipf==1 and H==6", {"prior_accuracy", "promised", "known"}),
         ("multi-answer", "answers==2", {"right", "kl", "pairs_known"}),
     ):
         [study] = find(f"dana2025/{name}")
         short = [
-            type(c)(c.way, {**c.params, "epochs": 2}, c.experiment)
+            type(c)(c.procedure, {**c.params, "epochs": 2}, c.experiment)
             for c in study.cells("corrected", "full")
             if eval(only, {}, dict(c.params))
         ][:1]
-        from byheart.studies.cell import find_function
-
-        assert short[0].way.stack is not None
-        [row] = find_function(short[0].way.stack)([(short[0].params, 1)])
+        stack = short[0].procedure.stack
+        assert stack is not None
+        [row] = stack([(dict(short[0].params), 1)])
         assert measured <= row.keys() and 0 <= row["accuracy"] <= 1
-        [again] = find_function(short[0].way.stack)([(short[0].params, 1)])
+        [again] = stack([(dict(short[0].params), 1)])
         assert again == row
     assert row["kl"] > 0
 

@@ -15,9 +15,8 @@ from study_tools import Cluster, content, start
 from tiny_study import tiny
 
 from byheart.papers import find
-from byheart.papers.dana2025.ways import train_cell
-from byheart.studies import Cell, open_store, rows_of, run
-from byheart.studies.run import Progress
+from byheart.papers.dana2025.experiment import TRAIN
+from byheart.studies import Cell, Progress, open_store, rows_of, run
 
 pytest.importorskip("distributed")
 
@@ -34,7 +33,7 @@ def test_trained_models_are_bit_identical(store: Path, cluster: Cluster):
     [whole] = find("dana2025/fig1a")
 
     def grid(variant: str, profile: str) -> list[Cell]:
-        return [train_cell("exp1", d=6, H=H, epochs=1) for H in (4, 8)]
+        return TRAIN.grid("exp1", d=6, H=(4, 8), epochs=1)
 
     study = replace(whole, grid=grid, variants=("as-coded",))
     run(study, store, seeds=6)
@@ -51,7 +50,8 @@ def test_killed_workers_lose_nothing(store: Path, cluster: Cluster):
     """Workers are killed with their stacks; their nannies or a new one carry on."""
     killed: list[int] = []
 
-    def kill(p: Progress) -> None:
+    def kill(p: str) -> None:
+        assert isinstance(p, Progress)
         if len(killed) < 3 and p.done >= 8 * (len(killed) + 1):
             nanny = cluster.workers[len(killed) % 2]
             for child in psutil.Process(nanny.pid).children(recursive=True):
@@ -71,7 +71,7 @@ def test_killed_workers_lose_nothing(store: Path, cluster: Cluster):
 @pytest.mark.slow
 def test_a_cell_that_kills_its_worker_is_recorded(store: Path):
     """Dask gives up on a task after so many lost workers (3 unless configured)."""
-    study = tiny(4, way="faulty", fault="exit", largest=1)
+    study = tiny(4, faulty=True, fault="exit", largest=1)
     from dask import config
 
     with config.set({"distributed.scheduler.allowed-failures": 0}):

@@ -127,7 +127,7 @@ def test_export(run: Run, tmp_path: Path):
         (("tiny/lin",), "Did you mean tiny/line"),
         ((), "which study"),
         (("tiny/line", "--profile", "slow"), "--profile must be one of"),
-        (("tiny/line", "--variant", "wrong"), "--variant wrong"),
+        (("tiny/line", "--variant", "wrong"), "--variant must be one of"),
         (("tiny/line", "--only", "x.y"), "--only takes comparisons"),
         (("tiny/line", "--workers", "none"), "--workers takes"),
         (("tiny/line", "--store", "/proc/x/y.db"), "cannot be written"),
@@ -140,7 +140,7 @@ def test_misuse(run: Run, args: tuple[str, ...], words: str):
 
 
 def test_failed_cells_change_the_exit_code(run: Run, monkeypatch: pytest.MonkeyPatch):
-    study = tiny_study.tiny(way="faulty", fault="raise", mended=str(Path("mended").absolute()))
+    study = tiny_study.tiny(faulty=True, fault="raise", mended=str(Path("mended").absolute()))
     monkeypatch.setattr(tiny_study, "STUDIES", (study,))
     registry.studies_of.cache_clear()
     said = run("tiny/line", "--variant", "as-coded")

@@ -8,17 +8,27 @@ import re
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from study_tools import content, kill_in_a_loop, start
-from tiny_study import tiny
+from tiny_study import alone, alone_faulty, noisy_many, tiny
 
 from byheart.errors import ByheartError
-from byheart.studies import Cell, StoreBusy, Way, open_store, rows_of, run, status
+from byheart.studies import (
+    Cell,
+    Procedure,
+    Progress,
+    Stopped,
+    StoreBusy,
+    open_store,
+    rows_of,
+    run,
+    status,
+)
 from byheart.studies import work as work_module
 from byheart.studies.cell import derived_seed, stacks
 from byheart.studies.expression import Expression
-from byheart.studies.run import Progress, Stopped
 from byheart.studies.store import coordinating
 
 PACKAGE = Path(work_module.__file__).parent
@@ -59,8 +69,8 @@ def test_equal_shapes_are_stacked(store: Path):
 
 
 def test_stacks_follow_from_the_study_alone():
-    way = Way("m:f", "m:g", 3, ("x",))
-    cells = [Cell(way, {"x": x, "shape": s}) for s in (0, 1) for x in range(2)]
+    procedure = Procedure(stack=noisy_many, largest=3, differ=("x",))
+    cells = [Cell(procedure, {"x": x, "shape": s}) for s in (0, 1) for x in range(2)]
     made = stacks(cells, range(2))
     assert [[(j.cell.params["shape"], j.cell.params["x"], j.seed) for j in s] for s in made] == [
         [(0, 0, 0), (0, 0, 1), (0, 1, 0)],
@@ -77,13 +87,31 @@ def test_seeds_come_from_the_cell_and_the_number_only():
 
 
 def test_hashes_are_content():
-    a, b = Way("m:f"), Way("m:f", "m:g", 9, seconds=lambda p: 1.0)
+    a = Procedure(alone, name="m:f")
+    b = Procedure(stack=noisy_many, largest=9, seconds=lambda p: 1.0, name="m:f")
     assert Cell(a, {"x": 1}).hash == Cell(b, {"x": 1}, "exp9").hash
-    assert Cell(a, {"x": 1}).hash != Cell(a, {"x": 2}).hash != Cell(Way("m:h"), {"x": 2}).hash
+    other = Procedure(alone, name="m:h")
+    assert Cell(a, {"x": 1}).hash != Cell(a, {"x": 2}).hash != Cell(other, {"x": 2}).hash
     with pytest.raises(ByheartError, match="parameters must be numbers"):
         Cell(a, {"x": object()})
     with pytest.raises(ByheartError, match="parameters must be numbers"):
         Cell(a, {"x": float("nan")})
+
+
+def test_a_procedure_is_a_function_that_workers_find_by_its_name():
+    assert Procedure(alone).name == "tiny_study:alone"
+    with pytest.raises(ByheartError, match="top level of a module"):
+        Procedure(lambda params, seed: {})
+    with pytest.raises(TypeError, match="either"):
+        Procedure(alone, stack=noisy_many)
+    assert Procedure(alone_faulty).cell(x=1).with_settings({"x": 2}).params == {"x": 2}
+
+
+def test_seeds_may_be_named(store: Path):
+    assert run(tiny(), store, seeds=[1, 5]).total == 12
+    with open_store(store) as opened:
+        rows, _ = rows_of(tiny(), opened, "quick", seeds=[5])
+    assert {row.seed for row in rows} == {5} and len(rows) == 6
 
 
 def test_only_and_seeds(store: Path):
@@ -93,7 +121,7 @@ def test_only_and_seeds(store: Path):
         run(tiny(), store, only="x>99")
     with pytest.raises(ByheartError, match="no parameter 'H'"):
         run(tiny(), store, only="H<3")
-    with pytest.raises(ByheartError, match="--variant"):
+    with pytest.raises(ByheartError, match="`variant` must be one of as-coded, corrected, all"):
         run(tiny(), store, variant="best")
 
 
@@ -107,7 +135,7 @@ def test_only_runs_no_code(text: str):
         with pytest.raises(ByheartError, match="no parameter"):
             Expression(text)({"x": 1})
         return
-    with pytest.raises(ByheartError, match="--only"):
+    with pytest.raises(ByheartError, match="`only"):
         Expression(text)
 
 
@@ -124,16 +152,24 @@ def test_only_compares():
     }.items():
         assert Expression(text)(values) is truth, text
     for text in ("flag < 3", "d / (H - 6) > 1"):
-        with pytest.raises(ByheartError, match="--only"):
+        with pytest.raises(ByheartError, match="`only"):
             Expression(text)(values)
 
 
 def test_progress_counts_up(store: Path):
-    seen: list[Progress] = []
+    seen: list[Any] = []
     run(tiny(), store, profile="full", progress=seen.append)
     assert [p.done for p in seen] == sorted(p.done for p in seen)
     assert seen[-1].done == seen[-1].total == 36 and seen[-1].left == 0
     assert seen[-1].last is not None and "y" in seen[-1].last.measurements
+    assert all(isinstance(p, Progress) and isinstance(p, str) for p in seen)
+    assert seen[0] == "tiny/line: 0 of 36 rows are there; computing the others"
+    assert seen[-1].startswith("tiny/line: 36 of 36 rows, ")
+
+
+def test_progress_can_be_printed(store: Path, capsys: pytest.CaptureFixture[str]):
+    run(tiny(), store, progress=print)
+    assert "12 of 12 rows" in capsys.readouterr().out
 
 
 def test_a_time_budget_begins_nothing_new(store: Path):
@@ -150,7 +186,7 @@ def test_status(store: Path):
     run(tiny(), store, profile="full", only="x<2", variant="corrected")
     with open_store(store) as opened:
         found = status(tiny(), opened, "full")
-    assert (found["rows"], found["done"], found["failed"], found["missing"]) == (36, 6, 0, 30)
+    assert (found.rows, found.done, found.failed, found.missing) == (36, 6, 0, 30)
 
 
 @pytest.mark.parametrize("fault", ["raise", "memory", "text"])
@@ -158,7 +194,7 @@ def test_a_cell_that_fails_is_recorded_and_the_others_go_on(
     store: Path, fault: str, tmp_path: Path
 ):
     mended = tmp_path / "mended"
-    study = tiny(way="faulty", fault=fault, mended=str(mended))
+    study = tiny(faulty=True, fault=fault, mended=str(mended))
     report = run(study, store, profile="full", variant="as-coded")
     assert (report.computed, report.failed, report.complete) == (18, 3, False)
     with open_store(store) as opened:
@@ -191,7 +227,7 @@ def test_a_good_row_is_never_replaced(store: Path):
 def test_a_second_coordinator_is_told(store: Path):
     with (
         coordinating(store),
-        pytest.raises(StoreBusy, match=f"process {os.getpid()}.*--status"),
+        pytest.raises(StoreBusy, match=f"process {os.getpid()}.*another `store`"),
     ):
         run(tiny(), store)
     run(tiny(), store)  # the lock went with its holder
@@ -200,7 +236,7 @@ def test_a_second_coordinator_is_told(store: Path):
 def test_reading_needs_no_lock(store: Path):
     run(tiny(), store)
     with coordinating(store), open_store(store, create=False) as reader:
-        assert status(tiny(), reader, "quick")["missing"] == 0
+        assert status(tiny(), reader, "quick").missing == 0
 
 
 def test_clock_changes_do_not_matter(store: Path, monkeypatch: pytest.MonkeyPatch):
@@ -209,7 +245,7 @@ def test_clock_changes_do_not_matter(store: Path, monkeypatch: pytest.MonkeyPatc
         assert not re.search(r"time\.time\(|datetime|time\.localtime", file.read_text()), file
     clock = iter(range(10**9, 0, -86400))
     monkeypatch.setattr(time, "time", lambda: float(next(clock)))
-    seen: list[Progress] = []
+    seen: list[Any] = []
     report = run(tiny(), store, profile="full", progress=seen.append, time_budget=60.0)
     assert report.complete and all(p.seconds >= 0 for p in seen)
     with open_store(store) as opened:
@@ -255,8 +291,8 @@ def test_stopped_exits_as_shells_expect():
 
 
 def test_measurements_must_be_plain():
-    [made] = work_module.compute("json:loads", None, [("[1]", 0)])  # type: ignore[list-item]
+    [made] = work_module.compute(lambda params, seed: [1], False, [({}, 0)])
     assert made.error is not None and "TypeError" in made.error
-    [made] = work_module.compute("nowhere:f", None, [({}, 0)])
-    assert "names no function" in str(made.error)
+    [made] = work_module.compute(lambda jobs: [{}, {}], True, [({}, 0)])
+    assert "2 results were returned for 1 jobs" in str(made.error)
     assert json.dumps(made.measurements) == "{}"

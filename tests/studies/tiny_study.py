@@ -1,4 +1,4 @@
-"""The smallest study: numbers with noise, computed alone or in stacks; some ways misbehave."""
+"""The smallest study: numbers with noise, computed alone or in stacks; some misbehave."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from byheart.studies import Cell, Finding, Row, Study, Way, figure, fit
+from byheart.studies import Axes, Cell, Finding, Procedure, Row, Study, figure, fit
 
 
-def noisy(params: dict[str, Any], seed: int) -> dict[str, Any]:
+def alone(params: dict[str, Any], seed: int) -> dict[str, Any]:
     return noisy_many([(params, seed)])[0]
 
 
@@ -26,7 +26,7 @@ def noisy_many(jobs: Sequence[tuple[dict[str, Any], int]]) -> list[dict[str, Any
     return found
 
 
-def faulty(params: dict[str, Any], seed: int) -> dict[str, Any]:
+def alone_faulty(params: dict[str, Any], seed: int) -> dict[str, Any]:
     return faulty_many([(params, seed)])[0]
 
 
@@ -64,10 +64,15 @@ def draw(rows: list[Row], finding: Finding):
 
 
 def tiny(
-    points: int = 6, *, largest: int = 4, name: str = "tiny/line", way: str = "noisy", **params: Any
-) -> Study:
-    here = __name__
-    made = Way(f"{here}:{way}", f"{here}:{way}_many" if largest > 1 else None, largest, ("x",))
+    points: int = 6, *, largest: int = 4, name: str = "tiny/line", faulty: bool = False,
+    **params: Any,
+) -> Study:  # fmt: skip
+    name_of_rows = f"{__name__}:{'faulty' if faulty else 'noisy'}"
+    if largest > 1:
+        stack = faulty_many if faulty else noisy_many
+        made = Procedure(stack=stack, largest=largest, differ=("x",), name=name_of_rows)
+    else:
+        made = Procedure(alone_faulty if faulty else alone, name=name_of_rows)
 
     def grid(variant: str, profile: str) -> list[Cell]:
         number = points if profile != "quick" else 3
@@ -83,7 +88,8 @@ def tiny(
         rule="confirmed if the slope is within 0.2 of 3",
         grid=grid,
         analyse=analyse,
-        draw=draw,
+        axes=Axes("x", "y"),
+        figure=draw,
         variants=("as-coded", "corrected"),
         seeds={"quick": 2, "full": 3, "paper": 3},
     )

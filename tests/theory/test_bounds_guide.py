@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import byheart as bh
-from byheart.theory.families import crossings, facts_case
+from byheart.theory.candidates import crossings, facts_case
 from byheart.theory.huggingface import read_config
 
 ROOT = Path(__file__).parents[2]

@@ -58,7 +58,7 @@ def test_the_constant_of_theorem1_by_hand():
 @given(seeds)
 def test_theorem1_holds_and_the_sharper_form_lies_between(seed):
     """The literal construction on random features: the change of KL, the two bounds above it."""
-    assert "theorem1_constant" in find("dana2025.theorem1").constants
+    assert "theorem1_constant" in find("dana2025.theorem1").statement.constants
     r = np.random.default_rng(seed)
     N, d, m, T = 6, 3, 8, 14
     pi = r.dirichlet(np.full(N, 0.7), size=T) * 0.99 + 0.01 / N
@@ -96,7 +96,7 @@ def test_the_factor_sqrt2_of_theorem1_cannot_be_dropped():
 @settings(max_examples=30, deadline=None)
 @given(seeds, st.integers(3, 9), st.integers(2, 9), st.floats(0.05, 3.0))
 def test_theorem2_holds_on_random_frames(seed, N, d, concentration):
-    assert "theorem2_bound(pi, W)" in find("dana2025.theorem2_unit").matrices
+    assert "theorem2_bound(pi, W)" in find("dana2025.theorem2_unit").statement.matrices
     r = np.random.default_rng(seed)
     pi = r.dirichlet(np.full(N, concentration), size=12) * (1 - 1e-6) + 1e-6 / N
     prior = r.dirichlet(np.ones(12))
@@ -129,7 +129,7 @@ def test_theorem2_with_orthonormal_rows_is_an_equality():
     """C = 0: f_g - f_j = λ for all j, KL = (1-π_g) λ, λ = log((N-1)/(e^H-1))."""
     pi = np.array([[0.6, 0.3, 0.1], [0.5, 0.25, 0.25]])
     H = -(pi * np.log(pi)).sum(axis=1)
-    assert find("dana2025.theorem2").exactness == "exact count"
+    assert find("dana2025.theorem2").claim.exactness == "exact count"
     by_hand = np.mean((1 - pi.max(axis=1)) * np.log(2 / (np.exp(H) - 1)))
     for form in ("unit", "published"):
         assert theorem2_bound(pi, np.eye(3), form=form) == pytest.approx(by_hand)
@@ -175,7 +175,7 @@ def test_the_simpler_bound_is_false(ask):
 @settings(max_examples=60, deadline=None)
 @given(seeds, st.floats(1e-6, 4.0))
 def test_bennett_holds_and_is_half_the_variance_for_small_errors(seed, scale):
-    assert "bennett_bound(pi, f)" in find("dana2025.bennett").matrices
+    assert "bennett_bound(pi, f)" in find("dana2025.bennett").statement.matrices
     r = np.random.default_rng(seed)
     pi = r.dirichlet(np.ones(6), size=5) * (1 - 1e-6) + 1e-6 / 6
     Z = scale * r.normal(size=pi.shape)

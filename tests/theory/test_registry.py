@@ -100,12 +100,12 @@ def test_no_lower_bound_exceeds_an_upper_bound(N, S, d, d_h, H, T):
         (lambda: find(""), "there is no bound"),
         (lambda: bh.bounds(SPECS[0], 0), "at least 1, found 0"),
         (lambda: bh.bounds(SPECS[0], True), "at least 1, found True"),
-        (lambda: bh.bounds(SPECS[0], "many"), "a table .* or a number"),
+        (lambda: bh.bounds(SPECS[0], "many"), "a table .* or a number"),  # pyright: ignore
         (lambda: bh.bounds(SPECS[0], kruskal=0), "kruskal"),
         (lambda: bh.bounds(SPECS[0], bits=0), "bits"),
-        (lambda: bh.bounds(SPECS[0], answers=1), "answers must be at least 2, found 1"),
-        (lambda: bh.bounds(SPECS[0], spread=0.5), "spread must be at least 1"),
-        (lambda: bh.bounds(SPECS[0], spread=math.nan), "spread must be at least 1"),
+        (lambda: bh.bounds(SPECS[0], answers=1), "`answers` must be at least 2, found 1"),
+        (lambda: bh.bounds(SPECS[0], spread=0.5), "`spread` must be at least 1"),
+        (lambda: bh.bounds(SPECS[0], spread=math.nan), "`spread` must be at least 1"),
         (lambda: bh.bounds(AttentionOnlySpec(N=10, S=2, d=2, d_h=2, H=1), 101), "10.2 = 100"),
     ],
 )
@@ -117,10 +117,10 @@ def test_bad_questions(call, message):
 def test_facts_that_the_model_cannot_read_are_a_contradiction():
     facts = bh.read_facts("countries")
     small = AttentionOnlySpec(N=10, S=2, d=4, d_h=4, H=9)
-    with pytest.raises(ByheartError, match=f"--vocab {facts.N}"):
+    with pytest.raises(ByheartError, match=f"`N={facts.N}`"):
         bh.bounds(small, facts)
     short = AttentionOnlySpec(N=facts.N, S=1, d=4, d_h=4, H=9)
-    with pytest.raises(ByheartError, match="--context 2"):
+    with pytest.raises(ByheartError, match="`n=2`"):
         bh.bounds(short, facts)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from byheart.audits.models import FoundModel, readable
 from byheart.errors import ByheartError, OptionError
-from byheart.facts.vector_files import read_arrays
+from byheart.facts import read_arrays
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -14,6 +14,7 @@ FLAGS = {
     "N": "--vocab",
     "n": "--context",
     "folder": "-o",
+    "families": "--family",
     "ordered=False": "--unordered",
     "with_facts=False": "--no-facts",
     "header=False": "--no-header",

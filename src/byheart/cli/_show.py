@@ -41,8 +41,8 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
 # What options are called in Python, where commands have other names for them.
 PYTHON_NAMES = {"d_model": "d", "heads": "H", "d_head": "d_h", "length": "S", "vocab": "N",
-                "context": "n", "output": "folder", "unordered": "ordered",
-                "no_facts": "with_facts"}  # fmt: skip
+                "context": "n", "output": "folder", "family": "families", "unordered": "ordered",
+                "no_facts": "with_facts", "values": "set"}  # fmt: skip
 
 
 def _parameters(options: dict[str, Any]) -> set[str]:

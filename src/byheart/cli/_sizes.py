@@ -1,13 +1,17 @@
-"""What `byheart bound` and `byheart size` share: counts as people write them, files, numbers."""
+"""What `byheart bound` and `byheart size` share: counts as people write them, files, sweeps."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from byheart.errors import ByheartError
+from byheart.errors import ByheartError, OptionError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Output = Annotated[
     str | None, typer.Option("-o", "--output", metavar="FILE", help="CSV of the sweep.")
@@ -15,10 +19,10 @@ Output = Annotated[
 Plot = Annotated[str | None, typer.Option("--plot", metavar="FILE", help="Plot: png, svg or pdf.")]
 
 
-def count(text: str, flag: str) -> int:
+def count(text: str, parameter: str) -> int:
     """A whole number >= 1, written 100000, 100_000, 100,000 or 1e5.
 
-    >>> count("1e5", "--facts"), count("25_000", "--facts")
+    >>> count("1e5", "facts"), count("25_000", "facts")
     (100000, 25000)
     """
     plain = text.replace("_", "").replace(",", "").strip()
@@ -31,7 +35,7 @@ def count(text: str, flag: str) -> int:
         except (ValueError, OverflowError):
             value = 0
     if value < 1:
-        raise ByheartError(f"{flag} must be a whole number of at least 1, found {text!r}")
+        raise OptionError(parameter, "a whole number of at least 1", text)
     return value
 
 
@@ -40,7 +44,7 @@ def is_count(text: str) -> bool:
     return (text.strip()[:1].isdigit() and not Path(text).exists()) or text.strip()[:1] in "-+"
 
 
-def check_places(output: str | None, plot: str | None) -> None:
+def check_files(output: str | None, plot: str | None) -> None:
     """Refuse files that could not be written, before any work."""
     if output is not None and not Path(output).parent.is_dir():
         raise ByheartError(f"{output} cannot be written: there is no folder {Path(output).parent}.")
@@ -50,22 +54,21 @@ def check_places(output: str | None, plot: str | None) -> None:
         check_path(plot)
 
 
-def write(path: str, text: str) -> None:
-    """The whole text file or none of it."""
+def write_sweep(
+    output: str | None,
+    first: str,
+    rows: Sequence[dict[str, object]],
+    plot: str | None,
+    figure: Callable[[], Figure],
+) -> None:
+    """The rows as CSV, the column `first` in front, and the figure, each whole or not at all."""
     from byheart._folders import write_text
+    from byheart.theory import plots, sweeps
 
-    try:
-        write_text(Path(path), text)
-    except OSError as error:
-        raise ByheartError(f"{path} cannot be written: {error.strerror}.") from None
-
-
-def shown(value: float | int | None, unit: str = "facts") -> str:
-    """Whole numbers in full up to a billion, else three digits; nothing is "-"."""
-    if value is None:
-        return "-"
-    if isinstance(value, int):
-        return f"{value:,}" if abs(value) < 10**12 else f"{float(value):.3g}"
-    if unit == "accuracy":
-        return f"{value:.4f}"
-    return f"{value:.3g}"
+    if output is not None:
+        try:
+            write_text(Path(output), sweeps.as_csv(first, rows))
+        except OSError as error:
+            raise ByheartError(f"{output} cannot be written: {error.strerror}.") from None
+    if plot is not None:
+        plots.save(figure(), plot)

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
 
 from byheart.cli import _options as opt
+from byheart.cli._flags import flag, with_flags
 from byheart.cli._show import emit, guarded, say, table
-from byheart.cli._sizes import Output, Plot, check_places, count, is_count, shown, write
+from byheart.cli._sizes import Output, Plot, check_files, count, is_count, write_sweep
+from byheart.errors import ByheartError, OptionError
 
 if TYPE_CHECKING:
-    from byheart.theory import Answer
-    from byheart.theory.registry import AnySpec
-    from byheart.theory.sweeps import Sweep
+    from byheart.facts import Facts
+    from byheart.specs import Spec
 
-SIZES = "Sizes"
-SIGNS = {
-    "lower bound": ">= ",
-    "upper bound": "<= ",
-    "necessary size": "<= ",
-    "accuracy": ">= ",
-    "measurement": "≈ ",
-}
+SIZES = ("d", "H", "d_h", "n", "N", "layers")
+
+
+class Question(TypedDict):
+    """What is asked besides the architecture."""
+
+    facts: Facts | int | None
+    kruskal: int | None
+    bits: int
 
 
 def _size(flag: str, text: str) -> Any:
-    return typer.Option(flag, metavar="N", help=text, rich_help_panel=SIZES)
+    return typer.Option(flag, metavar="N", help=text, rich_help_panel="Sizes")
 
 
 @guarded
@@ -70,87 +73,77 @@ def bound(
     Theorems about attention describe one bare attention layer of these sizes: layer norms, biases
     and feed-forward layers of a real model are not in them.
     """
-    from byheart.errors import ByheartError
-
-    flags = {
-        "d-model": d_model, "heads": heads, "d-head": d_head, "context": context, "vocab": vocab,
-        "layers": layers,
-    }  # fmt: skip
     if explain is not None:
         _explain(explain, as_json)
         return
+    sizes: dict[str, int | None] = dict(
+        zip(SIZES, (d_model, heads, d_head, context, vocab, layers), strict=True)
+    )
     if sweep is None and (output or plot):
         raise ByheartError("-o and --plot are for --sweep: for instance --sweep heads=1:64.")
-    if hf is not None and (sweep or any(value is not None for value in flags.values())):
-        given = "--sweep" if sweep else next(f"--{k}" for k, v in flags.items() if v is not None)
-        raise ByheartError(f"--hf and {given} contradict each other: give one of them.")
-    options = {"facts": _facts(facts), "kruskal": _least("--kruskal", kruskal), "bits": bits}
-    if bits < 1:
-        raise ByheartError(f"--bits must be at least 1, found {bits}")
+    given = ["--sweep"] * (sweep is not None) + [flag(k) for k, v in sizes.items() if v is not None]
+    if hf is not None and given:
+        raise ByheartError(f"--hf and {given[0]} contradict each other: give one of them.")
+    _check_least({**sizes, "kruskal": kruskal, "bits": bits})
+    question = Question(facts=_facts(facts), kruskal=kruskal, bits=bits)
     if sweep is not None:
-        _sweep(sweep, flags, options, output, plot, as_json)
-        return
-    spec = _from_config(hf) if hf is not None else _from_flags(flags)
-    _answer(spec, options, as_json)
+        _sweep(sweep, sizes, question, output, plot, as_json)
+    elif hf is not None:
+        from byheart.theory.huggingface import read_config
+
+        _answer(read_config(hf), question, as_json)
+    else:
+        _answer(_layer(sizes), question, as_json)
 
 
-def _from_config(path: str) -> AnySpec:
-    from byheart.theory.huggingface import read_config
+def _check_least(sizes: dict[str, int | None]) -> None:
+    for name, value in sizes.items():
+        least = 2 if name == "N" else 1
+        if value is not None and value < least:
+            why = "With one token there is nothing to tell apart." if name == "N" else ""
+            raise OptionError(name, f"a whole number of at least {least}", value, why)
 
-    return read_config(path)
 
-
-def _from_flags(flags: dict[str, int | None]) -> AnySpec:
+def _layer(sizes: dict[str, int | None]) -> Spec:
     """A layer that reads tokens where there is a vocabulary, else one that reads vectors."""
-    from byheart.errors import ByheartError
     from byheart.specs import AttentionOnlySpec, MultiHeadSpec
 
-    for name, value in flags.items():
-        _least(f"--{name}", value, 2 if name == "vocab" else 1)
-    d, H, d_h, n = (flags[name] for name in ("d-model", "heads", "d-head", "context"))
+    d, H, d_h, n, N, layers = (sizes[name] for name in SIZES)
     if d is None or H is None or n is None:
-        missing = [f"--{name}" for name in ("d-model", "heads", "context") if flags[name] is None]
-        raise ByheartError(
-            f"{', '.join(missing)} missing: give the sizes of the layer, or --hf config.json."
-        )
+        missing = ", ".join(flag(name) for name in ("d", "H", "n") if sizes[name] is None)
+        raise ByheartError(f"{missing} missing: give the sizes of the layer, or --hf config.json.")
     if d_h is None:
         if d % H:
             raise ByheartError(f"--d-head missing: {H} heads do not divide the width {d}.")
         d_h = d // H
-    N, layers = flags["vocab"], flags["layers"] or 1
-    if N is None:
-        if layers > 1:
-            raise ByheartError(
-                "--layers needs --vocab: without a vocabulary the question is about one layer that "
-                "reads vectors."
-            )
-        return MultiHeadSpec(d=d, n=n, d_h=d_h, H=H)
-    return AttentionOnlySpec(N=N, S=n, d=d, d_h=d_h, H=H, layers=layers)
+    if N is not None:
+        return AttentionOnlySpec(N=N, S=n, d=d, d_h=d_h, H=H, layers=layers or 1)
+    if (layers or 1) > 1:
+        raise ByheartError(
+            "--layers needs --vocab: without a vocabulary the question is about one layer that "
+            "reads vectors."
+        )
+    return MultiHeadSpec(d=d, n=n, d_h=d_h, H=H)
 
 
-def _least(flag: str, value: int | None, least: int = 1) -> int | None:
-    from byheart.errors import ByheartError
-
-    if value is not None and value < least:
-        why = ": with one token there is nothing to tell apart" if flag == "--vocab" else ""
-        raise ByheartError(f"{flag} must be a whole number of at least {least}, found {value}{why}")
-    return value
-
-
-def _facts(text: str | None) -> Any:
+def _facts(text: str | None) -> Facts | int | None:
     if text is None:
         return None
     if is_count(text):
-        return count(text, "--facts")
+        return count(text, "facts")
     from byheart.facts import read_facts
 
     return read_facts(text)
 
 
-def _answer(spec: AnySpec, options: dict[str, Any], as_json: bool) -> None:
-    from byheart.theory import bounds
+def _answer(spec: Spec, question: Question, as_json: bool) -> None:
+    from byheart.theory import Answers, bounds
 
-    answers = bounds(spec, **options)
+    named = {*SIZES, *question}
+    answers = Answers(
+        replace(answer, reason=with_flags(answer.reason, named))
+        for answer in bounds(spec, **question)
+    )
     if as_json:
         emit(
             {
@@ -166,14 +159,11 @@ def _answer(spec: AnySpec, options: dict[str, Any], as_json: bool) -> None:
             "Theorems about attention speak of one bare attention layer of these sizes: no layer "
             "norm,\nbias or feed-forward layer."
         )
-    applied = [a for a in answers if a.applies]
-    table(
-        [_row(a) for a in applied],
-        header=("theorem that applies", "says", "parameters", "facts/p", "bits/p"),
-    )
+    applied = answers.chosen()
+    table([answers.cells(answer) for answer in applied], header=answers.header)
     for answer in applied:
-        said = {True: "holds the facts", False: "cannot hold the facts", None: ""}[answer.holds]
-        note = "; ".join(part for part in (said, answer.note) if part)
+        verdict = {True: "holds the facts", False: "cannot hold the facts", None: ""}[answer.holds]
+        note = "; ".join(part for part in (verdict, answer.note) if part)
         if note:
             say(f" {answer.id}: {note}")
     table(
@@ -183,62 +173,52 @@ def _answer(spec: AnySpec, options: dict[str, Any], as_json: bool) -> None:
     say("`byheart bound --explain ID` gives statement, formula, hypotheses and source.")
 
 
-def _row(answer: Answer) -> tuple[str, ...]:
-    says = f"{SIGNS.get(answer.kind, '')}{shown(answer.capacity, answer.unit)} {answer.unit}"
-    rates = answer.facts_per_parameter, answer.bits_per_parameter
-    return (answer.id, says, shown(answer.parameters), *(shown(r) for r in rates))
-
-
 def _explain(bound_id: str, as_json: bool) -> None:
-    from byheart.theory import BOUNDS, find
+    from byheart.theory import find
     from byheart.theory.explain import explanation
+    from byheart.theory.registry import all_bounds
 
     if bound_id == "all":
+        bounds = all_bounds().values()
         if as_json:
-            emit({"bounds": [explanation(b) for b in BOUNDS]})
+            emit({"bounds": [explanation(bound) for bound in bounds]})
             return
         table(
-            [(b.id, b.kind, b.exactness, b.title) for b in BOUNDS],
+            [(b.id, b.claim.kind, b.claim.exactness, b.statement.title) for b in bounds],
             header=("theorem", "kind", "exactness", "about"),
         )
         return
-    said = explanation(find(bound_id))
+    words = explanation(find(bound_id))
     if as_json:
-        emit(said)
+        emit(words)
         return
-    for name, value in said.items():
+    for name, value in words.items():
         for line in value if isinstance(value, list) else [value]:
             say(f"{name:12} {line}")
 
 
 def _sweep(
     text: str,
-    flags: dict[str, int | None],
-    options: dict[str, Any],
+    sizes: dict[str, int | None],
+    question: Question,
     output: str | None,
     plot: str | None,
     as_json: bool,
 ) -> None:
-    from byheart.errors import ByheartError
-    from byheart.theory import sweeps
+    from byheart.theory import plots, sweeps
 
-    wanted: Sweep = sweeps.Sweep.parse(text)
-    if flags[wanted.name] is not None:
-        raise ByheartError(f"--{wanted.name} and --sweep {text} contradict each other.")
+    sweep = sweeps.Sweep.parse(text)
+    varied = next(name for name in SIZES if flag(name) == f"--{sweep.name}")
+    if sizes[varied] is not None:
+        raise ByheartError(f"--{sweep.name} and --sweep {text} contradict each other.")
     if output is None and plot is None and not as_json:
         raise ByheartError("say where the sweep goes: -o out.csv, --plot out.png, or --json.")
-    check_places(output, plot)
-    points = sweeps.run(wanted, lambda value: _from_flags({**flags, wanted.name: value}), **options)
-    rows = sweeps.rows(wanted, points)
-    if output is not None:
-        write(output, sweeps.as_csv(wanted.name, rows))
-    if plot is not None:
-        from byheart.theory import plots
-
-        plots.save(plots.sweep_figure(wanted, points), plot)
+    check_files(output, plot)
+    points = sweeps.run(sweep, lambda value: _layer({**sizes, varied: value}), **question)
+    rows = sweeps.rows(sweep, points)
+    write_sweep(output, sweep.name, rows, plot, lambda: plots.sweep_figure(sweep, points))
     if as_json:
-        emit({"sweep": wanted.name, "rows": rows})
+        emit({"sweep": sweep.name, "rows": rows})
         return
-    for path in (output, plot):
-        if path is not None:
-            say(f"Written to {path} ({len(wanted.values):,} values of {wanted.name})")
+    for path in filter(None, (output, plot)):
+        say(f"Written to {path} ({len(sweep.values):,} values of {sweep.name})")

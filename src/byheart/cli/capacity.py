@@ -10,7 +10,6 @@ from byheart.cli import _options as opt
 from byheart.cli import _training as tr
 from byheart.cli._flags import flag
 from byheart.cli._show import emit, guarded, progress, say, table
-from byheart.cli._sizes import shown
 from byheart.cli._store import describe_facts
 from byheart.errors import ByheartError
 from byheart.training.method import Train
@@ -160,6 +159,7 @@ def _check_mode(facts: str | None, random: dict[str, object], table: dict[str, o
 
 def _report(found: Capacity, as_json: bool) -> None:
     from byheart.theory import bounds
+    from byheart.theory.tables import shown
 
     rows = [
         a for a in bounds(found.spec) if a.applies and a.capacity is not None and a.unit == "facts"

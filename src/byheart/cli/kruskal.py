@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +14,9 @@ from byheart.errors import FactsError
 if TYPE_CHECKING:
     import numpy as np
 
-    from byheart.measure import KruskalReport
+    from byheart.measure.dependent import DependentSet
+    from byheart.measure.kruskal import KruskalReport
+    from byheart.measure.rank import NumericalRank
 
 
 @guarded
@@ -29,15 +32,12 @@ def kruskal(
     size: Annotated[
         int | None,
         typer.Option(
-            "--size",
             min=1,
             help="The n that every n rows should be independent for. Default: the number of "
             "context tokens, or 32, at most d.",
         ),
     ] = None,
-    array: Annotated[
-        str, typer.Option("--array", metavar="NAME", help="Which array of the file.")
-    ] = "query",
+    array: Annotated[str, typer.Option(metavar="NAME", help="Which array of the file.")] = "query",
     draws: Annotated[
         int, typer.Option(min=1, max=10**6, help="Random subsets for the paper's statistic.")
     ] = 1000,
@@ -95,35 +95,23 @@ def _rows(source: str, name: str) -> tuple[np.ndarray, int | None]:
 
 
 def _print(report: KruskalReport) -> None:
-    rank, centred = report.rank, report.rank_centred
-    n = report.needed
-    known = "by enumeration" if report.enumerated else "bounds; the exact value is NP-hard"
-    between = f"{report.lower}" if report.lower == report.upper else (
-        f"between {report.lower} and {report.upper}")  # fmt: skip
+    n, sampled = report.needed, report.sampled
+    certain = "by enumeration" if report.enumerated else "bounds; the exact value is NP-hard"
+    between = f"between {report.lower} and {report.upper}"
+    between = str(report.lower) if report.lower == report.upper else between
+    chances = ", ".join(f"{s}: {p:.2g}" for s, p in sampled.power.items())
     rows: list[tuple[str, ...]] = [
         ("rows", f"{report.T:,} in R^{report.d}; n = {n}"),
-        ("Kruskal rank", f"{between} ({known})"),
+        ("Kruskal rank", f"{between} ({certain})"),
         ("zero rows", _listed([(i,) for i in report.zero_rows])),
         ("parallel rows", f"{_listed(report.parallel)} (exact)"),
-        ("rank", _rank(rank)),
-        ("rank, centred", _rank(centred)),
+        ("rank", _rank(report.rank)),
+        ("rank, centred", _rank(report.rank_centred)),
     ]
     if report.rank_exact is not None:
         rows.append(("rank, exact", f"{report.rank_exact.rank} over the rationals"))
-    found = report.dependent
-    rows.append(
-        (
-            "dependent set",
-            "none found (which proves nothing)"
-            if found is None
-            else f"{len(found.rows)} rows: {', '.join(map(str, found.rows[:12]))}"
-            f"{', ...' if len(found.rows) > 12 else ''} "
-            + ("(exact)" if found.exact else f"(singular value {found.residual:.0e})"),
-        )
-    )
-    sampled = report.sampled
-    chances = ", ".join(f"{s}: {p:.2g}" for s, p in sampled.power.items())
     rows += [
+        ("dependent set", _dependent(report.dependent)),
         (
             "random subsets",
             f"{sampled.dependent:,} of {sampled.draws:,} subsets of {sampled.size} dependent: "
@@ -131,28 +119,31 @@ def _print(report: KruskalReport) -> None:
         ),
         ("... would meet", f"a dependent set of s rows with probability s: {chances}"),
     ]
-    if report.groups is not None:
-        groups = report.groups
+    groups = report.groups
+    if groups is not None:
         verdict = "independent, as the proof needs" if groups.holds else groups.reason()
-        rows.append(
-            (
-                "groups",
-                f"{verdict}: {len(groups.groups)} heads of up to {n - 1} rows, smallest pivot "
-                f"{groups.pivot:.1e}, smallest residual {groups.residual:.1e}",
-            )
-        )
+        sizes = f"{len(groups.groups)} heads of up to {n - 1} rows, smallest pivot"
+        smallest = f"{groups.pivot:.1e}, smallest residual {groups.residual:.1e}"
+        rows.append(("groups", f"{verdict}: {sizes} {smallest}"))
     table(rows)
-    total = sum(report.seconds.values())
-    parts: list[Any] = [f"{name} {s:.2f}" for name, s in report.seconds.items()]
-    say(f"\n{total:.2f} s: {', '.join(parts)}")
+    parts = ", ".join(f"{name} {s:.2f}" for name, s in report.seconds.items())
+    say(f"\n{sum(report.seconds.values()):.2f} s: {parts}")
 
 
-def _rank(found: Any) -> str:
-    gap = "no value dropped" if found.gap == float("inf") else f"gap {found.gap:.1e}"
-    return f"{found.rank} ({found.dtype}, tolerance {found.tolerance:.1e}, {gap})"
+def _rank(rank: NumericalRank) -> str:
+    gap = "no value dropped" if rank.gap == float("inf") else f"gap {rank.gap:.1e}"
+    return f"{rank.rank} ({rank.dtype}, tolerance {rank.tolerance:.1e}, {gap})"
 
 
-def _listed(sets: Any) -> str:
+def _dependent(dependent: DependentSet | None) -> str:
+    if dependent is None:
+        return "none found (which proves nothing)"
+    rows = ", ".join(map(str, dependent.rows[:12])) + ", ..." * (len(dependent.rows) > 12)
+    how = "exact" if dependent.exact else f"singular value {dependent.residual:.0e}"
+    return f"{len(dependent.rows)} rows: {rows} ({how})"
+
+
+def _listed(sets: Sequence[tuple[int, ...]]) -> str:
     if not sets:
         return "none"
     shown = ", ".join("=".join(map(str, s)) for s in sets[:8])

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from byheart.cli import _options as opt
 from byheart.cli._show import emit, guarded, say, table
-
-if TYPE_CHECKING:
-    from byheart.measure.precision import Kept, Limit
 
 
 @guarded
@@ -41,50 +38,50 @@ def precision(
     the first 2, 3, 4, 6, 8, 12, ... facts are built, and the first number that a format gets wrong
     is shown.
     """
-    from byheart.errors import ByheartError
+    from byheart.errors import check_choice
     from byheart.measure import precision as measured
 
     if Path(source).is_dir():
         from byheart.models import load
 
-        rows = measured.precision(load(source))
-        _report_kept(source, rows, as_json)
+        kept = measured.precision(load(source))
+        cells = [
+            (k.format, f"{k.significant_bits:,}", f"{k.recalled:,} of {k.asked:,}") for k in kept
+        ]
+        _report(source, [vars(k) for k in kept], cells, ("format", "bits", "recalled"), as_json)
         return
     chosen = tuple(method or measured.METHODS)
-    unknown = [name for name in chosen if name not in measured.METHODS]
-    if unknown:
-        raise ByheartError(
-            f"--method must be one of {', '.join(measured.METHODS)}, found {unknown[0]!r}"
-        )
+    for name in chosen:
+        check_choice("method", name, measured.METHODS)
     facts = opt.read(source, reading)
     sizes = [T for T in measured.sizes_to(facts.T) if T <= most]
-    _report_limits(facts.name, measured.limits(facts, chosen, sizes), as_json)
-
-
-def _report_kept(source: str, rows: list[Kept], as_json: bool) -> None:
-    if as_json:
-        emit({"source": source, "rows": [vars(row) for row in rows]})
-        return
-    shown = [
-        (row.format, f"{row.significant_bits:,}", f"{row.recalled:,} of {row.asked:,}")
-        for row in rows
-    ]
-    table(shown, header=("format", "bits", "recalled"))
-
-
-def _report_limits(source: str, rows: list[Limit], as_json: bool) -> None:
-    if as_json:
-        emit({"source": source, "rows": [vars(row) for row in rows]})
-        return
-    shown = [
+    limits = measured.limits(facts, chosen, sizes)
+    cells = [
         (
-            row.method,
-            row.format,
-            "none" if row.last_right is None else f"{row.last_right:,}",
-            "none tried" if row.first_wrong is None else f"{row.first_wrong:,}",
-            "" if row.bits is None else f"{row.bits:,}",
+            limit.method,
+            limit.format,
+            "none" if limit.last_right is None else f"{limit.last_right:,}",
+            "none tried" if limit.first_wrong is None else f"{limit.first_wrong:,}",
+            "" if limit.bits is None else f"{limit.bits:,}",
         )
-        for row in rows
+        for limit in limits
     ]
-    table(shown, header=("construction", "format", "all right up to", "first wrong", "needs bits"))
-    say("\nFacts are the first ones of the table; bits are those of the longest exact weight.")
+    header = ("construction", "format", "all right up to", "first wrong", "needs bits")
+    note = "\nFacts are the first ones of the table; bits are those of the longest exact weight."
+    _report(facts.name, [vars(limit) for limit in limits], cells, header, as_json, note)
+
+
+def _report(
+    source: str,
+    rows: list[dict[str, object]],
+    cells: list[tuple[str, ...]],
+    header: tuple[str, ...],
+    as_json: bool,
+    note: str = "",
+) -> None:
+    if as_json:
+        emit({"source": source, "rows": rows})
+        return
+    table(cells, header=header)
+    if note:
+        say(note)

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from byheart.cli import _options as opt
 from byheart.cli._show import emit, guarded, say, table
-from byheart.cli._study_progress import duration, shown
-from byheart.errors import ByheartError
+from byheart.cli._study_progress import shown
+from byheart.errors import ByheartError, check_choice
 
 if TYPE_CHECKING:
-    from byheart.studies import Finding, Report, Study
+    from byheart.studies import Selection, Study, StudyResult
+    from byheart.studies.study import Record
 
-RUNNING, SHOWING = "Running", "Showing"
 FOLDER = "byheart-studies"
+
+
+_running = partial(typer.Option, rich_help_panel="Running")
+_showing = partial(typer.Option, rich_help_panel="Showing")
 
 
 @guarded
@@ -29,159 +34,120 @@ def reproduce(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAME", help="A study (dana2025/fig1a), a paper (dana2025), or all."
+            metavar="NAME",
+            help="A study (dana2025/fig1a), a paper (dana2025), all, or a file (mine.py).",
         ),
     ] = None,
     list_studies: Annotated[
-        bool, typer.Option("--list", help="All studies, with their times.", rich_help_panel=SHOWING)
+        bool, _showing("--list", help="All studies, with their times.")
     ] = False,
-    status: Annotated[
-        bool,
-        typer.Option("--status", help="What is there, failed, missing.", rich_help_panel=SHOWING),
-    ] = False,
+    status: Annotated[bool, _showing("--status", help="What is there, failed, missing.")] = False,
     redraw: Annotated[
-        bool,
-        typer.Option(
-            "--redraw", help="Figure and fit from the store alone; runs nothing.",
-            rich_help_panel=SHOWING,
-        ),
+        bool, _showing("--redraw", help="Figure and fit from the store alone; runs nothing.")
     ] = False,
     profile: Annotated[
         str,
-        typer.Option(
+        _running(
             metavar="quick|full|paper",
             help="quick: minutes; full: every point, 5 seeds; paper: the authors' lengths too.",
-            rich_help_panel=RUNNING,
         ),
     ] = "quick",
     variant: Annotated[
         str | None,
-        typer.Option(
+        _running(
             metavar="as-coded|as-published|corrected|all",
             help="One variant only. Default: all that the study has.",
-            rich_help_panel=RUNNING,
         ),
     ] = None,
     only: Annotated[
-        str | None,
-        typer.Option(
-            metavar="EXPR", help="Only cells with, say, 'H<=16 and d==10'.", rich_help_panel=RUNNING
+        str | None, _running(metavar="EXPR", help="Only cells with, say, 'H<=16 and d==10'.")
+    ] = None,
+    values: Annotated[
+        list[str] | None,
+        _running(
+            "--set",
+            metavar="NAME=VALUES",
+            help="Another grid: d=12,16 or H=1:31:5 (start:stop:step). Give it once a parameter.",
         ),
     ] = None,
     seeds: Annotated[
-        int | None,
-        typer.Option(min=1, max=1000, help="Seeds a cell. Default: the profile's.",
-                     rich_help_panel=RUNNING),
+        int | None, _running(min=1, max=1000, help="Seeds a cell. Default: the profile's.")
     ] = None,
     time_budget: Annotated[
         float | None,
-        typer.Option(
-            min=0, metavar="SECONDS", help="Begin nothing new after so long; run again to go on.",
-            rich_help_panel=RUNNING,
+        _running(
+            min=0, metavar="SECONDS", help="Begin nothing new after so long; run again to go on."
         ),
     ] = None,
     workers: Annotated[
         str,
-        typer.Option(
-            metavar="N|ADDRESS",
-            help="N local processes, or the Dask scheduler at tcp://HOST:PORT.",
-            rich_help_panel=RUNNING,
+        _running(
+            metavar="N|ADDRESS", help="N local processes, or the Dask scheduler at tcp://HOST:PORT."
         ),
     ] = "1",
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Compute failed cells again.",
-                           rich_help_panel=RUNNING)
+        bool, _running("--retry-failed", help="Compute failed cells again.")
     ] = False,
     store: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The SQLite file. Default: DIR/PAPER.db.",
-                     rich_help_panel=RUNNING),
+        Path | None, _running(metavar="FILE", help="The SQLite file. Default: DIR/PAPER.db.")
     ] = None,
     export: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="All rows as .csv or .parquet.", rich_help_panel=SHOWING),
+        Path | None, _showing(metavar="FILE", help="All rows as .csv or .parquet.")
     ] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Where figures and tables go.")
     ] = Path(FOLDER),
     as_json: opt.Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Reproduce a figure or a table: run the study, fit, draw, and say what follows.
 
     Every (cell, seed) is one row of an SQLite file. Stop whenever you like: the same command goes
-    on from there, and the rows are the same on one process, on many, and on a cluster.
+    on from there, and the rows are the same on one process, on many, and on a cluster. A study of
+    your own is a file that defines STUDY (docs/studies.md).
     """
     from byheart.papers import all_studies, find
+    from byheart.studies import Execution, Selection, results
     from byheart.studies.study import PROFILES
+    from byheart.studies.table import check_export
+    from byheart.studies.table import export as write
+    from byheart.studies.values import read_assignments
 
-    if profile not in PROFILES:
-        raise ByheartError(f"--profile must be one of {', '.join(PROFILES)}, found {profile!r}")
+    check_choice("profile", profile, PROFILES)
     if list_studies:
         _list(find(name) if name else all_studies(), as_json)
         return
     if name is None:
         raise ByheartError("which study? `byheart reproduce --list` names them.")
-    found = find(name)
+    studies = find(name)
+    selection = Selection(profile, variant, only, seeds, read_assignments(values or ()))
     if status:
-        _status(found, profile, seeds, store, output, as_json)
+        _status(studies, selection, store, output, as_json)
         return
     if export is not None:
-        from byheart.studies.table import check_export
-
         check_export(export)
-    deadline = None if time_budget is None else time.monotonic() + time_budget
-    places: dict[Path, list[Study]] = {}
-    for study in found:
-        places.setdefault(store or output / f"{study.paper}.db", []).append(study)
-    records, rows, reports = [], [], []
-    for place, studies in places.items():
-        if not redraw:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            reports.append(
-                _run(studies, place, profile, variant, only, seeds, left, workers, retry_failed)
-            )
-        for study in studies:
-            finding, good, bad = _finish(study, place, profile, variant, only, seeds, output)
-            rows += good + bad
-            files = _files(study, profile, output)
-            records.append(_record(study, profile, finding, good, bad, files, place))
+    found: list[StudyResult] = []
+    records: list[Record] = []
+    known = frozenset(study.name for study in all_studies())
+    with _terminated_is_interrupted(), shown(name) as progress:
+        execution = Execution(workers, time_budget, retry_failed, progress, compute=not redraw)
+        where = {"store": store, "folder": output, "known": known}
+        for result in results(studies, selection, execution, **where):
+            files = result.save(output, "-set" if values else "")
+            found.append(result)
+            records.append(result.to_json() | {k: os.fspath(v) for k, v in files.items()})
             if not as_json:
-                _show(study, finding, good, bad, files)
-    total = _total(reports)
+                _show(result, files)
+    total = _total(found)
     if export is not None:
-        from byheart.studies.table import export as write
-
-        number = write(rows, export)
+        number = write([row for r in found for row in r.rows + r.failed], export)
         if not as_json:
             say(f"\n{number:,} rows in {export}")
     if as_json:
         emit({**total, "studies": records})
     else:
         _verdicts(records, total, redraw)
-    if any(record["failed"] for record in records):
+    if any(result.failed for result in found):
         raise typer.Exit(1)
-
-
-def _run(
-    studies: list[Study], place: Path, profile: str, variant: str | None, only: str | None,
-    seeds: int | None, left: float | None, workers: str, retry_failed: bool,
-) -> Report:  # fmt: skip
-    from byheart.studies import run
-
-    name = studies[0].name if len(studies) == 1 else studies[0].paper
-    with _terminated_is_interrupted(), shown(name) as tell:
-        return run(
-            studies,
-            place,
-            variant=variant,
-            profile=profile,
-            seeds=seeds,
-            only=only,
-            workers=workers,
-            time_budget=left,
-            retry_failed=retry_failed,
-            progress=tell,
-        )
 
 
 @contextmanager
@@ -194,62 +160,8 @@ def _terminated_is_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _finish(
-    study: Study, place: Path, profile: str, variant: str | None, only: str | None,
-    seeds: int | None, output: Path,
-) -> tuple[Finding, list[Any], list[Any]]:  # fmt: skip
-    """Rows from the store, then fit, figure, CSV and finding as files."""
-    import json
-
-    from byheart._folders import write_text
-    from byheart.studies import figure, open_store, rows_of
-    from byheart.studies.table import export
-
-    with open_store(place, create=False) as opened:
-        good, bad = rows_of(study, opened, profile, variant=variant, only=only, seeds=seeds)
-    finding = study.analyse(good)
-    files = _files(study, profile, output)
-    figure.save(study.draw(good, finding), files["figure"])
-    export(good + bad, files["csv"])
-    try:
-        write_text(files["finding"], json.dumps(_plain(finding.to_json()), indent=1) + "\n")
-    except OSError as error:
-        raise ByheartError(f"{files['finding']} cannot be written: {error.strerror}.") from None
-    return finding, good, bad
-
-
-def _plain(value: Any) -> Any:
-    from byheart.cli._show import _plain as plain
-
-    return plain(value)
-
-
-def _files(study: Study, profile: str, output: Path) -> dict[str, Path]:
-    stem = study.name.replace("/", "-") + ("" if profile == "full" else f"-{profile}")
-    return {
-        "figure": output / f"{stem}.png",
-        "csv": output / f"{stem}.csv",
-        "finding": output / f"{stem}.json",
-    }
-
-
-def _record(
-    study: Study, profile: str, finding: Finding, good: list[Any], bad: list[Any],
-    files: dict[str, Path], place: Path,
-) -> dict[str, Any]:  # fmt: skip
-    return {
-        "study": study.name,
-        "profile": profile,
-        "rows": len(good),
-        "failed": len(bad),
-        "seconds": sum(row.seconds for row in good),
-        **finding.to_json(),
-        **{what: os.fspath(path) for what, path in files.items()},
-        "store": os.fspath(place),
-    }
-
-
-def _total(reports: list[Report]) -> dict[str, Any]:
+def _total(found: list[StudyResult]) -> Record:
+    reports = [result.run for result in found if result.run is not None]
     return {
         "computed": sum(r.computed for r in reports),
         "before": sum(r.there for r in reports),
@@ -258,20 +170,29 @@ def _total(reports: list[Report]) -> dict[str, Any]:
     }
 
 
-def _show(
-    study: Study, finding: Finding, good: list[Any], bad: list[Any], files: dict[str, Path]
-) -> None:
-    say(f"{study.name}: {study.title} ({study.source})")
-    say(f"  claim    {study.claim}")
+def _show(result: StudyResult, files: dict[str, Path]) -> None:
+    from byheart.studies.result import number_text
+
+    study, finding = result.study, result.finding
+    say(f"{study.name}: {study.title}" + (f" ({study.source})" if study.source else ""))
+    if study.claim:
+        say(f"  claim    {study.claim}")
     say(f"  verdict  {finding.verdict}: {finding.sentence}")
     for name, value in finding.numbers.items():
-        say(f"  {name}: {_number(value)}")
-    for row in bad[:3]:
+        say(f"  {name}: {number_text(value)}")
+    for row in result.failed[:3]:
         say(f"  failed: {dict(row.params)}, seed {row.seed}: {row.error}")
-    say(f"  {len(good)} rows; figure {files['figure']}, rows {files['csv']}")
+    if result.outdated:
+        say(
+            f"  {len(result.outdated)} of the rows were computed by an earlier text of the file; "
+            "another --store computes them again."
+        )
+    say(f"  {len(result.rows)} rows; figure {files['figure']}, rows {files['csv']}")
 
 
-def _verdicts(records: list[dict[str, Any]], total: dict[str, Any], redraw: bool) -> None:
+def _verdicts(records: list[Record], total: Record, redraw: bool) -> None:
+    from byheart.studies import duration
+
     if len(records) > 1:
         say()
         table(
@@ -290,29 +211,18 @@ def _verdicts(records: list[dict[str, Any]], total: dict[str, Any], redraw: bool
     say(f"\n{words}")
 
 
-def _number(value: Any) -> str:
-    if isinstance(value, dict) and "estimate" in value:
-        return f"{value['estimate']:.4g} (95 %: {value['low']:.4g} to {value['high']:.4g})"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _list(studies: list[Study], as_json: bool) -> None:
+    from byheart.studies import duration
 
-
-def _list(found: list[Study], as_json: bool) -> None:
     records = []
-    for study in found:
-        quick, quick_how = study.estimate("quick")
-        full, full_how = study.estimate("full")
+    for study in studies:
+        times = {profile: study.estimate(profile) for profile in ("quick", "full")}
         records.append(
-            {
-                "study": study.name,
-                "source": study.source,
-                "title": study.title,
-                "variants": list(study.variants),
-                "quick_seconds": quick / 2,
-                "quick": quick_how,
-                "full_seconds": full / 2,
-                "full": full_how,
-            }
-        )
+            {"study": study.name, "source": study.source, "title": study.title,
+             "variants": list(study.variants)}
+            | {f"{profile}_seconds": seconds / 2 for profile, (seconds, _) in times.items()}
+            | {profile: how for profile, (_, how) in times.items()}
+        )  # fmt: skip
     if as_json:
         emit({"studies": records})
         return
@@ -327,23 +237,18 @@ def _list(found: list[Study], as_json: bool) -> None:
 
 
 def _status(
-    found: list[Study], profile: str, seeds: int | None, store: Path | None, output: Path,
-    as_json: bool,
-) -> None:  # fmt: skip
+    studies: list[Study], selection: Selection, store: Path | None, output: Path, as_json: bool
+) -> None:
     from byheart.studies import open_store, status
 
     records = []
-    for study in found:
-        place = store or output / f"{study.paper}.db"
-        with open_store(place, create=False) as opened:
-            records.append({**status(study, opened, profile, seeds), "store": os.fspath(place)})
+    for study in studies:
+        path = store or output / f"{study.paper}.db"
+        with open_store(path, create=False) as opened:
+            found = status(study, opened, selection.profile, selection.seeds)
+        records.append(asdict(found) | {"store": os.fspath(path)})
     if as_json:
         emit({"studies": records})
         return
-    table(
-        [
-            (r["study"], *(str(r[k]) for k in ("rows", "done", "failed", "missing")))
-            for r in records
-        ],
-        ("study", "rows", "done", "failed", "missing"),
-    )
+    names = ("study", "rows", "done", "failed", "missing")
+    table([tuple(str(record[name]) for name in names) for record in records], names)

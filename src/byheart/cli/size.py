@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from byheart.cli import _options as opt
 from byheart.cli._show import emit, guarded, say, table
-from byheart.cli._sizes import Output, Plot, check_places, count, is_count, shown, write
+from byheart.cli._sizes import Output, Plot, check_files, count, is_count, write_sweep
+from byheart.errors import ByheartError
 
 if TYPE_CHECKING:
-    from byheart.theory.bound import Case
-    from byheart.theory.families import Crossing, Sized
+    from byheart.theory import Case
+    from byheart.theory.candidates import Crossing, Sized
 
 PER_DECADE = 4  # points of a sweep that a plot draws a smooth line through
+LEGEND = (
+    "Exact counts, except: sqrt(T) as published has the constants of Lemma C.1, dense; sqrt(T)"
+    "\nsparse counts nonzero parameters, its low bits expected. Both have weights of more than "
+    "32 bits,\nso they may lie below the information limit, which is for --bits."
+)
 
 
 @guarded
@@ -51,9 +57,9 @@ def size(
 
     byheart size --vocab 50000 --length 2 --sweep 1e2:1e9 --plot size.png
     """
-    from byheart.errors import ByheartError
-    from byheart.theory.families import facts_case
+    from byheart.theory.candidates import choose, facts_case
 
+    choose(family)
     if (facts is None) == (sweep is None):
         raise ByheartError("give --facts FILE or N, or --sweep FIRST:LAST (not both).")
     if sweep is None and (output or plot):
@@ -62,71 +68,46 @@ def size(
         low, high = _interval(sweep)
         case = facts_case(None, high, vocab, length, answers, bits=bits)
         _sweep(case, low, high, family, output, plot, as_json)
-        return
-    text = facts or ""
-    if is_count(text):
-        case = facts_case(None, count(text, "--facts"), vocab, length, answers, bits=bits)
-    else:
+    elif facts is not None and is_count(facts):
+        T = count(facts, "facts")
+        _one(facts_case(None, T, vocab, length, answers, bits=bits), family, as_json)
+    elif facts is not None:
         from byheart.facts import read_facts
 
         given = {"--vocab": vocab, "--length": length, "--answers": answers}
         for flag, value in given.items():
             if value is not None:
-                raise ByheartError(f"{flag} is read from {text}: leave it out.")
-        case = facts_case(read_facts(text), None, None, None, bits=bits)
-    _one(case, family, as_json)
+                raise ByheartError(f"{flag} is read from {facts}: leave it out.")
+        _one(facts_case(read_facts(facts), None, None, None, bits=bits), family, as_json)
 
 
 def _interval(text: str) -> tuple[int, int]:
-    from byheart.errors import ByheartError
-
     low, colon, high = text.partition(":")
     if not colon:
         raise ByheartError(f"expected --sweep FIRST:LAST, for instance 1e2:1e9, found {text!r}")
-    first, last = count(low, "--sweep"), count(high, "--sweep")
+    first, last = count(low, "sweep"), count(high, "sweep")
     if last < first:
         raise ByheartError(f"--sweep {text}: the last number is below the first.")
     return first, last
 
 
 def _one(case: Case, family: list[str] | None, as_json: bool) -> None:
-    from byheart.theory.families import choose, sized
+    from byheart.theory.candidates import Sizes, choose, sizes
 
-    rows = sorted((sized(f, case) for f in choose(family)), key=lambda row: row.parameters)
+    rows = Sizes(sizes(case, choose(family)))
     if as_json:
         emit({**_question(case), "rows": [row.to_json() for row in rows]})
         return
-    say(_headline(case))
-    table(
-        [_row(row) for row in rows],
-        header=("family", "parameters", "facts/p", "bits/p", "sizes"),
-    )
+    keys = f"keys of {case.S} tokens out of {case.N:,}"
+    say(f"{case.T:,} facts: {keys}, {case.answer_count:,} answers\n")
+    table([rows.cells(row) for row in rows], header=rows.header)
     for row in rows:
         say(f" {row.title} ({row.bound}): {row.note}")
-    say(_legend())
+    say(LEGEND)
 
 
-def _question(case: Case) -> dict[str, Any]:
+def _question(case: Case) -> dict[str, int | None]:
     return {"facts": case.T, "vocabulary": case.N, "length": case.S, "answers": case.answers}
-
-
-def _headline(case: Case) -> str:
-    known = case.answers if case.answers is not None else case.N
-    return f"{case.T:,} facts: keys of {case.S} tokens out of {case.N:,}, {known:,} answers\n"
-
-
-def _row(row: Sized) -> tuple[str, ...]:
-    sizes = ", ".join(f"{name} = {value:,}" for name, value in row.sizes.items())
-    rates = shown(row.facts_per_parameter), shown(row.bits_per_parameter)
-    return (row.title, shown(row.parameters), *rates, sizes)
-
-
-def _legend() -> str:
-    return (
-        "Exact counts, except: sqrt(T) as published has the constants of Lemma C.1, dense; sqrt(T)"
-        "\nsparse counts nonzero parameters, its low bits expected. Both have weights of more than "
-        "32 bits,\nso they may lie below the information limit, which is for --bits."
-    )
 
 
 def _sweep(
@@ -138,31 +119,21 @@ def _sweep(
     plot: str | None,
     as_json: bool,
 ) -> None:
-    from byheart.theory import families, sweeps
+    from byheart.theory import plots
+    from byheart.theory.candidates import crossings, decades, sweep
 
-    check_places(output, plot)
-    crossed = families.crossings(case, low, high, family)
-    rows = families.sweep(case, families.decades(low, high, PER_DECADE), family)
-    if output is not None:
-        flat = [{**row.to_json(), "sizes": _flat(row)} for row in rows]
-        write(output, sweeps.as_csv("T", flat))
-    if plot is not None:
-        from byheart.theory import plots
-
-        plots.save(plots.size_figure(rows, crossed), plot)
+    check_files(output, plot)
+    crossed = crossings(case, low, high, family)
+    rows = sweep(case, decades(low, high, PER_DECADE), family)
+    flat = [{**row.to_json(), "sizes": _flat(row)} for row in rows]
+    write_sweep(output, "T", flat, plot, lambda: plots.size_figure(rows, crossed))
     if as_json:
-        emit(
-            {
-                **_question(case),
-                "rows": [row.to_json() for row in rows],
-                "crossings": [vars(crossing) for crossing in crossed],
-            }
-        )
+        records = {"rows": [row.to_json() for row in rows], "crossings": [*map(vars, crossed)]}
+        emit({**_question(case), **records})
         return
-    _print_sweep(case, families.sweep(case, families.decades(low, high), family), crossed)
-    for path in (output, plot):
-        if path is not None:
-            say(f"Written to {path}")
+    _print_sweep(case, sweep(case, decades(low, high), family), crossed)
+    for path in filter(None, (output, plot)):
+        say(f"Written to {path}")
 
 
 def _short(value: float) -> str:
@@ -175,6 +146,8 @@ def _flat(row: Sized) -> str:
 
 
 def _print_sweep(case: Case, rows: list[Sized], crossed: list[Crossing]) -> None:
+    from byheart.theory.tables import shown
+
     counts = sorted({row.T for row in rows})
     at = {(row.family, row.T): _short(row.parameters) for row in rows}
     titles = {row.family: row.title for row in rows}
@@ -190,4 +163,4 @@ def _print_sweep(case: Case, rows: list[Sized], crossed: list[Crossing]) -> None
         )
     if not crossed:
         say("No two families cross in this range.")
-    say("\n" + _legend())
+    say(f"\n{LEGEND}")

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from byheart._progress import Report, quiet
 from byheart.errors import check_choice
 from byheart.exact.blocks import POOLINGS, Network
-from byheart.exact.data import Limits, Sequences, sequences
+from byheart.exact.data import Limits, Sequences, separate, sequences
 from byheart.exact.draw import Drawing
 from byheart.exact.grouping import TableOptions, low_bits, make_table
 from byheart.exact.ids import MODES
@@ -180,8 +180,7 @@ def _table(
     while best is None or tries > 0:
         p = next_prime((1 << (w - 1)) + random_below(rng, 1 << (w - 1)))
         keys = (contexts % p).astype(np.int64)
-        mine = np.sort(keys[member])
-        if (mine[1:] == mine[:-1]).any() or np.isin(keys[~member], mine).any():
+        if not separate(keys[member], keys[~member]):
             failed += 1
             w, failed = (min(w + 1, LONGEST), 0) if failed == PATIENCE else (w, failed)
             continue

@@ -55,17 +55,17 @@ class Sequences:
     @cached_property
     def strangers(self) -> np.ndarray:
         """Rows of the others whose multiset has no label."""
-        known = np.isin(self.multiset[self.N :], self.multiset[: self.N])
-        return self.N + np.flatnonzero(~known)
+        labelled = np.isin(self.multiset[self.N :], self.multiset[: self.N])
+        return self.N + np.flatnonzero(~labelled)
 
     @cached_property
     def shares(self) -> tuple[np.ndarray, int]:
         """(lcm / length of each row, lcm of all lengths): the means become whole numbers."""
-        found = np.unique(self.lengths).tolist()
-        lcm = math.lcm(*found)
+        lengths = np.unique(self.lengths).tolist()
+        lcm = math.lcm(*lengths)
         if lcm.bit_length() > 62:
             raise FactsError(
-                f"the lengths {found[0]}..{found[-1]} have a least common multiple of "
+                f"the lengths {lengths[0]}..{lengths[-1]} have a least common multiple of "
                 f"{lcm.bit_length()} bits, which every weight after the attention would carry. "
                 "Pad the sequences to one length, or pool by sum (a deep set)."
             )
@@ -90,12 +90,7 @@ class Sequences:
 
     def apart(self, sums: np.ndarray) -> bool:
         """Do the sums tell multisets with labels from each other and from all others?"""
-        mine = np.sort(sums[self.firsts])
-        if (mine[1:] == mine[:-1]).any():
-            return False
-        theirs = sums[self.strangers]
-        at = np.minimum(np.searchsorted(mine, theirs), len(mine) - 1)
-        return not bool((mine[at] == theirs).any())
+        return separate(sums[self.firsts], sums[self.strangers])
 
     def contexts(
         self, sums: np.ndarray, keys: np.ndarray, factor: int
@@ -110,7 +105,7 @@ class Sequences:
         S = sums.astype(object) * factor
         if labels.ndim == 1:
             last = self.index[np.arange(R), self.lengths - 1]
-            numbers, labels = S + keys[last].astype(object), labels
+            numbers = S + keys[last].astype(object)
         else:
             there = self.index != ABSENT
             u = np.append(keys, 0)[self.index].astype(object)
@@ -120,6 +115,15 @@ class Sequences:
         if max(distinct) < 1 << 62:
             numbers = numbers.astype(np.int64)
         return numbers, np.array(list(distinct.values()), dtype=np.int64)
+
+
+def separate(members: np.ndarray, others: np.ndarray) -> bool:
+    """Are the members all different, and is no other among them?"""
+    members = np.sort(members)
+    if (members[1:] == members[:-1]).any():
+        return False
+    at = np.minimum(np.searchsorted(members, others), len(members) - 1)
+    return not bool((members[at] == others).any())
 
 
 def sequences(

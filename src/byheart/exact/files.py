@@ -176,14 +176,14 @@ class _Reader:
         return self.payload[self.at - size : self.at]
 
     def number(self) -> int:
-        value = place = 0
-        while place < 70:
+        value = shift = 0
+        while shift < 70:
             byte = self.payload[self.at]
             self.at += 1
-            value |= (byte & 127) << place
+            value |= (byte & 127) << shift
             if byte < 128:
                 return value
-            place += 7
+            shift += 7
         raise ValueError("a number of more than ten bytes")
 
     def limited(self, count: int) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 
 from byheart._search import bisect
 from byheart.errors import CapacityError
+from byheart.exact.data import separate
 from byheart.exact.table import Table, count, encode
 
 WINDOW = 3.0  # sizes from a third to three times the closed form: the optimum is flat
@@ -164,19 +165,12 @@ class _Content:
 
     def apart(self, group: np.ndarray, other_group: np.ndarray, t: int) -> bool:
         """Do keys of one group, and others in it, differ in their t low bits?"""
-        mask = (1 << t) - 1
-        low, other_low = self.keys & mask, self.others & mask
-        if int(group[-1]).bit_length() + t <= 62:
-            codes = np.sort((group << t) | low)
-            if (codes[1:] == codes[:-1]).any():
-                return False
-            wanted = (other_group << t) | other_low
-            at = np.minimum(np.searchsorted(codes, wanted), len(codes) - 1)
-            return not bool((codes[at] == wanted).any())
-        pairs = set(zip(group.tolist(), low.tolist(), strict=True))
-        if len(pairs) < len(low):
-            return False
-        return pairs.isdisjoint(zip(other_group.tolist(), other_low.tolist(), strict=True))
+        wide = np.int64 if int(group[-1]).bit_length() + t <= 62 else object
+        codes, others = (
+            (groups.astype(wide) << t) | (keys & ((1 << t) - 1))
+            for groups, keys in ((group, self.keys), (other_group, self.others))
+        )
+        return separate(codes, others)
 
     def buckets(self, k: int) -> _Plan | None:
         """m = K / k buckets of equal width; the fullest one sets the group size."""
@@ -188,7 +182,7 @@ class _Content:
         for t in range(first, 63 - m.bit_length()):
             Q = m << t
             reduced = self.keys % Q
-            if len(np.unique(reduced)) < K or np.isin(self.others % Q, reduced).any():
+            if not separate(reduced, self.others % Q):
                 continue
             group = reduced >> t
             sizes = np.bincount(group, minlength=m)

@@ -39,9 +39,9 @@ def quantise(tokens: np.ndarray, delta: float) -> np.ndarray:
     distinct, where, back = np.unique(flat, axis=0, return_index=True, return_inverse=True)
     _check_separated(distinct, where, delta, array.shape)
     width = Fraction(delta) / (math.isqrt(d - 1) + 1)
-    numbers, place = np.unique(distinct, return_inverse=True)
+    numbers, inverse = np.unique(distinct, return_inverse=True)
     floors = np.array([math.floor(Fraction(x) / width) for x in numbers.tolist()], dtype=object)
-    whole = floors[place.reshape(-1)].reshape(distinct.shape)
+    whole = floors[inverse.reshape(-1)].reshape(distinct.shape)
     if max(map(abs, floors)) < 1 << 62:
         whole = whole.astype(np.int64)
     return whole[back.reshape(-1)].reshape(array.shape)
@@ -93,10 +93,10 @@ def projection(
     while True:
         p = next_prime((1 << bits) + random_below(rng, 1 << bits))
         v = tuple(1 + random_below(rng, p - 1) for _ in sizes)
-        made = Projection(v, low, high, p)
-        keys = (vectors.astype(object) @ np.array(v, dtype=object) + made.offset) % p
+        project = Projection(v, low, high, p)
+        keys = (vectors.astype(object) @ np.array(v, dtype=object) + project.offset) % p
         if len(set(keys.tolist())) == V:
-            return made
+            return project
         bits += 1  # a power of p in all differences could not go on for ever
 
 

@@ -130,7 +130,7 @@ def _apply(block: Block, state: list[np.ndarray], form: Format, gather: bool) ->
         for (i, _), w in zip(unit.inputs, row, strict=False):
             total = form.rounded(total + form.rounded(w * state[i]))
         hidden.append(np.maximum(form.rounded(total + row[-1]), 0))
-    made = list(state)
+    after = list(state)
     for o in {o for unit in block.units for o, _ in unit.outputs} | {o for o, _ in block.shift}:
         terms = [
             (w, r)
@@ -147,8 +147,8 @@ def _apply(block: Block, state: list[np.ndarray], form: Format, gather: bool) ->
         else:
             for w, (_, r) in zip(column, terms, strict=False):
                 change = form.rounded(change + form.rounded(w * r))
-        made[o] = form.rounded(state[o] + change)
-    return made
+        after[o] = form.rounded(state[o] + change)
+    return after
 
 
 def _scaled(weights: list[int], form: Format) -> list[np.floating]:

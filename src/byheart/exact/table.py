@@ -139,11 +139,11 @@ class Table:
         heads = []
         for rest in self.codes:
             for i in range(self.k):
-                place = self.T - (i + 1) * self.b
-                head = rest >> place
-                rest &= (1 << place) - 1
+                below = self.T - (i + 1) * self.b
+                head = rest >> below
+                rest &= (1 << below) - 1
                 if head & 1:  # the reflection that the folds undo
-                    rest = (1 << place) - rest
+                    rest = (1 << below) - rest
                 heads.append(head)
         q = np.array(heads, dtype=np.int64 if self.b <= 62 else object)
         group = np.repeat(np.arange(self.m), self.k)

@@ -100,18 +100,18 @@ def encoder_bounds(table: Distributions, encoder: Encoder) -> dict[str, float | 
     """
     pi, prior, d = table.probabilities, table.prior, encoder.d
     names = ("bennett", "theorem2", "theorem2 published", "slides", "slides weighted")
-    found: dict[str, float | None] = dict.fromkeys(names)
-    if table.full_support:
-        found["bennett"] = bennett_bound(pi, encoder.logits, prior)
+    bounds: dict[str, float | None] = dict.fromkeys(names)
     if encoder.name.startswith("theorem2") and table.entropy.min() > 0:
-        found["theorem2"] = bound = theorem2_bound(pi, encoder.W, prior)
+        bounds["theorem2"] = bound = theorem2_bound(pi, encoder.W, prior)
         try:
             ratio = theorem2_factor(encoder.W, "published") / theorem2_factor(encoder.W)
-            found["theorem2 published"] = ratio * bound
         except ByheartError:  # C >= 1/2
-            found["theorem2 published"] = float("inf")
-    if encoder.name in ("svd", "centred") and table.full_support:
-        found["slides"] = slides_least_squares(pi, prior, d)
-    if encoder.name == "weighted" and table.full_support:
-        found["slides weighted"] = slides_weighted_least_squares(pi, prior, d)
-    return found
+            ratio = float("inf")
+        bounds["theorem2 published"] = ratio * bound
+    if table.full_support:
+        bounds["bennett"] = bennett_bound(pi, encoder.logits, prior)
+        if encoder.name in ("svd", "centred"):
+            bounds["slides"] = slides_least_squares(pi, prior, d)
+        if encoder.name == "weighted":
+            bounds["slides weighted"] = slides_weighted_least_squares(pi, prior, d)
+    return bounds

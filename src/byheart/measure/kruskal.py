@@ -14,7 +14,6 @@ import itertools
 import math
 from collections import defaultdict
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 from scipy.stats import beta
@@ -70,7 +69,7 @@ class KruskalReport:
     enumerated: bool
     seconds: dict[str, float]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         record = asdict(self)
         record["power"] = record["sampled"].pop("power")
         if self.groups is not None:

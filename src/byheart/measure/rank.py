@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from flint import fmpz_mat, nmod_mat
 
-from byheart.errors import FactsError
+from byheart.errors import FactsError, check_choice
+
+Rows = np.ndarray | Sequence[Sequence[float | Fraction]]
 
 PRIME = 2**61 - 1  # a Mersenne prime: the rank modulo it is at most the rank over the rationals
 MAX_ENTRIES = 4_000_000  # of an exact elimination: minutes beyond
@@ -30,9 +32,6 @@ class NumericalRank:
     largest_dropped: float | None
     gap: float
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def numerical_rank(
     X: np.ndarray, *, dtype: str = "float64", tolerance: float | None = None, centred: bool = False
@@ -45,8 +44,7 @@ def numerical_rank(
     >>> numerical_rank(np.diag([1.0, 1e-3, 0.0])).rank
     2
     """
-    if dtype not in ("float32", "float64"):
-        raise FactsError(f"expected dtype float32 or float64, found {dtype!r}.")
+    check_choice("dtype", dtype, ("float32", "float64"))
     M = np.asarray(X, dtype=np.float64)
     M = M - M.mean(0) if centred else M
     values = np.linalg.svd(M.astype(dtype), compute_uv=False).astype(np.float64)
@@ -84,11 +82,8 @@ class ExactRank:
     rank: int
     way: str
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
-
-def exact_rank(X: Any) -> ExactRank:
+def exact_rank(X: Rows) -> ExactRank:
     """The rank over the rationals of whole numbers, fractions or floats (which are fractions).
 
     Nothing overflows: rows are scaled to whole numbers of any length. Full rank modulo the prime
@@ -112,7 +107,7 @@ def exact_rank(X: Any) -> ExactRank:
     return ExactRank(fmpz_mat(rows).rank(), "rational")
 
 
-def whole_rows(X: Any) -> list[list[int]]:
+def whole_rows(X: Rows) -> list[list[int]]:
     """Each row times a whole number, so that all entries are whole: the rank stays.
 
     >>> whole_rows([[0.5, 0.25], [1, 3]])

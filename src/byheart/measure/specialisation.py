@@ -22,6 +22,8 @@ from byheart.models.memory import answer_margins
 from byheart.models.vector_memory import VectorMemory
 
 SATURATED = 0.99  # the paper's threshold
+PER_HEAD = ("saturated", "fresh_saturated", "own_saturated", "other_saturated", "entropy",
+            "fresh_entropy", "tokens", "own_tokens", "other_tokens")  # fmt: skip
 MOVED = 0.5  # numbers as labels: an example is broken when moved by this many standard deviations
 
 
@@ -76,35 +78,23 @@ class HeadStatistics:
         return float(share.mean())
 
     def to_json(self) -> dict[str, Json]:
-        heads = [
-            {
-                "head": h,
-                "saturated": float(self.saturated[h]),
-                "fresh_saturated": float(self.fresh_saturated[h]),
-                "own_saturated": plain(self.own_saturated[h]),
-                "other_saturated": plain(self.other_saturated[h]),
-                "entropy": float(self.entropy[h]),
-                "fresh_entropy": float(self.fresh_entropy[h]),
-                "tokens": int(self.tokens[h]),
-                "own_tokens": int(self.own_tokens[h]),
-                "other_tokens": int(self.other_tokens[h]),
-                "owns": int((self.owner == h).sum()),
-                "breaks": float(self.broken[h]),
-            }
-            for h in range(len(self.saturated))
-        ]
-        return {
+        """Plain JSON; null where a head owns no example, or all of them."""
+        H = len(self.saturated)
+        columns = {name: getattr(self, name) for name in PER_HEAD}
+        columns |= {"owns": (self.owner[:, None] == np.arange(H)).sum(0), "breaks": self.broken}
+        record = {
             "facts": self.T,
             "fresh": self.fresh,
             "threshold": self.threshold,
-            "heads": heads,
-            "histogram": self.histogram.tolist(),
-            "independent": self.expected.tolist(),
+            "heads": [{"head": h} | {k: v[h] for k, v in columns.items()} for h in range(H)],
+            "histogram": self.histogram,
+            "independent": self.expected,
             "correlation": self.correlation,
-            "heads_needed": self.heads_needed.tolist(),
+            "heads_needed": self.heads_needed,
             "concentration": self.concentration,
             "owner_from": self.owner_from,
         }
+        return {name: plain(value) for name, value in record.items()}
 
 
 def head_statistics(

@@ -1,14 +1,18 @@
-"""Which studies there are: one line a paper, imported when first asked for."""
+"""Which studies there are: the papers', those of other packages, those in a file of one's own."""
 
 from __future__ import annotations
 
 import difflib
 import json
+import os
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module, resources
 
+from byheart._plugins import load_plugin, plugins
 from byheart.errors import ByheartError
+from byheart.studies.files import module_of
 from byheart.studies.study import Study
 
 # Every module has STUDIES, a tuple of studies whose names begin with the paper's.
@@ -20,49 +24,76 @@ MODULES: dict[str, str] = {
 }
 
 
-def papers() -> tuple[str, ...]:
-    return tuple(MODULES)
-
-
 @lru_cache
 def studies_of(paper: str) -> tuple[Study, ...]:
     """The studies of one paper, in its order."""
-    found = tuple(import_module(MODULES[paper]).STUDIES)
-    known = measured()
-    return tuple(replace(s, seconds={**known.get(s.name, {}), **s.seconds}) for s in found)
+    module = MODULES[paper]
+    return tuple(
+        replace(s, seconds={**measured_seconds().get(s.name, {}), **s.seconds})
+        for s in studies_in(import_module(module), module)
+    )
 
 
 @lru_cache
-def measured() -> dict[str, dict[str, float]]:
+def measured_seconds() -> dict[str, dict[str, float]]:
     """CPU seconds of whole studies by profile, as `tools/write_study_docs.py` took them from a
     store."""
     return json.loads((resources.files("byheart.papers") / "times.json").read_text())
 
 
+def studies_in(thing: object, where: str) -> tuple[Study, ...]:
+    """The studies that an object is or has: a `Study`, several, or a module with STUDY or
+    STUDIES."""
+    for name in ("STUDIES", "STUDY"):
+        thing = getattr(thing, name, thing)
+    several = tuple(thing) if isinstance(thing, Iterable) else (thing,)
+    studies = tuple(study for study in several if isinstance(study, Study))
+    if not studies or len(studies) < len(several):
+        raise ByheartError(
+            f"{where} has no study: expected STUDY = Study(...), or STUDIES, a list of them "
+            "(docs/studies.md shows one)."
+        )
+    return studies
+
+
+def plugin_studies() -> list[Study]:
+    """The studies of other packages, by the entry points `byheart.studies`."""
+    return [
+        study
+        for point in plugins("byheart.studies").values()
+        for study in studies_in(load_plugin(point), f"{point.name} = {point.value}")
+    ]
+
+
 def all_studies() -> list[Study]:
-    return [study for paper in MODULES for study in studies_of(paper)]
+    return [study for paper in MODULES for study in studies_of(paper)] + plugin_studies()
 
 
-def find(name: str) -> list[Study]:
-    """The study of this name, or all studies of a paper ("dana2025"), or all ("all").
+def find(name: str | os.PathLike[str]) -> list[Study]:
+    """The study of this name, all studies of a paper ("dana2025"), of a file ("mine.py"), or all.
 
     >>> [study.name for study in find("dana2025/fig1a")]
     ['dana2025/fig1a']
     """
-    if name == "all":
+    text = os.fspath(name)
+    if text.endswith(".py"):
+        return list(studies_in(module_of(text), text))
+    if text == "all":
         return all_studies()
-    paper, _, rest = name.partition("/")
-    if paper in MODULES:
-        of_paper = studies_of(paper)
-        if rest in ("", "all"):
-            return list(of_paper)
-        found = [study for study in of_paper if name in (study.name, *study.aliases)]
-        if found:
-            return found
-    names = [study.name for study in all_studies()]
-    near = difflib.get_close_matches(name, [*names, *MODULES], n=3, cutoff=0.4)
+    paper, _, rest = text.partition("/")
+    studies = list(studies_of(paper)) if paper in MODULES else plugin_studies()
+    if rest in ("", "all"):
+        found = [study for study in studies if study.paper == paper]
+    else:
+        found = [study for study in studies if text in (study.name, *study.aliases)]
+    if found:
+        return found
+    every = all_studies()
+    names = dict.fromkeys([s.name for s in every] + [s.paper for s in every])
+    near = difflib.get_close_matches(text, names, n=3, cutoff=0.4)
     raise ByheartError(
-        f"there is no study {name!r}. "
+        f"there is no study {text!r}. "
         + (f"Did you mean {', '.join(near)}? " if near else "")
-        + "`byheart reproduce --list` names all of them; a paper's name runs all of its studies."
+        + "`byheart reproduce --list` names all of them; a paper's name runs all of its studies, "
+        "and a file (mine.py) those that it defines."
     )

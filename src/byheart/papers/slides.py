@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from byheart.papers.dana2025.laws import RESAMPLES, exponent_verdict, too_few
 from byheart.papers.search import largest_passing
-from byheart.papers.verdicts import worst
-from byheart.studies import figure
-from byheart.studies.cell import Cell, Params, Way
-from byheart.studies.fits import fit
-from byheart.studies.study import Finding, Row, Study
+from byheart.studies import figure, laws
+from byheart.studies.cell import Cell, Measurements, Params, Procedure
+from byheart.studies.study import Axes, Finding, Record, Row, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +46,7 @@ def recalled(T: int, d: int, answers: int, seed: int) -> float:
     return hits / T
 
 
-def capacity(params: Params, seed: int) -> dict[str, Any]:
+def capacity(params: Params, seed: int) -> Measurements:
     """The largest T of which 99 % are recalled, to 5 %."""
     p = params
 
@@ -60,49 +57,47 @@ def capacity(params: Params, seed: int) -> dict[str, Any]:
     return {"T": T, "of_d": T / p["d"]}
 
 
-CAPACITY = Way(
-    "byheart.papers.slides:capacity",
+CAPACITY = Procedure(
+    capacity,
     seconds=lambda p: 0.02 + (3e-9 * p["d"] ** 4.4 if p["answers"] == 0 else 3e-6 * p["d"] ** 2),
 )
 
 
 def grid(variant: str, profile: str) -> list[Cell]:
-    widths = (16, 32, 64, 128) if profile == "quick" else (16, 32, 64, 128, 192, 256)
-    few = (32, 64, 128, 256, 512) if profile == "quick" else (32, 64, 128, 256, 512, 1024)
-    return [
-        Cell(CAPACITY, {"d": d, "answers": answers}, "associative")
-        for answers, sizes in ((FEW, few), (0, widths))
-        for d in sizes
-    ]
+    few, widths = (32, 64, 128, 256, 512, 1024), (16, 32, 64, 128, 192, 256)
+    if profile == "quick":
+        few, widths = few[:5], widths[:4]
+    return CAPACITY.grid("associative", answers=FEW, d=few) + CAPACITY.grid(
+        "associative", answers=0, d=widths
+    )
 
 
 def analyse(rows: list[Row]) -> Finding:
-    numbers: dict[str, Any] = {}
+    numbers: Record = {}
     table, verdicts = [], []
     for answers, name in TASKS.items():
         x, y = figure.series([row for row in rows if row["answers"] == answers], "d", "T")
         if len(np.unique(x)) < 3:
             continue
-        p = fit("linear", np.log(x), np.log(y), resamples=RESAMPLES).interval("b")
+        p = laws.exponent(x, y)
         numbers[f"exponent of d, {name}"] = p
-        verdicts.append(exponent_verdict(p, 1.0))
+        verdicts.append(laws.exponent_verdict(p, 1.0))
         at, mean, _ = figure.means(x, y)
         table += [
             {"answers": name, "d": int(d), "T": T, "T_by_d": T / d, "T_by_d2": T / d**2}
             for d, T in zip(at, mean, strict=True)
         ]
     if not table:
-        return too_few("three widths are needed")
+        return laws.too_few("three widths are needed")
     told = "; ".join(f"{name[15:]}: d^{p['estimate']:.2f}" for name, p in numbers.items())
-    return Finding(worst(verdicts), f"Capacity by {told}.", numbers, {"widths": table})
+    return Finding(laws.worst(verdicts), f"Capacity by {told}.", numbers, {"widths": table})
 
 
 def draw(rows: list[Row], finding: Finding) -> Figure:
     made, one = figure.axes("The associative memory", "width d", "facts recalled (99 %)")
     for i, (answers, name) in enumerate(TASKS.items()):
         x, y = figure.series([row for row in rows if row["answers"] == answers], "d", "T")
-        if len(x):
-            figure.points(one, x, y, name, i)
+        figure.points(one, x, y, name, i)
     if rows:
         d = np.array(sorted({float(row["d"]) for row in rows}))
         figure.curve(one, d, d, "d", 2, "--")
@@ -122,7 +117,8 @@ ASSOCIATIVE = Study(
     "for few answers and for an answer for every key; not confirmed if one does not.",
     grid=grid,
     analyse=analyse,
-    draw=draw,
+    axes=Axes("d", "T", "answers", "width d", "facts recalled (99 %)", log="xy"),
+    figure=draw,
     variants=("as-published",),
     seeds={"quick": 3, "full": 5, "paper": 5},
     settings=f"Keys random signs / sqrt(d), answers random unit vectors, g uniform; {FEW} answers, "

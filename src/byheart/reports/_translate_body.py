@@ -5,14 +5,17 @@ from __future__ import annotations
 import ast
 import json
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from byheart.reports.translate import Translation
 
+Function = ast.FunctionDef | ast.Lambda
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 OPERATORS = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.FloorDiv: "floordiv",
-    ast.Mod: "mod", ast.Pow: "pow", ast.BitOr: "or", ast.BitAnd: "and", ast.RShift: "rshift",
+    ast.Mod: "mod", ast.Pow: "pow", ast.BitOr: "or",
 }  # fmt: skip
 COMPARISONS = {
     ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne",
@@ -40,7 +43,7 @@ def identifier(name: str) -> str:
 class Body:
     """`text` is a JavaScript function (`py.def`) with the names and defaults of its arguments."""
 
-    def __init__(self, owner: Translation, function: types.FunctionType, node: Any) -> None:
+    def __init__(self, owner: Translation, function: types.FunctionType, node: Function) -> None:
         self.owner, self.function = owner, function
         self.scopes: list[set[str]] = []
         self.text = self._function(node, self._defaults())
@@ -48,262 +51,198 @@ class Body:
     def _defaults(self) -> dict[str, str]:
         """Defaults as they are, not as they are written."""
         code, f = self.function.__code__, self.function
-        names = code.co_varnames[: code.co_argcount]
-        given = f.__defaults__ or ()
-        pairs = dict(zip(names[len(names) - len(given) :], given, strict=True))
+        names, values = code.co_varnames[: code.co_argcount], f.__defaults__ or ()
+        pairs = dict(zip(names[len(names) - len(values) :], values, strict=True))
         pairs |= f.__kwdefaults__ or {}
         return {name: self.owner.value(value) for name, value in pairs.items()}
 
-    def _function(self, node: Any, defaults: dict[str, str]) -> str:
-        args = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-        names = [a.arg for a in args]
-        rest = node.args.vararg.arg if node.args.vararg else None
-        self.scopes.append({*names, *assigned(node), *([rest] if rest else [])})
-        shown = [identifier(n) + (f" = {defaults[n]}" if n in defaults else "") for n in names] + (
-            [f"...{identifier(rest)}"] if rest else []
-        )
+    def _function(self, node: Function, defaults: dict[str, str]) -> str:
+        names = [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+        rest = [node.args.vararg.arg] if node.args.vararg else []
+        local = set() if isinstance(node, ast.Lambda) else assigned(node)
+        self.scopes.append({*names, *rest, *local})
+        shown = [identifier(n) + (f" = {defaults[n]}" if n in defaults else "") for n in names]
+        shown += [f"...{identifier(name)}" for name in rest]
         if isinstance(node, ast.Lambda):
             body = f"return {self.expression(node.body)};"
         else:
-            known = assigned(node) - set(names)
-            declared = f"let {', '.join(sorted(map(identifier, known)))}; " if known else ""
-            body = declared + self._block(node.body)
+            fresh = ", ".join(sorted(map(identifier, local - set(names))))
+            body = (f"let {fresh}; " if fresh else "") + self._block(node.body)
         self.scopes.pop()
         return f"py.def(({', '.join(shown)}) => {{ {body} }}, {json.dumps(names)})"
 
-    # Statements
-
     def _block(self, statements: list[ast.stmt]) -> str:
-        return " ".join(self._statement(s) for s in statements)
+        return " ".join(self._reachable(statement) for statement in statements)
 
-    def _statement(self, node: ast.stmt) -> str:
-        write = getattr(self, f"_{type(node).__name__}", None)
-        if write is None:
-            return self._unknown(node)
+    def _reachable(self, node: ast.stmt) -> str:
+        """A statement that has no translation fails when it is reached."""
         try:
-            return write(node)
+            return self._statement(node)
         except Untranslatable as why:
             return f"throw py.untranslated({json.dumps(str(why))});"
 
-    def _unknown(self, node: ast.AST) -> str:
-        where = f"{type(node).__name__} in {self.function.__qualname__}"
-        return f"throw py.untranslated({json.dumps(where)});"
+    def _statement(self, node: ast.stmt) -> str:
+        match node:
+            case ast.Return(value):
+                return f"return {self.expression(value) if value else 'null'};"
+            case ast.Expr(ast.Constant()):  # a docstring
+                return ""
+            case ast.Expr(value):
+                return f"{self.expression(value)};"
+            case ast.Assign([target], value) | ast.AnnAssign(target, _, ast.expr() as value):
+                return f"{self._target(target)} = {self.expression(value)};"
+            case ast.AugAssign(target, op, value) if type(op) in OPERATORS:
+                name = self._target(target)
+                return f"{name} = py.{OPERATORS[type(op)]}({name}, {self.expression(value)});"
+            case ast.If(test, body, orelse):
+                text = f"if ({self._truth(test)}) {{ {self._block(body)} }}"
+                return text + (f" else {{ {self._block(orelse)} }}" if orelse else "")
+            case ast.While(test, body):
+                return f"while ({self._truth(test)}) {{ {self._block(body)} }}"
+            case ast.For(target, items, body):
+                step = f"{self._target(target)} = item; {self._block(body)}"
+                return f"for (const item of py.iter({self.expression(items)})) {{ {step} }}"
+            case ast.Raise(ast.expr() as error):
+                return f"throw {self.expression(error)};"
+            case ast.Continue():
+                return "continue;"
+        raise self._unknown(node)
 
-    def _Return(self, node: ast.Return) -> str:
-        return f"return {self.expression(node.value) if node.value else 'null'};"
-
-    def _Expr(self, node: ast.Expr) -> str:
-        if isinstance(node.value, ast.Constant):  # a docstring
-            return ""
-        return f"{self.expression(node.value)};"
-
-    def _Assign(self, node: ast.Assign) -> str:
-        if len(node.targets) != 1:
-            raise Untranslatable("several targets")
-        return f"{self._target(node.targets[0])} = {self.expression(node.value)};"
-
-    def _AnnAssign(self, node: ast.AnnAssign) -> str:
-        if node.value is None:
-            return ""
-        return f"{self._target(node.target)} = {self.expression(node.value)};"
-
-    def _AugAssign(self, node: ast.AugAssign) -> str:
-        target = self._target(node.target)
-        operator = OPERATORS.get(type(node.op))
-        if operator is None:
-            raise Untranslatable(ast.dump(node.op))
-        return f"{target} = py.{operator}({target}, {self.expression(node.value)});"
+    def _unknown(self, node: ast.AST) -> Untranslatable:
+        return Untranslatable(f"{type(node).__name__} in {self.function.__qualname__}")
 
     def _target(self, node: ast.expr) -> str:
-        if isinstance(node, ast.Name):
-            return identifier(node.id)
-        if isinstance(node, (ast.Tuple, ast.List)):
-            return "[" + ", ".join(self._target(e) for e in node.elts) + "]"
-        if isinstance(node, ast.Starred):
-            return f"...{self._target(node.value)}"
-        raise Untranslatable(f"assignment to {type(node).__name__}")
+        match node:
+            case ast.Name(name):
+                return identifier(name)
+            case ast.Tuple(parts):
+                return "[" + ", ".join(map(self._target, parts)) + "]"
+        raise self._unknown(node)
 
-    def _If(self, node: ast.If) -> str:
-        text = f"if (py.truth({self.expression(node.test)})) {{ {self._block(node.body)} }}"
-        return text + (f" else {{ {self._block(node.orelse)} }}" if node.orelse else "")
-
-    def _While(self, node: ast.While) -> str:
-        return f"while (py.truth({self.expression(node.test)})) {{ {self._block(node.body)} }}"
-
-    def _For(self, node: ast.For) -> str:
-        target, items = self._target(node.target), self.expression(node.iter)
-        if target.startswith("["):
-            target = f"const item of py.iter({items})) {{ {target} = item; {self._block(node.body)}"
-            return f"for ({target} }}"
-        return f"for ({target} of py.iter({items})) {{ {self._block(node.body)} }}"
-
-    def _Raise(self, node: ast.Raise) -> str:
-        return f"throw {self.expression(node.exc) if node.exc else 'new Error()'};"
-
-    def _Pass(self, node: ast.Pass) -> str:
-        return ""
-
-    def _Break(self, node: ast.Break) -> str:
-        return "break;"
-
-    def _Continue(self, node: ast.Continue) -> str:
-        return "continue;"
-
-    def _FunctionDef(self, node: ast.FunctionDef) -> str:
-        defaults = [self.expression(d) for d in node.args.defaults]
-        names = [a.arg for a in node.args.args]
-        given = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
-        return f"{identifier(node.name)} = {self._function(node, given)};"
-
-    # Expressions
+    def _truth(self, node: ast.expr) -> str:
+        return f"py.truth({self.expression(node)})"
 
     def expression(self, node: ast.expr) -> str:
-        write = getattr(self, f"_{type(node).__name__}", None)
-        if write is None:
-            raise Untranslatable(f"{type(node).__name__} in {self.function.__qualname__}")
-        return write(node)
+        """A JavaScript expression for a Python one."""
+        text = self._operation(node) or self._reference(node) or self._collection(node)
+        if text is None:
+            raise self._unknown(node)
+        return text
 
-    def _Constant(self, node: ast.Constant) -> str:
-        return self.owner.value(node.value)
+    def _operation(self, node: ast.expr) -> str | None:
+        match node:
+            case ast.BinOp(left, op, right) if type(op) in OPERATORS:
+                sides = f"{self.expression(left)}, {self.expression(right)}"
+                return f"py.{OPERATORS[type(op)]}({sides})"
+            case ast.UnaryOp(ast.Not(), operand):
+                return f"!{self._truth(operand)}"
+            case ast.UnaryOp(ast.USub(), operand):
+                return f"py.neg({self.expression(operand)})"
+            case ast.BoolOp(op, values):
+                parts = ", ".join(f"() => {self.expression(value)}" for value in values)
+                return f"py.{'either' if isinstance(op, ast.Or) else 'both'}({parts})"
+            case ast.Compare(left, operators, rights):
+                sides = [self.expression(side) for side in (left, *rights)]
+                names = [COMPARISONS[type(operator)] for operator in operators]
+                pairs = zip(names, sides, sides[1:], strict=False)
+                return "(" + " && ".join(f"py.{name}({a}, {b})" for name, a, b in pairs) + ")"
+            case ast.IfExp(test, body, orelse):
+                return (
+                    f"({self._truth(test)} ? {self.expression(body)} : {self.expression(orelse)})"
+                )
+        return None
 
-    def _Name(self, node: ast.Name) -> str:
-        if any(node.id in scope for scope in self.scopes):
-            return identifier(node.id)
-        return self.owner.reference(self.function, node.id)
+    def _reference(self, node: ast.expr) -> str | None:
+        match node:
+            case ast.Constant(value):
+                return self.owner.value(value)
+            case ast.Name(name) if any(name in scope for scope in self.scopes):
+                return identifier(name)
+            case ast.Name(name):
+                return self.owner.reference(self.function, name)
+            case ast.Attribute(value, name):
+                return f"py.attr({self.expression(value)}, {json.dumps(name)})"
+            case ast.Subscript(value, item):
+                return f"py.item({self.expression(value)}, {self.expression(item)})"
+            case ast.Call():
+                return self._call(node)
+            case ast.Lambda():
+                return self._function(node, {})
+            case ast.JoinedStr(values):
+                return "py.text(" + ", ".join(map(self.expression, values)) + ")"
+            case ast.FormattedValue(value, conversion, spec):
+                how = '"r"' if conversion == ord("r") else '""'
+                shape = self.expression(spec) if spec else '""'
+                return f"py.format({self.expression(value)}, {shape}, {how})"
+        return None
 
-    def _Attribute(self, node: ast.Attribute) -> str:
-        return f"py.attr({self.expression(node.value)}, {json.dumps(node.attr)})"
-
-    def _Subscript(self, node: ast.Subscript) -> str:
-        item = node.slice
-        if isinstance(item, ast.Slice):
-            ends = (item.lower, item.upper, item.step)
-            texts = ["null" if e is None else self.expression(e) for e in ends]
-            return f"py.slice({self.expression(node.value)}, {', '.join(texts)})"
-        return f"py.item({self.expression(node.value)}, {self.expression(item)})"
-
-    def _BinOp(self, node: ast.BinOp) -> str:
-        operator = OPERATORS.get(type(node.op))
-        if operator is None:
-            raise Untranslatable(ast.dump(node.op))
-        return f"py.{operator}({self.expression(node.left)}, {self.expression(node.right)})"
-
-    def _UnaryOp(self, node: ast.UnaryOp) -> str:
-        inner = self.expression(node.operand)
-        if isinstance(node.op, ast.Not):
-            return f"!py.truth({inner})"
-        return f"py.neg({inner})" if isinstance(node.op, ast.USub) else inner
-
-    def _BoolOp(self, node: ast.BoolOp) -> str:
-        operator = "either" if isinstance(node.op, ast.Or) else "both"
-        parts = [f"() => {self.expression(v)}" for v in node.values]
-        return f"py.{operator}({', '.join(parts)})"
-
-    def _Compare(self, node: ast.Compare) -> str:
-        parts, left = [], self.expression(node.left)
-        for operator, right in zip(node.ops, node.comparators, strict=True):
-            text = self.expression(right)
-            parts.append(f"py.{COMPARISONS[type(operator)]}({left}, {text})")
-            left = text
-        return parts[0] if len(parts) == 1 else f"({' && '.join(parts)})"
-
-    def _IfExp(self, node: ast.IfExp) -> str:
-        texts = (self.expression(e) for e in (node.test, node.body, node.orelse))
-        return "(py.truth({}) ? {} : {})".format(*texts)
-
-    def _Call(self, node: ast.Call) -> str:
-        args = ", ".join(self._element(a) for a in node.args)
-        words = ", ".join(
-            f"...py.words({self.expression(k.value)})"
-            if k.arg is None
-            else f"[{json.dumps(k.arg)}, {self.expression(k.value)}]"
-            for k in node.keywords
-        )
+    def _call(self, node: ast.Call) -> str:
+        args = self._elements(node.args)
+        words = self._pairs([k.arg and json.dumps(k.arg) for k in node.keywords],
+                            [k.value for k in node.keywords])  # fmt: skip
         if isinstance(node.func, ast.Attribute):
             owner = self.expression(node.func.value)
             return f"py.method({owner}, {json.dumps(node.func.attr)}, [{args}], [{words}])"
         function = self.expression(node.func)
         return f"py.call({function}, [{args}], [{words}])" if words else f"{function}({args})"
 
-    def _element(self, node: ast.expr) -> str:
-        if isinstance(node, ast.Starred):
-            return f"...py.iter({self.expression(node.value)})"
-        return self.expression(node)
-
-    def _Tuple(self, node: ast.Tuple | ast.List | ast.Set) -> str:
-        return "[" + ", ".join(self._element(e) for e in node.elts) + "]"
-
-    _List = _Tuple
-
-    def _Set(self, node: ast.Set) -> str:
-        return f"py.set({self._Tuple(node)})"
-
-    def _Dict(self, node: ast.Dict) -> str:
-        pairs = [
-            f"...py.words({self.expression(v)})"
-            if k is None
-            else f"[{self.expression(k)}, {self.expression(v)}]"
-            for k, v in zip(node.keys, node.values, strict=True)
-        ]
-        return f"py.map([{', '.join(pairs)}])"
-
-    def _Lambda(self, node: ast.Lambda) -> str:
-        return self._function(node, {})
-
-    def _comprehension(self, generators: list[ast.comprehension], inner: Any) -> str:
-        """py.each(items, x => condition ? [value] : []) nested from the outside in."""
-        first, *others = generators
-        items = self.expression(first.iter)
-        self.scopes.append(names_in(first.target))
-        target = self._target(first.target)
-        deeper = self._comprehension(others, inner) if others else f"[{inner()}]"
-        for condition in reversed(first.ifs):
-            deeper = f"py.truth({self.expression(condition)}) ? {deeper} : []"
-        self.scopes.pop()
-        return f"py.each({items}, ({target}) => {deeper})"
-
-    def _ListComp(self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp) -> str:
-        return self._comprehension(node.generators, lambda: self.expression(node.elt))
-
-    _GeneratorExp = _ListComp
-
-    def _SetComp(self, node: ast.SetComp) -> str:
-        return f"py.set({self._ListComp(node)})"
-
-    def _DictComp(self, node: ast.DictComp) -> str:
-        pairs = self._comprehension(
-            node.generators,
-            lambda: f"[{self.expression(node.key)}, {self.expression(node.value)}]",
+    def _elements(self, nodes: list[ast.expr]) -> str:
+        return ", ".join(
+            f"...py.iter({self.expression(node.value)})"
+            if isinstance(node, ast.Starred)
+            else self.expression(node)
+            for node in nodes
         )
-        return f"py.map({pairs})"
 
-    def _JoinedStr(self, node: ast.JoinedStr) -> str:
-        return "py.text(" + ", ".join(self.expression(v) for v in node.values) + ")"
+    def _pairs(self, keys: list[str | None], values: list[ast.expr]) -> str:
+        """[key, value] pairs; without a key, those of a mapping (** in Python)."""
+        return ", ".join(
+            f"...py.words({self.expression(value)})"
+            if key is None
+            else f"[{key}, {self.expression(value)}]"
+            for key, value in zip(keys, values, strict=True)
+        )
 
-    def _FormattedValue(self, node: ast.FormattedValue) -> str:
-        spec = self.expression(node.format_spec) if node.format_spec else '""'
-        how = '"r"' if node.conversion == ord("r") else '""'
-        return f"py.format({self.expression(node.value)}, {spec}, {how})"
+    def _collection(self, node: ast.expr) -> str | None:
+        match node:
+            case ast.Tuple(elements) | ast.List(elements):
+                return f"[{self._elements(elements)}]"
+            case ast.Dict(keys, values):
+                names = [None if key is None else self.expression(key) for key in keys]
+                return f"py.map([{self._pairs(names, values)}])"
+            case ast.ListComp(element, loops) | ast.GeneratorExp(element, loops):
+                return self._each(loops, lambda: self.expression(element))
+            case ast.SetComp(element, loops):
+                return f"py.set({self._each(loops, lambda: self.expression(element))})"
+            case ast.DictComp(key, value, loops):
+                pairs = self._each(
+                    loops, lambda: f"[{self.expression(key)}, {self.expression(value)}]"
+                )
+                return f"py.map({pairs})"
+        return None
+
+    def _each(self, loops: list[ast.comprehension], inner: Callable[[], str]) -> str:
+        """py.each(items, x => condition ? [value] : []) nested from the outside in."""
+        first, *others = loops
+        items = self.expression(first.iter)
+        names = {n.id for n in ast.walk(first.target) if isinstance(n, ast.Name)}
+        self.scopes.append(names)
+        deeper = self._each(others, inner) if others else f"[{inner()}]"
+        for condition in reversed(first.ifs):
+            deeper = f"{self._truth(condition)} ? {deeper} : []"
+        self.scopes.pop()
+        return f"py.each({items}, ({self._target(first.target)}) => {deeper})"
 
 
-def names_in(target: ast.expr) -> set[str]:
-    return {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
-
-
-def assigned(node: Any) -> set[str]:
-    """Names that a function assigns, not those of functions inside it."""
-    found: set[str] = set()
-    if isinstance(node, ast.Lambda):
-        return found
+def assigned(node: ast.FunctionDef) -> set[str]:
+    """Names that a function assigns, not those of comprehensions inside it."""
+    names: set[str] = set()
     stack: list[ast.AST] = list(node.body)
     while stack:
         one = stack.pop()
-        if isinstance(one, ast.FunctionDef):
-            found.add(one.name)
-            continue
-        if isinstance(one, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+        if isinstance(one, (ast.Lambda, *COMPREHENSIONS)):
             continue
         if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
-            found.add(one.id)
+            names.add(one.id)
         stack += ast.iter_child_nodes(one)
-    return found
+    return names

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from byheart.audits.tables import BAD, GOOD, check_label, summary
 from byheart.errors import ByheartError
-from byheart.reports.page import render, short, whole
+from byheart.reports.page import Page, render, short, whole
 
 if TYPE_CHECKING:
     from byheart.audits.measures import Record
@@ -27,8 +27,8 @@ EXPLAINED = {
 }
 
 
-def audit_page(source: str | Path) -> str:
-    """The HTML of an audit written by `byheart audit -o FILE.json`."""
+def audit_page(source: str | Path) -> Page:
+    """The page of an audit written by `byheart audit -o FILE.json`."""
     record = read_audit(source)
     model, data, settings = record["model"], record["data"], record["settings"]
     layers = record["layers"]
@@ -48,6 +48,7 @@ def audit_page(source: str | Path) -> str:
             "promised": _promises(layers, model),
         },
         title=f"Audit of {model['name']}",
+        line=f"Measured on {data['contexts']:,} contexts",
         model=model,
         audited=data,
         settings=settings,

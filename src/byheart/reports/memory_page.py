@@ -13,7 +13,7 @@ from byheart.models.exact import ExactMemory
 from byheart.models.memory_files import inspect
 from byheart.reports import memory_words as words
 from byheart.reports.carriers import HeadMap, head_map, stories, why_no_heads
-from byheart.reports.page import json_text, packed, render, shown, smallest_code
+from byheart.reports.page import Page, json_text, packed, render, shown, smallest_code
 
 LISTED = 20_000  # facts in the list; more are sampled, and the page says so
 ROOM = 2_500_000  # bytes of facts and stories; the rest of 3 MB is for the map, style and script
@@ -26,11 +26,11 @@ LABELS = 4  # coordinates of a label that is a vector
 STORY = 8  # bytes of a head in a story, attention apart
 
 
-def memory_page(source: str | Path | Memory | VectorMemory | ExactMemory) -> str:
-    """The HTML of a memory folder, or of a memory in hand (then without its certificate).
+def memory_page(source: str | Path | Memory | VectorMemory | ExactMemory) -> Page:
+    """The page of a memory folder, or of a memory in hand (then without its certificate).
 
     >>> import byheart as bh
-    >>> "Not proved yet" in memory_page(bh.build(bh.read_facts("elements")))
+    >>> "Not proved yet" in memory_page(bh.build(bh.read_facts("elements"))).html
     True
     """
     if isinstance(source, (str, Path)):
@@ -59,13 +59,16 @@ def memory_page(source: str | Path | Memory | VectorMemory | ExactMemory) -> str
             used = len(json_text({k: v for k, v in data.items() if k != "map"}).encode())
             data["story"] = _stories(memory, chosen, ROOM - used)
     title = memory.facts.name if memory.facts is not None else (folder.name if folder else "memory")
+    verdict = words.verdict(memory, folder, damage, held)
+    family = words.NAMES.get(memory.spec.family, memory.spec.family)
     return render(
         "memory.html",
         ("core.js", "memory.js"),
         data,
         title=shown(title),
-        family=words.NAMES.get(memory.spec.family, memory.spec.family),
-        verdict=words.verdict(memory, folder, damage, held),
+        line=f"{verdict.headline}. A memory: {family}.",
+        family=family,
+        verdict=verdict,
         tiles=words.tiles(memory, held, smallest),
         bars=words.capacity_bars(memory),
         boxes=words.boxes(memory),

@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 import unicodedata
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
@@ -25,6 +26,15 @@ POLICY = (
     "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; "
     "img-src data:; base-uri 'none'; form-action 'none'"
 )
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page: its title, what it says in one line, and the HTML."""
+
+    title: str
+    line: str
+    html: str
 
 
 @lru_cache
@@ -48,8 +58,9 @@ def _environment() -> Any:
 
 
 def render(
-    template: str, scripts: tuple[str, ...], data: dict[str, Any], extra: str = "", **context: Any
-) -> str:
+    template: str, scripts: tuple[str, ...], data: dict[str, Any], *, title: str, line: str = "",
+    extra: str = "", **context: Any,
+) -> Page:  # fmt: skip
     """The page: `template` with `context`, the `scripts` with `extra`, and `data` as JSON."""
     from byheart._version import __version__
 
@@ -57,11 +68,11 @@ def render(
     script = "\n".join(['"use strict";', *(source(name) for name in scripts[:1]), extra,
                         *(source(name) for name in scripts[1:])])  # fmt: skip
     policy = POLICY.format(script=_sha256(script), style=_sha256(style))
-    page = _environment().get_template(template)
-    return page.render(
+    html = _environment().get_template(template).render(
         policy=policy, style=style, script=script, data=json_text(data), version=__version__,
-        **context,
+        title=title, **context,
     )  # fmt: skip
+    return Page(title, line, html)
 
 
 def _sha256(text: str) -> str:

@@ -2,138 +2,133 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
-import math
-import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from byheart._json import Json, plain
 from byheart.errors import ByheartError
-from byheart.reports.page import render, short
+from byheart.reports.page import Page, render, short
+from byheart.studies.study import Axes, Finding, Record, Row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from byheart.studies import Store, Study, StudyResult
 
 TABLE = 1_200_000  # bytes of rows in the page
 FIGURES = 900_000  # bytes of all static pictures
-SHARPNESS = (110, 80, 60)  # dots an inch, as many as there is room for
 PROFILES = ("paper", "full", "quick")
 SKIPPED = {"study", "cell", "device", "threads", "stack", "versions", "error"}
-# What a reader looks for on the x axis first, and on the y axis.
-FIRST_X = ("H", "d", "d_h", "T", "facts", "n", "N", "layers", "width", "rank")
-FIRST_Y = ("train_accuracy", "accuracy", "kl", "facts", "parameters")
 MARKS = {"confirmed": "proved", "not confirmed": "damaged", "artefact": "damaged"}
+UNKNOWN = "This byheart does not know the study: only its rows are shown."
 
 
-def study_page(source: str | Path) -> str:
-    """The HTML of a store of `byheart reproduce`: one part for each study in it."""
+def study_page(source: str | Path) -> Page:
+    """The page of a store of `byheart reproduce`: one part for each study in it."""
     from byheart.studies import open_store
 
     with open_store(source, create=False) as store:
-        every = store.rows()
-        names = sorted({row.study for row in every})
-        seeds = 1 + max((row.seed for row in every), default=0)
-        parts = [_part(store, name, seeds) for name in names]
-    if not parts:
-        raise ByheartError(
-            f"{source}: a store without rows. `byheart reproduce NAME --store {source}` fills it."
-        )
-    room = TABLE // len(parts)
-    for part in parts:
-        if part["drawn"] is not None:
-            part["figure"] = _picture(part["drawn"], FIGURES // len(parts))
-    data = {"kind": "study", "studies": [_data(part, room) for part in parts]}
-    titles = [part["title"] for part in parts]
-    title = titles[0] if len(titles) == 1 else f"{Path(source).name}: {len(parts)} studies"
+        names = sorted({row.study for row in store.rows()})
+        if not names:
+            raise ByheartError(
+                f"{source}: a store without rows. `byheart reproduce NAME --store {source}` fills "
+                "it."
+            )
+        parts = [_part(store, name, FIGURES // len(names)) for name in names]
+    data = [_data(part, TABLE // len(parts)) for part in parts]
+    several = f"{Path(source).name}: {len(parts)} studies"
+    title = parts[0]["title"] if len(parts) == 1 else several
+    verdict = (parts[0]["verdict"] or "no verdict").capitalize()
+    line = f"{verdict}. {parts[0]['name']}, {len(parts[0]['rows']):,} rows."
     return render(
-        "study.html", ("core.js", "chart.js", "study.js"), data, title=title, studies=parts,
-        data_studies=data["studies"],
+        "study.html", ("core.js", "chart.js", "study.js"), {"kind": "study", "studies": data},
+        title=title, line=line, studies=parts, data_studies=data,
     )  # fmt: skip
 
 
-def study_figure(source: Path, name: str) -> Any:
+def study_figure(source: Path, name: str) -> Figure:
     """The figure that the study `name` draws of its rows in the store."""
     from byheart.studies import open_store
 
     with open_store(source, create=False) as store:
-        every = store.rows()
-        names = sorted({row.study for row in every})
+        names = sorted({row.study for row in store.rows()})
         if name not in names:
             raise ByheartError(f"{source} has no study {name!r}; it has {', '.join(names)}.")
-        drawn = _part(store, name, 1 + max(row.seed for row in every))["drawn"]
-    if drawn is None:
-        raise ByheartError(f"{source}: this byheart does not know how to draw {name}.")
-    return drawn
+        study = _known(name)
+        if study is None:
+            raise ByheartError(f"{source}: this byheart does not know how to draw {name}.")
+        return _result(study, store).figure
 
 
-def _part(store: Any, name: str, seeds: int) -> dict[str, Any]:
-    study = _known(name)
-    if study is None:  # a study of somebody else: its rows, without a verdict
-        rows = [row for row in store.rows(name) if row.error is None]
-        return _words(name) | {"rows": rows, "failed": [], "figure": None, "drawn": None}
-    from byheart.studies import rows_of
+def _known(name: str) -> Study | None:
+    from byheart.papers import registry
 
-    found = {p: rows_of(study, store, p, seeds=seeds) for p in PROFILES}
-    profile = max(PROFILES, key=lambda p: len(found[p][0]))
-    good, bad = found[profile]
-    finding = study.analyse(good)
-    drawn = study.draw(good, finding) if good else None
-    return _words(name, study) | {
-        "profile": profile,
-        "verdict": finding.verdict,
-        "state": MARKS.get(finding.verdict, "unproved"),
-        "sentence": finding.sentence,
-        "numbers": [(key, _number(value)) for key, value in finding.numbers.items()],
-        "tables": [(key, *_table(rows)) for key, rows in finding.tables.items() if rows],
-        "rows": good,
-        "failed": bad,
-        "figure": None,
-        "drawn": drawn,
+    return {study.name: study for study in registry.all_studies()}.get(name)
+
+
+def _result(study: Study, store: Store) -> StudyResult:
+    """What the study finds in the rows of the profile that has most of them."""
+    from byheart.studies import StudyResult, rows_of
+
+    seeds = 1 + max(row.seed for row in store.rows(study.name))
+    rows = {p: rows_of(study, store, p, seeds=seeds) for p in PROFILES}
+    profile = max(PROFILES, key=lambda p: len(rows[p][0]))
+    good, bad = rows[profile]
+    return StudyResult(study, profile, good, bad, study.analyse(good), store.path)
+
+
+def _part(store: Store, name: str, room: int) -> Record:
+    """What the template reads of one study. A study that is not installed here gave an account of
+    itself when it ran; without one, its rows are shown alone."""
+    every = store.rows(name)
+    rows = [row for row in every if row.error is None]
+    failed = [row for row in every if row.error is not None]
+    study, account = _known(name), store.account(name)
+    if study is not None:
+        result = _result(study, store)
+        if result.rows or account is None:
+            rows, failed = result.rows, result.failed
+            account = result.account(room)
+    elif account is not None:
+        rows = [row for row in store.rows(name, profile=account["profile"]) if row.error is None]
+    words = dict.fromkeys(("source", "claim", "rule", "measurement", "settings", "profile"), "")
+    part: Record = {**words, "name": name, "title": name, "disagreements": (), "axes": []}
+    part |= {"verdict": "", "sentence": UNKNOWN, "numbers": [], "tables": [], "picture": None}
+    part |= {"lines": [], "rows": rows, "failed": failed, **(account or {})}
+    if account is not None:
+        finding = Finding.from_json(account["finding"])
+        part |= {"verdict": finding.verdict, "sentence": finding.sentence}
+        part["numbers"] = [(key, _number(value)) for key, value in finding.numbers.items()]
+        part["tables"] = [(key, *_table(rows)) for key, rows in finding.tables.items() if rows]
+    fits = part["picture"] is not None and len(part["picture"]) <= room
+    return part | {
+        "figure": part["picture"] if fits else None,
+        "state": MARKS.get(part["verdict"], "unproved"),
     }
 
 
-def _known(name: str) -> Any:
-    from byheart.papers import all_studies
-
-    return {study.name: study for study in all_studies()}.get(name)
-
-
-def _words(name: str, study: Any = None) -> dict[str, Any]:
-    empty = {
-        "profile": "", "verdict": "", "state": "unproved", "sentence": "", "numbers": [],
-        "tables": [], "name": name,
-    }  # fmt: skip
-    if study is None:
-        said = "This byheart does not know the study: only its rows are shown."
-        return empty | {
-            "title": name, "source": "", "claim": "", "rule": "", "measurement": "",
-            "settings": "", "disagreements": (), "sentence": said,
-        }  # fmt: skip
-    return empty | {
-        key: getattr(study, key)
-        for key in ("title", "source", "claim", "rule", "measurement", "settings", "disagreements")
-    }
-
-
-def _number(value: Any) -> str:
+def _number(value: object) -> str:
     """A number, with its interval if it has one.
 
     >>> _number({"estimate": 1.0234, "low": 0.98, "high": 1.07})
     '1.02 (95 %: 0.98 to 1.07)'
     """
-    if isinstance(value, dict) and "estimate" in value:
+    if isinstance(value, Mapping) and "estimate" in value:
         low, high = value.get("low"), value.get("high")
-        if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
-            return short(value["estimate"])
+        if low is None or high is None:
+            return _number(value["estimate"])
         return f"{short(value['estimate'])} (95 %: {short(low)} to {short(high)})"
     return short(value) if isinstance(value, float) else str(value)
 
 
-def _table(rows: Any) -> tuple[list[str], list[list[str]]]:
+def _table(rows: Sequence[Mapping[str, object]]) -> tuple[list[str], list[list[str]]]:
     names = list(dict.fromkeys(key for row in rows for key in row))
     return names, [[_cell(row.get(name)) for name in names] for row in rows]
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, dict):
@@ -143,34 +138,21 @@ def _cell(value: Any) -> str:
     return _number(value)
 
 
-def _picture(figure: Any, room: int) -> str | None:
-    """The study's own figure as a data address; None where it would be too large."""
-    for dpi in SHARPNESS:
-        out = io.BytesIO()
-        figure.savefig(out, format="png", dpi=dpi, metadata={"Software": None})
-        text = base64.b64encode(out.getvalue()).decode()
-        if len(text) <= room:
-            return f"data:image/png;base64,{text}"
-    return None
-
-
-def _data(part: dict[str, Any], room: int) -> dict[str, Any]:
+def _data(part: Record, room: int) -> Record:
     """Rows as columns, constants apart; and what the chart begins with."""
     records = [_flat(row) for row in part["rows"]]
     names = list(dict.fromkeys(key for record in records for key in record))
-    constants = {}
-    columns = []
+    constants: Record = {}
+    columns: list[str] = []
     for name in names:
         values = {json.dumps(record.get(name)) for record in records}
         if len(values) == 1 and len(records) > 1 and name not in ("seed", "variant"):
             constants[name] = records[0].get(name)
         else:
             columns.append(name)
-    rows = [[_plain(record.get(name)) for name in columns] for record in records]
-    kept = rows
+    rows = [[record.get(name) for name in columns] for record in records]
     size = len(json.dumps(rows))
-    if size > room:
-        kept = rows[: max(1, int(len(rows) * room / size))]
+    kept = rows if size <= room else rows[: max(1, int(len(rows) * room / size))]
     measured = {key for row in part["rows"] for key in row.measurements}
     parameters = {key for row in part["rows"] for key in row.params} - measured
     return {
@@ -178,96 +160,44 @@ def _data(part: dict[str, Any], room: int) -> dict[str, Any]:
         "columns": columns,
         "rows": kept,
         "all": len(rows),
-        "constants": {key: _plain(value) for key, value in constants.items()},
+        "constants": constants,
         "parameters": [c for c in columns if c in parameters and c != "seed"],
-        **_axes(part["drawn"], columns, rows),
+        **_chart(part, columns, rows),
     }
 
 
-def _flat(row: Any) -> dict[str, Any]:
-    own = {name: getattr(row, name) for name in ("experiment", "variant", "seed", "seconds")}
+def _flat(row: Row) -> dict[str, Json]:
+    """A row as the chart reads it: numbers in eight digits, lists as text."""
+    labels = {name: getattr(row, name) for name in ("experiment", "variant", "seed", "seconds")}
     inside = {k: v for k, v in {**row.params, **row.measurements}.items() if k not in SKIPPED}
-    return own | inside
+    return {name: _shown(plain(value)) for name, value in (labels | inside).items()}
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, bool) or value is None or isinstance(value, (int, str)):
-        return value
+def _shown(value: Json) -> Json:
     if isinstance(value, float):
-        return float(f"{value:.8g}") if math.isfinite(value) else None
-    return json.dumps(value)
+        return float(f"{value:.8g}")
+    return json.dumps(value) if isinstance(value, (list, dict)) else value
 
 
-def _axes(figure: Any, columns: list[str], rows: list[list[Any]]) -> dict[str, Any]:
-    """x and y of the study's own figure, where its labels name columns; its dashed lines."""
+def _chart(part: Record, columns: list[str], rows: list[list[Json]]) -> Record:
+    """What the chart begins with: the axes that the study says, or those that suit its rows; its
+    dashed lines."""
+    from byheart.studies.figure import suitable
+
     numeric = [
         c for i, c in enumerate(columns)
-        if rows and all(isinstance(r[i], (int, float, type(None))) for r in rows)
+        if all(isinstance(r[i], (int, float, type(None))) for r in rows)
         and any(isinstance(r[i], (int, float)) and not isinstance(r[i], bool) for r in rows)
     ]  # fmt: skip
-    axes = figure.axes[0] if figure is not None and figure.axes else None
-    labels = ("", "") if axes is None else (axes.get_xlabel(), axes.get_ylabel())
-
-    def named(label: str, first: tuple[str, ...]) -> str:
-        words = set(re.findall(r"\w+", label))
-        for name in (*(c for c in numeric if c in words), *first, *numeric):
-            if name in numeric:
-                return name
-        return ""
-
-    drawn = None if axes is None else _drawn(axes, numeric, columns, rows)
-    x, y = drawn or (named(labels[0], FIRST_X), named(labels[1], FIRST_Y))
+    axes = Axes(**part["axes"][0]) if part["axes"] else suitable(part["rows"])
+    first = {name: name for name in (axes.x, axes.y) if name in numeric}
+    others = [name for name in numeric if name not in first] or [""]
     return {
         "numeric": numeric,
-        "x": x,
-        "y": y,
-        "x_label": labels[0],
-        "y_label": labels[1],
-        "logs": [axes is not None and axes.get_xscale() == "log",
-                 axes is not None and axes.get_yscale() == "log"],
-        "lines": [] if figure is None else _lines(figure),
-    }  # fmt: skip
-
-
-def _drawn(
-    axes: Any, numeric: list[str], columns: list[str], rows: list[list[Any]]
-) -> tuple[str, str] | None:
-    """The two columns whose pairs are the dots of the figure, if there are such."""
-    dots = {
-        (float(f"{a:.6g}"), float(f"{b:.6g}"))
-        for line in axes.get_lines()
-        if line.get_marker() == "." and line.get_linestyle() == "None"
-        for a, b in zip(*line.get_data(), strict=True)
+        "x": first.get(axes.x, others[0]),
+        "y": first.get(axes.y, others[-1]),
+        "x_label": axes.x_label or axes.x,
+        "y_label": axes.y_label or axes.y,
+        "logs": ["x" in axes.log, "y" in axes.log],
+        "lines": part["lines"],
     }
-    if not dots:
-        return None
-    at = {name: columns.index(name) for name in numeric}
-
-    def seen(x: str, y: str) -> int:
-        pairs = {
-            (float(f"{r[at[x]]:.6g}"), float(f"{r[at[y]]:.6g}"))
-            for r in rows
-            if r[at[x]] is not None and r[at[y]] is not None
-        }
-        return len(dots & pairs)
-
-    best = max(((x, y) for x in numeric for y in numeric if x != y), key=lambda p: seen(*p))
-    return best if seen(*best) >= 0.9 * len(dots) else None
-
-
-def _lines(figure: Any) -> list[dict[str, Any]]:
-    """Dashed and dotted lines of the figure, bounds and fits, once each."""
-    found: dict[str, dict[str, Any]] = {}
-    for axes in figure.axes:
-        for line in axes.get_lines():
-            x, y = ([float(v) for v in values] for values in line.get_data())
-            if line.get_linestyle() in ("--", ":", "-.") and 1 < len(x) <= 400:
-                label = line.get_label()
-                points = [
-                    [float(f"{a:.5g}"), float(f"{b:.5g}")]
-                    for a, b in zip(x, y, strict=True)
-                    if math.isfinite(a) and math.isfinite(b)
-                ]
-                name = axes.get_title() if label.startswith("_") else label
-                found.setdefault(json.dumps(points), {"name": name, "points": points})
-    return list(found.values())[:40]

@@ -11,7 +11,7 @@ from typing import Any
 
 from byheart._folders import write_text
 from byheart.errors import ByheartError
-from byheart.reports.page import LIMIT, render, shown
+from byheart.reports.page import LIMIT, Page, render, shown
 
 MARK = '<meta name="generator" content="byheart '
 MEMORY, STUDY, AUDIT = "memory", "study", "audit"
@@ -35,14 +35,6 @@ class Written:
         }
 
 
-@dataclass(frozen=True)
-class _Page:
-    kind: str
-    title: str
-    html: str
-    words: str
-
-
 def report(
     sources: Any, output: str | os.PathLike[str] = "report.html", *, force: bool = False
 ) -> list[Written]:
@@ -63,18 +55,18 @@ def report(
     target = Path(output)
     check_target(target, force)
     kinds = [kind_of(one) for one in several]
-    pages = [_make(one, kind) for one, kind in zip(several, kinds, strict=True)]
+    pages = [_page(one, kind) for one, kind in zip(several, kinds, strict=True)]
     for one, page in zip(several, pages, strict=True):
         if len(page.html.encode("utf-8")) > LIMIT:
             raise ByheartError(f"{one}: its page would be larger than {LIMIT:,} bytes.")
-    plan = [(target, pages[0])]
+    plan = [(target, kinds[0], pages[0])]
     if len(pages) > 1:
-        names = _names(target, pages)
+        names = _names(target, kinds, pages)
         for name in names:
             check_target(name, force)
-        plan = list(zip(names, pages, strict=True))
-        plan.append((target, _index(target, names, pages)))
-    return [_write(path, page) for path, page in plan]
+        plan = list(zip(names, kinds, pages, strict=True))
+        plan.append((target, "index", _index(names, kinds, pages)))
+    return [_write(*planned) for planned in plan]
 
 
 def explore(output: str | os.PathLike[str] = "explorer.html", *, force: bool = False) -> Written:
@@ -83,7 +75,7 @@ def explore(output: str | os.PathLike[str] = "explorer.html", *, force: bool = F
 
     target = Path(output)
     check_target(target, force)
-    return _write(target, _Page("explorer", "Capacity explorer", explorer_page(), ""))
+    return _write(target, "explorer", explorer_page())
 
 
 def kind_of(source: Any) -> str:
@@ -135,54 +127,42 @@ def check_target(path: Path, force: bool) -> None:
                 )
 
 
-def _make(source: Any, kind: str) -> _Page:
+def _page(source: Any, kind: str) -> Page:
     from byheart.reports.audit_page import audit_page
     from byheart.reports.memory_page import memory_page
     from byheart.reports.study_page import study_page
 
-    makers: dict[str, Callable[[Any], str]] = {
+    makers: dict[str, Callable[[Any], Page]] = {
         MEMORY: memory_page,
         STUDY: study_page,
         AUDIT: audit_page,
     }
-    html = makers[kind](source)
-    title = re.search(r"<title>(.*?) · byheart</title>", html, flags=re.S)
-    verdict = re.search(r'<h2 id="verdict">.*?</span>(.*?)</h2>', html, flags=re.S)
-    about = re.search(r'<p class="quiet">(.*?)</p>', html, flags=re.S)
-    words = [_plain(verdict), _plain(about)] if kind != AUDIT else [_plain(verdict)]
-    return _Page(kind, _plain(title), html, ". ".join(w for w in words if w))
+    return makers[kind](source)
 
 
-def _plain(found: re.Match[str] | None) -> str:
-    from html import unescape
-
-    return "" if found is None else unescape(found[1]).strip()
-
-
-def _names(target: Path, pages: Sequence[_Page]) -> list[Path]:
+def _names(target: Path, kinds: Sequence[str], pages: Sequence[Page]) -> list[Path]:
     """report.html -> report-1-countries.html, ...: ASCII, and no two alike."""
     names = []
-    for number, page in enumerate(pages, start=1):
+    for number, (kind, page) in enumerate(zip(kinds, pages, strict=True), start=1):
         slug = re.sub(r"[^a-z0-9]+", "-", page.title.lower().encode("ascii", "ignore").decode())
-        slug = slug.strip("-")[:40] or page.kind
+        slug = slug.strip("-")[:40] or kind
         names.append(target.with_name(f"{target.stem}-{number}-{slug}{target.suffix}"))
     return names
 
 
-def _index(target: Path, names: Sequence[Path], pages: Sequence[_Page]) -> _Page:
+def _index(names: Sequence[Path], kinds: Sequence[str], pages: Sequence[Page]) -> Page:
     cards = [
-        {"href": path.name, "title": page.title, "kind": page.kind, "words": page.words}
-        for path, page in zip(names, pages, strict=True)
+        {"href": path.name, "title": page.title, "kind": kind, "words": page.line}
+        for path, kind, page in zip(names, kinds, pages, strict=True)
     ]
     title = f"{len(pages)} reports"
-    html = render("index.html", ("core.js",), {"kind": "index"}, title=title, cards=cards)
-    return _Page("index", title, html, "")
+    return render("index.html", ("core.js",), {"kind": "index"}, title=title, cards=cards)
 
 
-def _write(path: Path, page: _Page) -> Written:
+def _write(path: Path, kind: str, page: Page) -> Written:
     size = len(page.html.encode("utf-8"))
     try:
         write_text(path, page.html)
     except OSError as error:
         raise ByheartError(f"{path} cannot be written: {error.strerror}.") from None
-    return Written(path, page.kind, shown(page.title), size)
+    return Written(path, kind, shown(page.title), size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from byheart.specs.base import Implied, Shapes, TokenSpec
@@ -48,14 +48,10 @@ class AttentionOnlySpec(TokenSpec):
 
     @property
     def parameters(self) -> int:
-        """d (S + 2N + 2 (r + d_h) H layers): with r = d_h and one layer, d (S + 2N + 4 d_h H)."""
+        """d (S + 2N + 2 (r + d_h) H layers): with r = d_h and one layer, d (S + 2N + 4 d_h H); with
+        r = 1, d (S + 2N + 2 (d_h + 1) H) (Remark 2)."""
         S = 0 if self.positions == "none" else self.S
         return self.d * (S + 2 * self.N + 2 * (self.qk_rank + self.d_h) * self.H * self.layers)
-
-    @property
-    def rank1_parameters(self) -> int:
-        """The count with rank-1 W_QK, d (S + 2N + 2 (d_h + 1) H layers) (Remark 2)."""
-        return replace(self, qk_rank=1).parameters
 
     def weight_shapes(self) -> Shapes:
         heads = (self.layers, self.H)

@@ -74,16 +74,6 @@ class ShardedSpec(TokenSpec):
         """Of the literal layer, structural zeros included: d (S + 1 + 2N + 2 (r + d_h) H)."""
         return self.dense().parameters
 
-    @property
-    def stored_numbers(self) -> int:
-        """Distinct numbers: tied heads count once, gates are k + 1 integers a group."""
-        drawn = 2 * self.d_g + self.d_g * self.d_h
-        per_head = self.d_h * (self.d_g + self.check)
-        heads = self.H if self.untied else -(-self.H // self.shards)
-        tokens = self.N * (2 * self.d_g + 1 + self.bits)
-        cancel = 2 * self.d_g * (self.d_g + self.check) if self.cancelling_heads else 0
-        return self.H * per_head + heads * drawn + tokens + self.groups * (self.k + 2) + cancel
-
     def weight_shapes(self) -> Shapes:
         """Shapes of the weights whose size the spec fixes (tied heads: as many as a shard has)."""
         shapes: Shapes = {

@@ -1,32 +1,44 @@
 """Studies: named grids of cells with a measurement, a fit, a figure and a verdict; resumable.
 
-`Study` is data; `run` computes what is missing on any engine and keeps it in a store; `fits` has
-the laws; the papers' studies are in `byheart.papers`. docs/studies.md: how to add one.
+`Study` is data; `run` computes what is missing on any engine and keeps it in a store; `fits` and
+`laws` have the fits and verdicts; `StudyResult` is what a study found; the papers' studies are in
+`byheart.papers`. docs/studies.md: how to add one.
 """
 
-from byheart.studies.cell import Cell, Way
+from byheart.studies.cell import Cell, Jobs, Measurements, Params, Procedure
 from byheart.studies.fits import choose, fit
-from byheart.studies.run import Progress, Report, Stopped, rows_of, run, status
+from byheart.studies.progress import Progress, duration
+from byheart.studies.result import Execution, Selection, StudyResult, results
+from byheart.studies.run import Report, Stopped, rows_of, run, status
 from byheart.studies.store import Store, StoreBusy, StoreError, open_store
-from byheart.studies.study import Finding, Row, Study
+from byheart.studies.study import Axes, Finding, Row, Study
 from byheart.studies.table import export
 
 __all__ = [
+    "Axes",
     "Cell",
+    "Execution",
     "Finding",
+    "Jobs",
+    "Measurements",
+    "Params",
+    "Procedure",
     "Progress",
     "Report",
     "Row",
+    "Selection",
     "Stopped",
     "Store",
     "StoreBusy",
     "StoreError",
     "Study",
-    "Way",
+    "StudyResult",
     "choose",
+    "duration",
     "export",
     "fit",
     "open_store",
+    "results",
     "rows_of",
     "run",
     "status",

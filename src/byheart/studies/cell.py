@@ -3,54 +3,119 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from byheart.errors import ByheartError
+from byheart.errors import ByheartError, did_you_mean
+from byheart.studies.files import Function, shipped
 
 Params = Mapping[str, Any]
+"""Parameters of a cell: numbers, text, true/false, null, or lists of them."""
 Measurements = dict[str, Any]
+"""What was measured: numbers, text, true/false, null, or lists of them."""
+Jobs = Sequence[tuple[Params, int]]
+"""Parameters, and the seed, of each job of a stack."""
+
+
+def _as_given(params: Params) -> Params:
+    return params
 
 
 @dataclass(frozen=True)
-class Way:
-    """How a cell is computed: the importable name of a pure function, "package.module:function".
+class Procedure:
+    """How a cell is computed: a pure function at the top level of a module.
 
     `function(params, seed)` returns a dict of measurements (numbers, text, None, lists of them).
-    With `stack`, the name of `function([(params, seed), ...])` that returns one dict each, jobs
-    that agree in all parameters but those in `differ` are computed together, at most `largest` at
-    once. The name is part of a cell's hash: rename the function when it computes something else.
-    `seconds(params)`, if given, estimates the CPU seconds of one job, for `--list`, the order of
-    work and the time left; it changes no result.
+    If many jobs are cheaper together, `stack([(params, seed), ...])` is given in its place and
+    returns one dict each: jobs that agree in all parameters but those in `differ` are computed
+    together, at most `largest` at once.
+
+    `name` is part of a cell's hash: the function's module and name, unless it is given. Give the
+    old one when you move or rename a function, and another one when it computes something else.
+    `seconds(params)` estimates the CPU seconds of one job, for the order of work and the time
+    left; it changes no result. `cell` and `grid` make cells: `defaults` are the parameters that
+    they have unless a study says otherwise, `complete` fills in those that follow from others.
     """
 
-    function: str
-    stack: str | None = None
+    function: Callable[[dict[str, Any], int], Measurements] | None = None
+    stack: Callable[[list[tuple[dict[str, Any], int]]], Sequence[Measurements]] | None = None
     largest: int = 1
     differ: tuple[str, ...] = ()
     seconds: Callable[[Params], float] | None = None
+    name: str = ""
+    defaults: Params = field(default_factory=dict)
+    complete: Callable[[Params], Params] = _as_given
+    parameters: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.function is None) == (self.stack is None):
+            raise TypeError("a procedure has either a `function` or a `stack`")
+        work = self.work
+        if not callable(work) or "<" in getattr(work, "__qualname__", "<"):
+            raise ByheartError(
+                f"a procedure's function must stand at the top level of a module, so that workers "
+                f"find it by its name: {work!r} does not."
+            )
+        if not self.name:
+            object.__setattr__(self, "name", f"{work.__module__}:{work.__qualname__}")
+
+    @property
+    def work(self) -> Function:
+        """The function that does it."""
+        function = self.stack or self.function
+        assert function is not None
+        return function
+
+    def cell(self, experiment: str = "", **settings: Any) -> Cell:
+        """A cell: the defaults with some of them changed, completed.
+
+        With `parameters`, every setting must be one of these or of the defaults.
+        """
+        if self.parameters is not None:
+            known = {*self.defaults, *self.parameters}
+            for name in settings.keys() - known:
+                raise TypeError(f"no such setting: {name}. {did_you_mean(name, known)}".strip())
+        return Cell(self, self.complete({**self.defaults, **settings}), experiment, settings)
+
+    def grid(self, experiment: str = "", **settings: Any) -> list[Cell]:
+        """A cell for every combination of settings: tuples and ranges vary, all else is fixed (a
+        list is one value).
+
+        >>> import operator
+        >>> cells = Procedure(operator.pow).grid(x=(1, 2), y=range(3), z=[4, 5])
+        >>> len(cells), dict(cells[1].params)
+        (6, {'x': 1, 'y': 1, 'z': [4, 5]})
+        """
+        choices = [v if isinstance(v, (tuple, range)) else (v,) for v in settings.values()]
+        return [
+            self.cell(experiment, **dict(zip(settings, values, strict=True)))
+            for values in itertools.product(*choices)
+        ]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One point of a grid: a way and its parameters. `experiment` labels it and is not hashed.
+    """One point of a grid: a procedure and its parameters. `experiment` labels it and is not
+    hashed; `settings` are the parameters from which the others follow (all, unless given).
 
-    >>> way = Way("math:pow")
-    >>> Cell(way, {"b": 1, "a": 2}).hash == Cell(way, {"a": 2, "b": 1}, "exp1").hash
+    >>> import operator
+    >>> power = Procedure(operator.pow)
+    >>> Cell(power, {"b": 1, "a": 2}).hash == Cell(power, {"a": 2, "b": 1}, "exp1").hash
     True
     """
 
-    way: Way
+    procedure: Procedure
     params: Params
     experiment: str = ""
+    settings: Params | None = field(default=None, compare=False, repr=False)
     hash: str = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         try:
-            text = canonical({"way": self.way.function, "params": dict(self.params)})
+            text = canonical({"way": self.procedure.name, "params": dict(self.params)})
         except (TypeError, ValueError) as error:
             raise ByheartError(
                 f"a cell's parameters must be numbers, text, true/false, null or lists of them: "
@@ -61,10 +126,24 @@ class Cell:
     @property
     def seconds(self) -> float:
         """Estimated CPU seconds of one job; 1 where nobody knows."""
-        return 1.0 if self.way.seconds is None else max(1e-6, self.way.seconds(self.params))
+        seconds = self.procedure.seconds
+        return 1.0 if seconds is None else max(1e-6, seconds(self.params))
+
+    def with_settings(self, changes: Params) -> Cell:
+        """The cell with some settings changed, and what follows from them.
+
+        >>> def square(params): return {"area": params["side"] ** 2, **params}
+        >>> import operator
+        >>> cell = Procedure(operator.pow, complete=square).cell(side=2)
+        >>> dict(cell.with_settings({"side": 3}).params)
+        {'area': 9, 'side': 3}
+        """
+        if self.settings is None:
+            return Cell(self.procedure, {**self.params, **changes}, self.experiment)
+        return self.procedure.cell(self.experiment, **{**self.settings, **changes})
 
 
-def canonical(value: Any) -> str:
+def canonical(value: object) -> str:
     """JSON with sorted keys and no spaces: equal values have equal texts."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
@@ -92,37 +171,32 @@ class Job:
 
 
 def stacks(cells: Sequence[Cell], seeds: Sequence[int]) -> list[list[Job]]:
-    """All jobs, those of equal shape together: at most `way.largest` in a stack.
+    """All jobs, those of equal shape together: at most `procedure.largest` in a stack.
 
     The composition follows from the cells and seeds alone, never from the engine or from what is
     already there: a place in a stack decides how sums are rounded, so rows would differ otherwise.
     """
     groups: dict[str, list[Job]] = {}
-    ways: dict[str, Way] = {}
     seen: set[tuple[str, int]] = set()
     for cell in cells:
-        shape = {k: v for k, v in cell.params.items() if k not in cell.way.differ}
-        name = canonical({"way": cell.way.function, "shape": shape})
-        ways[name] = cell.way
+        shape = {k: v for k, v in cell.params.items() if k not in cell.procedure.differ}
+        name = canonical({"way": cell.procedure.name, "shape": shape})
         for seed in seeds:
             job = Job(cell, seed)
             if job.key not in seen:  # a cell that two experiments share
                 seen.add(job.key)
                 groups.setdefault(name, []).append(job)
-    made = []
-    for name, jobs in groups.items():
-        size = max(1, ways[name].largest) if ways[name].stack else 1
-        made += [jobs[i : i + size] for i in range(0, len(jobs), size)]
-    return made
+    planned = []
+    for jobs in groups.values():
+        procedure = jobs[-1].cell.procedure
+        size = max(1, procedure.largest) if procedure.stack else 1
+        planned += [jobs[i : i + size] for i in range(0, len(jobs), size)]
+    return planned
 
 
-def find_function(name: str) -> Callable[..., Any]:
-    """The function that "package.module:function" names."""
-    module, _, attribute = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ByheartError(
-            f"{name!r} names no function: {error}. Workers must have the same byheart installed."
-        ) from None
-    return found
+def work_of(stack: Sequence[Job]) -> tuple[Function, bool, Jobs]:
+    """What a worker needs to compute a stack: the function, whether it takes all jobs at once, and
+    the jobs with their derived seeds."""
+    procedure = stack[0].cell.procedure
+    jobs = [(dict(job.cell.params), derived_seed(*job.key)) for job in stack]
+    return shipped(procedure.work), procedure.stack is not None, jobs

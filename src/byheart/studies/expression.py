@@ -1,4 +1,4 @@
-"""`--only 'H<=16'`: comparisons of parameters with constants, joined by and, or, not.
+"""`only='H<=16'`: comparisons of parameters with constants, joined by and, or, not.
 
 The text is parsed by Python's parser and evaluated node by node; anything but names, numbers,
 text, comparisons, + - * / and the three words is refused. Nothing is ever called.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from byheart.errors import ByheartError
+from byheart.studies.cell import Params
 
-COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+Operation = Callable[[Any, Any], Any]
+COMPARE: dict[type[ast.cmpop], Operation] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
@@ -23,7 +25,7 @@ COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.In: lambda a, b: a in b,
     ast.NotIn: lambda a, b: a not in b,
 }
-ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+ARITHMETIC: dict[type[ast.operator], Operation] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -41,7 +43,7 @@ class Expression:
     >>> Expression("__import__('os')")
     Traceback (most recent call last):
     ...
-    byheart.errors.ByheartError: --only takes comparisons such as 'H<=16 and d==10', found Call in \
+    byheart.errors.ByheartError: `only` takes comparisons such as 'H<=16 and d==10', found Call in \
 "__import__('os')"
     """
 
@@ -53,7 +55,7 @@ class Expression:
             self.body = ast.parse(text.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise ByheartError(
-                f"--only takes comparisons such as 'H<=16 and d==10', found {text!r}: {error}"
+                f"`only` takes comparisons such as 'H<=16 and d==10', found {text!r}: {error}"
             ) from None
         self._check(self.body)
 
@@ -66,24 +68,24 @@ class Expression:
                 self._check(child)
             return
         raise ByheartError(
-            f"--only takes comparisons such as 'H<=16 and d==10', found {type(node).__name__} in "
+            f"`only` takes comparisons such as 'H<=16 and d==10', found {type(node).__name__} in "
             f'"{self.text}"'
         )
 
-    def __call__(self, params: Mapping[str, Any]) -> bool:
+    def __call__(self, params: Params) -> bool:
         try:
             return bool(self._value(self.body, params))
         except (TypeError, ZeroDivisionError, OverflowError) as error:
-            raise ByheartError(f"--only {self.text!r}: {error}") from None
+            raise ByheartError(f"`only={self.text}`: {error}") from None
 
-    def _value(self, node: ast.AST, params: Mapping[str, Any]) -> Any:
+    def _value(self, node: ast.AST, params: Params) -> Any:
         match node:
             case ast.Constant(value=value):
                 return value
             case ast.Name(id=name):
                 if name not in params:
                     raise ByheartError(
-                        f"--only {self.text!r}: there is no parameter {name!r}; there are "
+                        f"`only={self.text}`: there is no parameter {name!r}; there are "
                         f"{', '.join(sorted(params))}"
                     )
                 return params[name]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,20 +15,34 @@ import numpy as np
 from byheart._folders import write_bytes
 from byheart._style import COLOURS, new_figure
 from byheart.errors import ByheartError
-from byheart.studies.study import Row
+from byheart.studies.study import Axes, Record, Row
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes as Panel
     from matplotlib.figure import Figure
 
+SHARPNESS = (110, 80, 60)  # dots an inch of a picture, as many as there is room for
+# What a reader looks for first, on the x axis and on the y axis, where a study does not say.
+FIRST_X = ("H", "d", "d_h", "T", "facts", "n", "N", "layers", "width", "rank")
+FIRST_Y = ("train_accuracy", "accuracy", "kl", "facts", "parameters")
 
-def axes(title: str, x: str, y: str, *, columns: int = 1, width: float = 6.4) -> tuple[Figure, Any]:
-    """A figure and its axes (an array of them for several columns), drawn in the house style."""
-    made, found = new_figure(width * columns, 4.6, columns)
-    for one in found:
-        one.set_xlabel(x)
-        one.set_ylabel(y)
-    made.suptitle(title, x=0.02, ha="left", fontsize=11)
-    return made, np.array(found) if columns > 1 else found[0]
+
+def axes(title: str, x: str, y: str) -> tuple[Figure, Panel]:
+    """A figure with one panel, drawn in the house style."""
+    figure, (panel,) = panels(title, x, y, 1)
+    return figure, panel
+
+
+def panels(
+    title: str, x: str, y: str, columns: int, width: float = 6.4
+) -> tuple[Figure, list[Panel]]:
+    """A figure with panels beside each other, drawn in the house style."""
+    figure, found = new_figure(width * columns, 4.6, columns)
+    for panel in found:
+        panel.set_xlabel(x)
+        panel.set_ylabel(y)
+    figure.suptitle(title, x=0.02, ha="left", fontsize=11)
+    return figure, found
 
 
 def colour(i: int) -> str:
@@ -46,11 +62,11 @@ def shades(number: int) -> list[str]:
 
 
 def series(
-    rows: Sequence[Row], x: str | Callable[[Row], float], y: str | Callable[[Row], float]
+    rows: Iterable[Row], x: str | Callable[[Row], float], y: str | Callable[[Row], float]
 ) -> tuple[np.ndarray, np.ndarray]:
     """The points (x, y) of rows that have both, ordered by x."""
 
-    def value(row: Row, name: str | Callable[[Row], float]) -> Any:
+    def value(row: Row, name: str | Callable[[Row], float]) -> float | None:
         return name(row) if callable(name) else row.get(name)
 
     pairs = [(value(row, x), value(row, y)) for row in rows]
@@ -71,42 +87,144 @@ def means(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def points(
-    one: Any, x: np.ndarray, y: np.ndarray, label: str, i: int | str, *, line: bool = True
+    panel: Panel, x: np.ndarray, y: np.ndarray, label: str, i: int | str, *, line: bool = True
 ) -> None:
     """Mean over seeds with one standard deviation, the seeds themselves as faint dots; `i` is a
-    number in the order of colours, or a colour."""
+    number in the order of colours, or a colour. Nothing is drawn of no points."""
+    if not len(x):
+        return
     at, mean, deviation = means(x, y)
     ink = i if isinstance(i, str) else colour(i)
-    one.plot(x, y, ".", color=ink, alpha=0.25, ms=4)
+    panel.plot(x, y, ".", color=ink, alpha=0.25, ms=4)
     style = "-" if line else ""
-    one.errorbar(
+    panel.errorbar(
         at, mean, deviation, fmt=f"o{style}", ms=4, lw=1.4, capsize=2, color=ink, label=label
     )
 
 
 def curve(
-    one: Any, x: np.ndarray, y: np.ndarray, label: str | None, i: int | str, style: str
+    panel: Panel, x: np.ndarray, y: np.ndarray, label: str | None, i: int | str, style: str
 ) -> None:
-    one.plot(x, y, style, color=i if isinstance(i, str) else colour(i), lw=1.2, label=label)
+    panel.plot(x, y, style, color=i if isinstance(i, str) else colour(i), lw=1.2, label=label)
 
 
-def logarithmic(one: Any, axes: str = "xy") -> None:
+def logarithmic(panel: Panel, axes: str = "xy") -> None:
     """Logarithmic axes, with numbers at powers of ten (and at 2 and 5 times them on short ones)."""
     from matplotlib.ticker import LogFormatter
 
     for name in axes:
-        getattr(one, f"set_{name}scale")("log")
-        axis = getattr(one, f"{name}axis")
+        getattr(panel, f"set_{name}scale")("log")
+        axis = getattr(panel, f"{name}axis")
         axis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.5)))
 
 
-def legend(one: Any, most: int = 4) -> None:
+def legend(panel: Panel, most: int = 4) -> None:
     """Inside where it is short, else beside the axes: never on the points."""
-    names = one.get_legend_handles_labels()[1]
+    names = panel.get_legend_handles_labels()[1]
     if not names:
         return
-    beside = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
-    one.legend(frameon=False, fontsize=8, **(beside if len(names) > most else {}))
+    if len(names) <= most:
+        panel.legend(frameon=False, fontsize=8)
+    else:
+        panel.legend(
+            frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0),
+            borderaxespad=0.0,
+        )  # fmt: skip
+
+
+def draw_axes(title: str, shown: Sequence[Axes], rows: Sequence[Row]) -> Figure:
+    """A panel for each of the axes: points and their means, a line for each value of `by`."""
+    first = shown[0]
+    labels = first.x_label or first.x, first.y_label or first.y
+    figure, drawn = panels(title, *labels, len(shown), 6.4 if len(shown) == 1 else 4.8)
+    for panel, axes in zip(drawn, shown, strict=True):
+        panel.set_ylabel(axes.y_label or axes.y)
+        mine = [row for row in rows if axes.where in (None, row.experiment)]
+        for i, (label, same) in enumerate(lines(axes, mine)):
+            points(panel, *series(same, axes.x, axes.y), label, i)
+            if axes.bound is not None:
+                at, promised, _ = means(*series(same, axes.x, axes.bound))
+                curve(panel, at, promised, f"promised, {label}", i, "--")
+        if panel.has_data():
+            if axes.log:
+                logarithmic(panel, axes.log)
+            if axes.by is not None:
+                legend(panel)
+        panel.set_ylim(axes.bottom, axes.top)
+    return figure
+
+
+def lines(axes: Axes, rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """The rows of each line, with its label, in the order of the values."""
+    if axes.by is None:
+        return [("measured", list(rows))]
+    groups: dict[Any, list[Row]] = {}
+    for row in rows:  # a name may be a parameter and a measurement: the parameter is meant
+        value = row.params[axes.by] if axes.by in row.params else row.get(axes.by)
+        groups.setdefault(value, []).append(row)
+    numbers = all(isinstance(value, (int, float)) for value in groups)
+    ordered = sorted(groups.items(), key=lambda item: item[0] if numbers else str(item[0]))
+    return [
+        (axes.label.format(name=axes.by, value=f"{v:,}" if isinstance(v, int) else v), same)
+        for v, same in ordered
+    ]
+
+
+def suitable(rows: Sequence[Row]) -> Axes:
+    """Axes for rows of a study that says none: the first parameter that varies, the measurement
+    that readers look for first, and a line for each value of one other parameter that varies."""
+    numeric = [name for name in _names(rows, "measurements") if _numbers(rows, name)]
+    measured = sorted(numeric, key=lambda n: FIRST_Y.index(n) if n in FIRST_Y else len(FIRST_Y))
+    varying = [
+        name for name in _names(rows, "params")
+        if len({str(row.params.get(name)) for row in rows}) > 1
+    ]  # fmt: skip
+    along = [name for name in (*FIRST_X, *varying) if name in varying and _numbers(rows, name)]
+    x = along[0] if along else "seed"
+    others = [name for name in varying if name != x]
+    by = others[0] if others else "variant" if len({row.variant for row in rows}) > 1 else None
+    return Axes(x, measured[0] if measured else "seconds", by)
+
+
+def _names(rows: Sequence[Row], kind: str) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in getattr(row, kind)))
+
+
+def _numbers(rows: Sequence[Row], name: str) -> bool:
+    """Whether this is a number in every row that has it, and in one at least."""
+    values = [v for row in rows if (v := row.get(name)) is not None]
+    return bool(values) and all(
+        isinstance(v, (int, float)) and not isinstance(v, bool) for v in values
+    )
+
+
+def dashed_lines(figure: Figure) -> list[Record]:
+    """Dashed and dotted lines of a figure, bounds and fits, once each: name and points."""
+    drawn: dict[str, Record] = {}
+    for panel in figure.axes:
+        for line in panel.get_lines():
+            x, y = (np.asarray(values, float) for values in line.get_data())
+            if line.get_linestyle() in ("--", ":", "-.") and 1 < len(x) <= 400:
+                label = str(line.get_label())
+                pairs = [
+                    [float(f"{a:.5g}"), float(f"{b:.5g}")]
+                    for a, b in zip(x.tolist(), y.tolist(), strict=True)
+                    if math.isfinite(a) and math.isfinite(b)
+                ]
+                name = panel.get_title() if label.startswith("_") else label
+                drawn.setdefault(str(pairs), {"name": name, "points": pairs})
+    return list(drawn.values())[:40]
+
+
+def picture(figure: Figure, room: int) -> str | None:
+    """A figure as a data address; None where it would be larger than `room`."""
+    for dpi in SHARPNESS:
+        out = io.BytesIO()
+        figure.savefig(out, format="png", dpi=dpi, metadata={"Software": None})
+        text = base64.b64encode(out.getvalue()).decode()
+        if len(text) <= room:
+            return f"data:image/png;base64,{text}"
+    return None
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
@@ -114,10 +232,10 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     target = Path(path)
     data = io.BytesIO()
     kind = target.suffix[1:].lower()
-    metadata: dict[str, Any] = {"svg": {"Date": None}, "png": {"Software": None}}.get(kind, {})
-    figure.savefig(data, format=kind, dpi=130, metadata=metadata)
+    undated = {"svg": {"Date": None}, "png": {"Software": None}}.get(kind, {})
+    figure.savefig(data, format=kind, dpi=130, metadata=undated)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(target, data.getvalue())
     except OSError as error:
-        raise ByheartError(f"{path} cannot be written: {error.strerror}. Give -o DIR.") from None
+        raise ByheartError(f"{path} cannot be written: {error.strerror}.") from None

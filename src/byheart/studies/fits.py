@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from byheart.errors import ByheartError
+from byheart.studies.study import Record
 
 Array = np.ndarray
 RESAMPLES = 400
@@ -28,7 +28,7 @@ class Law:
 
     name: str
     formula: str
-    curve: Callable[[Array, Any], Array] | None
+    curve: Callable[[Array, Array | float], Array] | None
     shape: str | None = None
     starts: tuple[float, ...] = ()
 
@@ -41,7 +41,7 @@ def _grid(values: Array) -> tuple[float, ...]:
     return tuple(float(v) for v in values)
 
 
-def _power(x: Array, p: Any) -> Array:
+def _power(x: Array, p: Array | float) -> Array:
     """x^p of positive x; 0 has no negative powers, so no negative p is fitted where x holds it."""
     with np.errstate(divide="ignore"):
         f = np.maximum(x, 0) ** p
@@ -84,7 +84,7 @@ class Fit:
     cross_validated: float
     intervals: dict[str, tuple[float, float]]
 
-    def __call__(self, x: Any) -> Array:
+    def __call__(self, x: Sequence[float] | Array) -> Array:
         law = LAWS[self.law]
         x = np.asarray(x, float)
         if law.curve is None:
@@ -97,7 +97,7 @@ class Fit:
         low, high = self.intervals.get(name, (math.nan, math.nan))
         return {"estimate": self.values[name], "low": low, "high": high}
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Record:
         law = LAWS[self.law]
         return {
             "law": self.law,
@@ -165,7 +165,7 @@ class Choice:
     best: str | None
     why: str
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[Record]:
         return [f.to_json() for f in self.fits]
 
 

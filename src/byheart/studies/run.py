@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
 from dataclasses import dataclass, replace
-from typing import Any
 
+from byheart._progress import Report as Tell
+from byheart._progress import quiet
 from byheart.engine import engine, places
 from byheart.errors import ByheartError
-from byheart.studies.cell import Cell, Job, derived_seed, stacks
+from byheart.studies.cell import Cell, Job, stacks, work_of
 from byheart.studies.expression import Expression
+from byheart.studies.progress import Progress
 from byheart.studies.store import Result, Store, coordinating
 from byheart.studies.study import Row, Study
 from byheart.studies.work import compute, describe
@@ -24,20 +26,6 @@ class Stopped(ByheartError):
     """A run that was interrupted: what is done is kept, and the message says how to go on."""
 
     exit_code = INTERRUPTED
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a run is: jobs done of all, failed ones, seconds gone, an estimate of those left, jobs
-    of this run a minute."""
-
-    done: int
-    total: int
-    failed: int
-    seconds: float
-    left: float | None
-    rate: float
-    last: Row | None
 
 
 @dataclass(frozen=True)
@@ -56,16 +44,19 @@ class Report:
         return self.missing == 0 and self.failed == 0
 
 
+Seeds = int | Sequence[int] | None
+"""How many seeds, or which; None: as many as the profile has."""
+
+
 def plan(
-    study: Study, variant: str, profile: str, seeds: int | None, only: str | None
+    study: Study, variant: str, profile: str, seeds: Seeds, only: str | None
 ) -> tuple[list[Cell], list[list[Job]]]:
     """The cells and stacks of a study, restricted by an expression in the parameters."""
-    number = study.seeds.get(profile, 5) if seeds is None else seeds
     cells = study.cells(variant, profile)
     if only is not None:
         wanted = Expression(only)
         cells = [cell for cell in cells if wanted(cell.params)]
-    return cells, stacks(cells, range(number))
+    return cells, stacks(cells, study.seed_numbers(profile, seeds))
 
 
 def run(
@@ -74,12 +65,12 @@ def run(
     *,
     variant: str | None = None,
     profile: str = "quick",
-    seeds: int | None = None,
+    seeds: Seeds = None,
     only: str | None = None,
     workers: int | str = 1,
     time_budget: float | None = None,
     retry_failed: bool = False,
-    progress: Callable[[Progress], None] = lambda _: None,
+    progress: Tell = quiet,
 ) -> Report:
     """Compute what is missing of one study, or of several at once, and keep it in the store.
 
@@ -103,13 +94,14 @@ def run(
             for name in cell.params
         }
         raise ByheartError(
-            f"--only {only!r} leaves no cell of {names}; parameters: {', '.join(sorted(known))}."
+            f"`only={only}` leaves no cell of {names}; parameters: {', '.join(sorted(known))}."
         )
     with coordinating(store) as opened:
         for name, v, cells, _ in plans:
             opened.add_members(name, v, profile, cells)
         planned = [((name, v), stack) for name, v, _, found in plans for stack in found]
-        coordinator = _Coordinator(opened, planned, retry_failed, progress)
+        title = chosen[0].name if len(chosen) == 1 else chosen[0].paper
+        coordinator = _Coordinator(title, opened, planned, retry_failed, progress)
         began = time.perf_counter()
         try:
             if coordinator.waiting:
@@ -132,12 +124,13 @@ def run(
 class _Coordinator:
     def __init__(
         self,
+        name: str,
         store: Store,
         planned: Sequence[tuple[tuple[str, str], list[Job]]],
         retry_failed: bool,
-        progress: Callable[[Progress], None],
+        progress: Tell,
     ) -> None:
-        self.store, self.tell = store, progress
+        self.name, self.store, self.tell = name, store, progress
         there = store.keys(failed=False if retry_failed else None)
         seen: set[tuple[str, int]] = set()
         self.waiting: list[list[Job]] = []
@@ -162,7 +155,7 @@ class _Coordinator:
         slots = places(executor)
         if slots > 1:
             self.waiting.sort(key=lambda stack: -sum(job.cell.seconds for job in stack))
-        running: dict[Future[Any], list[Job]] = {}
+        running: dict[Future[list[Result]], list[Job]] = {}
         self.began = time.perf_counter()
         self.tell(self._progress())  # the longest stacks come first: nothing else for a while
         try:
@@ -183,9 +176,9 @@ class _Coordinator:
             for future in running:
                 future.cancel()
 
-    def _finish(self, stack: list[Job], future: Future[Any]) -> None:
+    def _finish(self, stack: list[Job], future: Future[list[Result]]) -> None:
         try:
-            results: list[Result] = future.result()
+            results = future.result()
         except (CancelledError, OSError) as error:
             raise ByheartError(
                 f"the engine was lost ({type(error).__name__}: {error}). Rows written so far are "
@@ -221,8 +214,10 @@ class _Coordinator:
                 self.owner[job.key][0], job.cell.experiment, self.owner[job.key][1], job.cell.hash,
                 job.seed, job.cell.params, r.measurements, r.error, r.seconds,
             )  # fmt: skip
-        rate = 60 * self.done / max(gone, 1e-9)
-        return Progress(self.there + self.done, self.total, self.failed, gone, left, rate, row)
+        return Progress.of(
+            self.name, self.there + self.done, self.total, failed=self.failed, seconds=gone,
+            left=left, rate=60 * self.done / max(gone, 1e-9), last=row,
+        )  # fmt: skip
 
     def report(self, seconds: float) -> Report:
         planned_failures = {k for k in self.store.keys(failed=True) if k in self.owner}
@@ -230,10 +225,8 @@ class _Coordinator:
         return Report(self.total, self.there, self.done, len(planned_failures), missing, seconds)
 
 
-def submit(executor: Executor, stack: list[Job]) -> Future[Any]:
-    way = stack[0].cell.way
-    jobs = [(dict(job.cell.params), derived_seed(*job.key)) for job in stack]
-    return executor.submit(compute, way.function, way.stack, jobs)
+def submit(executor: Executor, stack: list[Job]) -> Future[list[Result]]:
+    return executor.submit(compute, *work_of(stack))
 
 
 def smaller(stack: list[Job]) -> list[list[Job]]:
@@ -246,20 +239,27 @@ def smaller(stack: list[Job]) -> list[list[Job]]:
     return [[job] for job in stack]
 
 
-def status(study: Study, store: Store, profile: str, seeds: int | None = None) -> dict[str, Any]:
-    """How far a study is, variant by variant."""
+@dataclass(frozen=True)
+class Status:
+    """How far a study is: its rows, those that are done, failed, missing."""
+
+    study: str
+    profile: str
+    rows: int
+    done: int
+    failed: int
+    missing: int
+
+
+def status(study: Study, store: Store, profile: str, seeds: Seeds = None) -> Status:
+    """How far a study is, all variants together."""
     done, failed = store.keys(failed=False), store.keys(failed=True)
-    found: dict[str, Any] = {"study": study.name, "profile": profile}
     keys: set[tuple[str, int]] = set()
     for variant in study.variants:
         _, planned = plan(study, variant, profile, seeds, None)
         keys |= {job.key for stack in planned for job in stack}
-    return found | {
-        "rows": len(keys),
-        "done": len(keys & done),
-        "failed": len(keys & failed),
-        "missing": len(keys - done - failed),
-    }
+    missing = len(keys - done - failed)
+    return Status(study.name, profile, len(keys), len(keys & done), len(keys & failed), missing)
 
 
 def rows_of(
@@ -269,17 +269,17 @@ def rows_of(
     *,
     variant: str | None = None,
     only: str | None = None,
-    seeds: int | None = None,
+    seeds: Seeds = None,
 ) -> tuple[list[Row], list[Row]]:
     """The study's rows that are there, and those that failed, in the order of its grid."""
     good: list[Row] = []
     bad: list[Row] = []
+    numbers = set(study.seed_numbers(profile, seeds))
     for chosen in study.chosen_variants(variant):
         cells, _ = plan(study, chosen, profile, seeds, only)
-        number = study.seeds.get(profile, 5) if seeds is None else seeds
         there: dict[str, list[Row]] = {}
         for row in store.rows(study.name, chosen, profile):
-            if row.seed < number:
+            if row.seed in numbers:
                 there.setdefault(row.cell, []).append(row)
         for cell in cells:
             for row in there.get(cell.hash, []):

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from byheart.errors import ByheartError
-from byheart.studies.cell import Cell, Job, canonical
-from byheart.studies.study import Row
+from byheart.studies.cell import Cell, Job, Measurements, canonical
+from byheart.studies.study import Record, Row
 
 APPLICATION = 0x62796874  # "byht"
 SCHEMA = 1
@@ -40,6 +40,9 @@ CREATE TABLE runs (
   computed INTEGER NOT NULL, failed INTEGER NOT NULL, seconds REAL NOT NULL
 );
 """
+# Stores of earlier versions have none.
+ACCOUNTS = "CREATE TABLE IF NOT EXISTS accounts (study TEXT PRIMARY KEY, account TEXT NOT NULL)"
+Columns = tuple[Any, ...]
 
 
 class StoreError(ByheartError):
@@ -54,7 +57,7 @@ class StoreBusy(StoreError):
 class Result:
     """What a worker hands back for one job; `seconds` is its share of the CPU time."""
 
-    measurements: dict[str, Any]
+    measurements: Measurements
     error: str | None
     seconds: float
     versions: dict[str, str]
@@ -96,7 +99,7 @@ class Store:
             (
                 job.cell.hash,
                 job.seed,
-                job.cell.way.function,
+                job.cell.procedure.name,
                 canonical(dict(job.cell.params)),
                 json.dumps(r.measurements, sort_keys=True),
                 r.error,
@@ -123,11 +126,24 @@ class Store:
         row = (studies, profile, workers, computed, failed, seconds)
         self._write("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", [row])
 
-    def runs(self) -> list[dict[str, Any]]:
+    def runs(self) -> list[Record]:
         """The runs that computed something, in order."""
         names = ("studies", "profile", "workers", "computed", "failed", "seconds")
         found = self._read(f"SELECT {', '.join(names)} FROM runs ORDER BY rowid")
         return [dict(zip(names, row, strict=True)) for row in found]
+
+    def add_account(self, study: str, account: Record) -> None:
+        """What a study says of itself and of its rows, for a reader who does not have it."""
+        self._write(ACCOUNTS, [()])
+        row = (study, json.dumps(account))
+        self._write("INSERT OR REPLACE INTO accounts VALUES (?, ?)", [row])
+
+    def account(self, study: str) -> Record | None:
+        """What `add_account` kept of a study."""
+        if not self._read("SELECT 1 FROM sqlite_master WHERE name = 'accounts'"):
+            return None
+        texts = self._read("SELECT account FROM accounts WHERE study = ?", (study,))
+        return json.loads(texts[0][0]) if texts else None
 
     def rows(
         self, study: str | None = None, variant: str | None = None, profile: str | None = None
@@ -151,13 +167,13 @@ class Store:
         )
         return [_row(*row) for row in found]
 
-    def _read(self, command: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    def _read(self, command: str, values: tuple[object, ...] = ()) -> list[Columns]:
         try:
             return self.connection.execute(command, values).fetchall()
         except sqlite3.Error as error:
             raise StoreError(f"{self.path} cannot be read: {error}.") from None
 
-    def _write(self, command: str, rows: list[tuple[Any, ...]]) -> None:
+    def _write(self, command: str, rows: Sequence[tuple[object, ...]]) -> None:
         try:
             with self.connection:  # one transaction: all of it or nothing
                 self.connection.executemany(command, rows)
@@ -184,7 +200,7 @@ def open_store(path: str | os.PathLike[str], *, create: bool = True) -> Store:
     place = Path(path)
     if not place.exists():
         if not create:
-            raise StoreError(f"there is no store {path}. Run a study first, or give --store FILE.")
+            raise StoreError(f"there is no store {path}. Run a study first, or give its `store`.")
         _create(place)
     _check_header(place)
     try:
@@ -211,7 +227,9 @@ def coordinating(path: str | os.PathLike[str]) -> Iterator[Store]:
         place.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(f"{place}.lock", os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror}. Give --store.") from None
+        raise StoreError(
+            f"{path} cannot be written: {error.strerror}. Give another `store`."
+        ) from None
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -219,7 +237,7 @@ def coordinating(path: str | os.PathLike[str]) -> Iterator[Store]:
             holder = os.read(handle, 64).decode(errors="replace").strip() or "unknown"
             raise StoreBusy(
                 f"{path} is being written by another run (process {holder}). Wait for it, watch it "
-                "with --status, or give another --store FILE."
+                "with its status, or give another `store`."
             ) from None
         with open_store(place) as store:
             with contextlib.suppress(OSError):  # the number is for people; a full disk is no reason
@@ -237,7 +255,9 @@ def _create(place: Path) -> None:
         handle, temporary = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
         os.close(handle)
     except OSError as error:
-        raise StoreError(f"{place} cannot be written: {error.strerror}. Give --store.") from None
+        raise StoreError(
+            f"{place} cannot be written: {error.strerror}. Give another `store`."
+        ) from None
     try:
         with contextlib.closing(sqlite3.connect(temporary)) as connection:
             connection.executescript(
@@ -261,7 +281,7 @@ def _check_header(place: Path) -> None:
             head = file.read(100)
     except OSError as error:
         raise StoreError(f"{place} cannot be read: {error.strerror}.") from None
-    keep = "It is left as it is. Give another --store FILE."
+    keep = "It is left as it is. Give another `store`."
     if len(head) < 100 or head[:16] != HEADER:
         what = "is empty" if not head else "is no SQLite file, or its beginning is lost"
         raise StoreError(f"{place} {what}. {keep}")
@@ -278,5 +298,5 @@ def _check_header(place: Path) -> None:
 def _damaged(place: Path, why: str) -> StoreError:
     return StoreError(
         f"{place} is damaged or cut short ({why}). It is left as it is. Take a copy back from a "
-        "backup, or give another --store FILE."
+        "backup, or give another `store`."
     )

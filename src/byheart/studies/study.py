@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from byheart.errors import ByheartError
-from byheart.studies.cell import Cell, stacks
+from byheart.errors import OptionError, check_choice, did_you_mean
+from byheart.studies.cell import Cell, Params, stacks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 Verdict = Literal["confirmed", "not confirmed", "artefact", "undecided"]
 Profile = Literal["quick", "full", "paper"]
 PROFILES: tuple[Profile, ...] = ("quick", "full", "paper")
+SEEDS = {"quick": 2, "full": 5, "paper": 5}
+Record = dict[str, Any]
+"""One line of a table: names and numbers or text."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +33,8 @@ class Row:
     variant: str
     cell: str
     seed: int
-    params: Mapping[str, Any]
-    measurements: Mapping[str, Any]
+    params: Params
+    measurements: Params
     error: str | None = None
     seconds: float = 0.0
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -45,8 +49,8 @@ class Row:
             return self.params[name]
         if name in ("study", "experiment", "variant", "cell", "seed", "seconds"):
             return getattr(self, name)
-        known = sorted({*self.measurements, *self.params})
-        raise KeyError(f"a row has no {name!r}; it has {', '.join(known)}")
+        names = sorted({*self.measurements, *self.params})
+        raise KeyError(f"a row has no {name!r}; it has {', '.join(names)}")
 
     def get(self, name: str, default: Any = None) -> Any:
         try:
@@ -65,10 +69,10 @@ class Finding:
 
     verdict: Verdict
     sentence: str
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-    tables: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    numbers: Params = field(default_factory=dict)
+    tables: Mapping[str, Sequence[Params]] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Record:
         return {
             "verdict": self.verdict,
             "sentence": self.sentence,
@@ -76,65 +80,138 @@ class Finding:
             "tables": {name: [dict(r) for r in rows] for name, rows in self.tables.items()},
         }
 
+    @classmethod
+    def from_json(cls, record: Params) -> Finding:
+        return cls(record["verdict"], record["sentence"], record["numbers"], record["tables"])
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What one panel of a study's figure shows: y against x, a line for each value of `by`.
+
+    `x`, `y` and `by` name parameters or measurements; `where` is the experiment whose rows are
+    shown (all, unless given); `bound` names a measurement that a theorem promises of y, drawn
+    dashed. `log` is "x", "y" or "xy"; `bottom` and `top` are ends of the y
+    axis. `label` of a line is a format of {name} and {value}; one line for all rows is "measured".
+    """
+
+    x: str
+    y: str
+    by: str | None = None
+    x_label: str = ""
+    y_label: str = ""
+    log: str = ""
+    bottom: float | None = None
+    top: float | None = None
+    label: str = "{name} = {value}"
+    where: str | None = None
+    bound: str | None = None
+
 
 @dataclass(frozen=True)
 class Study:
     """A figure or table by name.
 
     `name`: "paper/figure"; `title`; `source`: where it is in the paper; `claim`: what the paper
-    says of it; `grid(variant, profile)`: the cells; `measurement`: what is measured, in words;
-    `analyse(rows)`: fit and verdict, `rule` being the rule of the verdict in words;
-    `draw(rows, finding)`: the figure; `variants`: the first is the default; `seeds`: how many for
-    each profile; `settings`: what a reader must know of the grid and the training;
-    `disagreements`: where paper, code and data differ; `seconds`: CPU seconds by profile, where
-    they were measured as a whole (estimated from the cells otherwise); `aliases`: other names.
-    Rows that failed are not handed to `analyse` and `draw`; both must cope with a part of the grid.
+    says of it; `grid`: the cells, or a function `grid(variant, profile)` that gives them;
+    `measurement`: what is measured, in words; `analyse(rows)`: fit and verdict, `rule` being the
+    rule of the verdict in words; `axes`: what the figure shows, a panel each, and `figure(rows,
+    finding)`: a function that draws it where axes are not enough; `variants`: the first is the
+    default; `seeds`: how many for each profile; `settings`: what a reader must know of the grid
+    and the training; `disagreements`: where paper, code and data differ; `seconds`: CPU seconds by
+    profile, where they were measured as a whole (estimated from the cells otherwise); `aliases`:
+    other names. Rows that failed are not handed to `analyse` and `figure`; both must cope with a
+    part of the grid.
     """
 
     name: str
-    title: str
-    source: str
-    claim: str
-    measurement: str
-    rule: str
-    grid: Callable[[str, str], Sequence[Cell]]
+    grid: Sequence[Cell] | Callable[[str, str], Sequence[Cell]]
     analyse: Callable[[list[Row]], Finding]
-    draw: Callable[[list[Row], Finding], Figure]
+    title: str = ""
+    source: str = ""
+    claim: str = ""
+    measurement: str = ""
+    rule: str = ""
+    axes: Axes | tuple[Axes, ...] = ()
+    figure: Callable[[list[Row], Finding], Figure] | None = None
     variants: tuple[str, ...] = ("as-coded",)
-    seeds: Mapping[str, int] = field(default_factory=lambda: {"quick": 2, "full": 5, "paper": 5})
+    seeds: Mapping[str, int] = field(default_factory=lambda: dict(SEEDS))
     settings: str = ""
     disagreements: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not self.title:
+            object.__setattr__(self, "title", self.name)
+
     @property
     def paper(self) -> str:
         return self.name.partition("/")[0]
 
-    @property
-    def default_variant(self) -> str:
-        return self.variants[0]
-
     def chosen_variants(self, variant: str | None) -> tuple[str, ...]:
         """The variants to run: the one named, or all of them ("all" or None)."""
-        if variant in (None, "all"):
+        if variant is None or variant == "all":
             return self.variants
-        if variant not in self.variants:
-            raise ByheartError(
-                f"--variant {variant}: {self.name} has {', '.join(self.variants)} (or all)."
-            )
-        return (str(variant),)
+        check_choice("variant", variant, [*self.variants, "all"])
+        return (variant,)
+
+    def seed_numbers(self, profile: str, seeds: int | Sequence[int] | None) -> Sequence[int]:
+        """Which seeds: those given, or so many, or as many as the profile has."""
+        if seeds is not None and not isinstance(seeds, int):
+            return list(seeds)
+        return range(self.seeds.get(profile, SEEDS["full"]) if seeds is None else seeds)
 
     def cells(self, variant: str, profile: str) -> list[Cell]:
         """The cells of one variant, each once."""
-        found = {(c.hash, c.experiment): c for c in self.grid(variant, profile)}
-        return list(found.values())
+        cells = self.grid(variant, profile) if callable(self.grid) else self.grid
+        return list({(c.hash, c.experiment): c for c in cells}.values())
+
+    def with_values(self, values: Mapping[str, Sequence[object]]) -> Study:
+        """The study on another grid: each of these parameters takes the values given, in every
+        combination, in the place of its own; what follows from a parameter follows.
+
+        A cell without one of the parameters keeps what it has.
+        """
+        known = sorted({
+            name
+            for profile in PROFILES for variant in self.variants
+            for cell in self.cells(variant, profile) for name in cell.params
+        })  # fmt: skip
+        for name in values:
+            if name not in known:
+                expected = f"values of parameters of {self.name} ({', '.join(known)})"
+                raise OptionError("set", expected, name, did_you_mean(name, known))
+
+        def grid(variant: str, profile: str) -> list[Cell]:
+            cells = []
+            for cell in self.cells(variant, profile):
+                names = [name for name in values if name in cell.params]
+                for choice in itertools.product(*(values[name] for name in names)):
+                    cells.append(cell.with_settings(dict(zip(names, choice, strict=True))))
+            return cells
+
+        return replace(self, grid=grid)
+
+    def draw(self, rows: list[Row], finding: Finding) -> Figure:
+        """The study's figure: its own, or that of its axes, or of axes that suit the rows."""
+        if self.figure is not None:
+            return self.figure(rows, finding)
+        from byheart.studies.figure import draw_axes
+
+        return draw_axes(self.title, self.panels(rows), rows)
+
+    def panels(self, rows: Sequence[Row]) -> tuple[Axes, ...]:
+        """The axes of the figure's panels; without any, those that suit the rows."""
+        from byheart.studies.figure import suitable
+
+        axes = (self.axes,) if isinstance(self.axes, Axes) else self.axes
+        return axes or (suitable(rows),)
 
     def estimate(self, profile: str) -> tuple[float, str]:
         """CPU seconds of all variants, and whether "measured" or "estimated"."""
         if profile in self.seconds:
             return self.seconds[profile], "measured"
-        number = self.seeds.get(profile, 5)
         cells = [cell for v in self.variants for cell in self.cells(v, profile)]
-        jobs = [job for stack in stacks(cells, range(number)) for job in stack]
-        return sum(job.cell.seconds for job in jobs), "estimated"
+        planned = stacks(cells, self.seed_numbers(profile, None))
+        return sum(job.cell.seconds for jobs in planned for job in jobs), "estimated"

@@ -7,11 +7,11 @@ import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 from byheart._folders import write_bytes
-from byheart.errors import ByheartError
-from byheart.studies.study import Row
+from byheart.errors import ByheartError, OptionError
+from byheart.studies.study import Record, Row
 
 # First columns of every export; what a row does not have is empty.
 COLUMNS = ("study", "experiment", "variant", "N", "S", "d", "d_h", "H", "layers", "width", "seed",
@@ -19,59 +19,59 @@ COLUMNS = ("study", "experiment", "variant", "N", "S", "d", "d_h", "H", "layers"
 LAST = ("error", "cell", "device", "threads", "stack", "versions")
 
 
-def flat(row: Row) -> dict[str, Any]:
+def flat(row: Row) -> Record:
     """One record: names, parameters, measurements, seconds, where it was made."""
     inside = {k: v for k, v in {**row.params, **row.measurements}.items() if k != "seed"}
-    own = {name: getattr(row, name) for name in ("study", "experiment", "variant", "seed")}
+    labels = {name: getattr(row, name) for name in ("study", "experiment", "variant", "seed")}
     versions = " ".join(f"{name}={value}" for name, value in sorted(row.versions.items()))
     rest = {name: getattr(row, name) for name in ("seconds", *LAST[:-1])}
-    return {**inside, **own, **rest, "versions": versions}
+    return {**inside, **labels, **rest, "versions": versions}
 
 
-def records(rows: Sequence[Row]) -> tuple[list[str], list[dict[str, Any]]]:
+def records(rows: Sequence[Row]) -> tuple[list[str], list[Record]]:
     """Columns and records: the fixed columns first, then what the rows have besides."""
-    found = [flat(row) for row in rows]
-    others = sorted({name for record in found for name in record} - {*COLUMNS, *LAST})
-    return [*COLUMNS, *others, *LAST], found
+    table = [flat(row) for row in rows]
+    others = sorted({name for record in table for name in record} - {*COLUMNS, *LAST})
+    return [*COLUMNS, *others, *LAST], table
 
 
 def export(rows: Sequence[Row], path: str | os.PathLike[str]) -> int:
     """Write rows to a .csv or .parquet file, whole or not at all; the number written."""
     target = Path(path)
     check_export(target)
-    columns, found = records(rows)
-    data = _csv(columns, found) if target.suffix.lower() == ".csv" else _parquet(columns, found)
+    columns, table = records(rows)
+    data = _csv(columns, table) if target.suffix.lower() == ".csv" else _parquet(columns, table)
     try:
         write_bytes(target, data)
     except OSError as error:
         raise ByheartError(f"{path} cannot be written: {error.strerror}.") from None
-    return len(found)
+    return len(table)
 
 
 def check_export(path: str | os.PathLike[str]) -> None:
     """Refuse a file that could not be written, before any work."""
     target = Path(path)
     if target.suffix.lower() not in (".csv", ".parquet"):
-        raise ByheartError(f"--export must end in .csv or .parquet, found {path}")
+        raise OptionError("export", "a file that ends in .csv or .parquet", str(path))
     if not target.parent.is_dir():
         raise ByheartError(f"{path} cannot be written: there is no folder {target.parent}.")
     if target.suffix.lower() == ".parquet":
         _pyarrow()
 
 
-def _csv(columns: list[str], found: list[dict[str, Any]]) -> bytes:
+def _csv(columns: list[str], table: list[Record]) -> bytes:
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(found)
+    writer.writerows(table)
     return out.getvalue().encode()
 
 
-def _parquet(columns: list[str], found: list[dict[str, Any]]) -> bytes:
+def _parquet(columns: list[str], table: list[Record]) -> bytes:
     pa, pq = _pyarrow()
     arrays = {}
     for name in columns:
-        values = [record.get(name) for record in found]
+        values = [record.get(name) for record in table]
         try:
             arrays[name] = pa.array(values)
         except (pa.ArrowInvalid, pa.ArrowTypeError):  # text in one cell, a number in another
@@ -81,7 +81,7 @@ def _parquet(columns: list[str], found: list[dict[str, Any]]) -> bytes:
     return out.getvalue()
 
 
-def _pyarrow() -> tuple[Any, Any]:
+def _pyarrow() -> tuple[ModuleType, ModuleType]:
     try:
         import pyarrow
         import pyarrow.parquet

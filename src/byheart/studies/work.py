@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import platform
 import time
 import traceback
-from collections.abc import Sequence
-from typing import Any
 
+from byheart._json import plain
 from byheart._machine import keep_freed_memory
 from byheart._version import __version__
-from byheart.studies.cell import Params, find_function
+from byheart.studies.cell import Jobs, Measurements
+from byheart.studies.files import FileFunction, Function
 from byheart.studies.store import Result
 
 MOST_ERROR = 2000  # characters of an error that are kept
 
 
-def compute(function: str, stack: str | None, jobs: Sequence[tuple[Params, int]]) -> list[Result]:
+def compute(function: Function, stacked: bool, jobs: Jobs) -> list[Result]:
     """Results of one stack, in the order of its jobs; if one fails, all fail with its error.
 
     Errors are data here, so that the engine never sees one: what it retries is lost workers.
@@ -28,27 +27,26 @@ def compute(function: str, stack: str | None, jobs: Sequence[tuple[Params, int]]
     began = time.process_time()  # CPU: a busy machine does not make a cell look slow
     with one_thread():
         try:
-            if stack is not None:
-                found = list(find_function(stack)(list(jobs)))
-            else:
-                found = [find_function(function)(params, seed) for params, seed in jobs]
-            if len(found) != len(jobs):
-                raise ValueError(f"{stack} returned {len(found)} results for {len(jobs)} jobs")
-            found = [_plain(measured) for measured in found]
+            answers = function(list(jobs)) if stacked else [function(p, seed) for p, seed in jobs]
+            measured = [_measurements(answer) for answer in answers]
+            if len(measured) != len(jobs):
+                raise ValueError(f"{len(measured)} results were returned for {len(jobs)} jobs")
             error = None
         except Exception as caught:  # MemoryError too
-            found, error = [{} for _ in jobs], describe(caught)
+            measured, error = [{} for _ in jobs], describe(caught)
     seconds = (time.process_time() - began) / len(jobs)
     versions = installed()
-    return [Result(m, error, seconds, versions, "cpu", 1, len(jobs)) for m in found]
+    if isinstance(function, FileFunction):
+        versions |= function.version
+    return [Result(m, error, seconds, versions, "cpu", 1, len(jobs)) for m in measured]
 
 
 def describe(error: BaseException) -> str:
     """An error as text: its kind and message, and where it happened."""
     lines = traceback.format_exception_only(error)
     where = traceback.extract_tb(error.__traceback__)[-1:]
-    place = "".join(f" ({frame.name}, line {frame.lineno})" for frame in where)
-    return ("".join(lines).strip() + place)[:MOST_ERROR]
+    line = "".join(f" ({frame.name}, line {frame.lineno})" for frame in where)
+    return ("".join(lines).strip() + line)[:MOST_ERROR]
 
 
 def installed() -> dict[str, str]:
@@ -64,23 +62,9 @@ def installed() -> dict[str, str]:
     }
 
 
-def _plain(measured: Any) -> dict[str, Any]:
+def _measurements(answer: object) -> Measurements:
     """Measurements as JSON keeps them; numbers that are not finite become null."""
-    if not isinstance(measured, dict):
-        raise TypeError(f"a way returns a dict of measurements, found {type(measured).__name__}")
-    return {str(name): _value(value) for name, value in measured.items()}
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [_value(v) for v in value]
-    if isinstance(value, dict):
-        return {str(k): _value(v) for k, v in value.items()}
-    if value is None or isinstance(value, (bool, str, int)):
-        return value
-    number = value.item() if hasattr(value, "item") else value
-    if isinstance(number, float):
-        return number if math.isfinite(number) else None
-    if isinstance(number, (bool, int)):
-        return number
-    raise TypeError(f"a measurement must be a number, text or a list of them, found {value!r}")
+    if not isinstance(answer, dict):
+        kind = type(answer).__name__
+        raise TypeError(f"a procedure returns a dict of measurements, found {kind}")
+    return {str(name): plain(value) for name, value in answer.items()}

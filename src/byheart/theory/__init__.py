@@ -1,21 +1,31 @@
 """What the papers promise: one file a paper, functions of sizes, and every theorem as an object.
 
 `bounds(spec, facts)` asks all of them about an architecture, `size(facts)` for the smallest one.
-A new bound goes into the `BOUNDS` tuple of its paper's file; `registry` joins them.
+What a theorem says stands in theorems.toml, what it needs and computes in the `BOUNDS` tuple of its
+paper's file; `registry` joins them with those of other packages.
 """
 
-from byheart.theory.bound import Answer, Bound, Case, Size
+from byheart.theory.bound import Answer, Bound, Capacity, Claim, Hypothesis, Size, Statement
+from byheart.theory.candidates import CANDIDATES, Sizes, size
+from byheart.theory.case import Case, architecture
 from byheart.theory.dana2025 import corollary1_capacity, corollary1_heads
-from byheart.theory.families import FAMILIES, size
 from byheart.theory.registry import BOUNDS, bounds, find
+from byheart.theory.tables import Answers
 
 __all__ = [
     "BOUNDS",
-    "FAMILIES",
+    "CANDIDATES",
     "Answer",
+    "Answers",
     "Bound",
+    "Capacity",
     "Case",
+    "Claim",
+    "Hypothesis",
     "Size",
+    "Sizes",
+    "Statement",
+    "architecture",
     "bounds",
     "corollary1_capacity",
     "corollary1_heads",

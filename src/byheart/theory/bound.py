@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import dataclass, fields
+from typing import Literal
 
-Number = int | float
+from byheart._search import smallest
+from byheart.theory.case import Case, Number
+
 Kind = Literal[
     "lower bound", "upper bound", "necessary size", "accuracy", "KL", "rank", "bits", "measurement"
 ]
@@ -15,88 +17,49 @@ Exactness = Literal[
     "exact count", "explicit constants", "up to constants", "up to logs", "heuristic", "measured",
     "false",
 ]  # fmt: skip
+Check = Callable[[Case], str | None]
 
-
-@dataclass(frozen=True)
-class Case:
-    """What a bound is asked about: sizes of an architecture and of the facts; None is not known.
-
-    Architecture: width `d`, head width `d_h`, `H` heads (`kv_heads` of them with their own W_K and
-    W_V), context of `n` positions, vocabulary `N`, `layers`, `d_ff` feed-forward units with
-    `activation`, `width` = max(m, s, q) of Kajitsuka and Sato, `parameters` of the whole model,
-    `layer_parameters` of one bare attention layer with embeddings, `bits` per parameter.
-    Facts: `T` of them, keys of `S` tokens, `answers` different ones, `last_tokens` different last
-    tokens, a `uniform` prior or not.
-    Data: `kruskal` rank Q of the queries, tokens in R^`d_in` with norm / distance `spread` = r/δ.
-
-    >>> Case(d=2, H=3).given("d", "H", "N")
-    ['N']
-    """
-
-    family: str = ""
-    d: int | None = None
-    d_h: int | None = None
-    H: int | None = None
-    kv_heads: int | None = None
-    n: int | None = None
-    N: int | None = None
-    layers: int | None = None
-    d_ff: int | None = None
-    d_v: int | None = None
-    d_out: int | None = None
-    qk_rank: int | None = None
-    width: int | None = None
-    activation: str | None = None
-    attention: str = "softmax"
-    positions: str = "input"
-    skip: bool = True
-    shared: bool | None = None
-    parameters: int | None = None
-    layer_parameters: int | None = None
-    bits: int = 32
-    T: int | None = None
-    S: int | None = None
-    answers: int | None = None
-    last_tokens: int | None = None
-    uniform: bool | None = None
-    kruskal: int | None = None
-    d_in: int | None = None
-    spread: float | None = None
-    facts: Any = field(default=None, compare=False, repr=False)
-
-    def given(self, *names: str) -> list[str]:
-        """Which of `names` are missing."""
-        return [name for name in names if getattr(self, name) is None]
-
-    def __getitem__(self, name: str) -> int:
-        """A size that the bound has declared in `reads`: it is there when capacity is called."""
-        value = getattr(self, name)
-        if value is None:
-            raise KeyError(f"{name} is not known: a bound must list it in `reads`")
-        return value
-
-    @property
-    def free_heads(self) -> int:
-        """Heads that have W_K and W_V of their own: what the constructions may count."""
-        return self["H"] if self.kv_heads is None else min(self["H"], self.kv_heads)
-
-
-FLAGS = {
-    "d": "the width d (--d-model)",
-    "d_h": "the head width d_h (--d-head)",
-    "H": "the heads H (--heads)",
-    "n": "the context n (--context)",
-    "N": "a vocabulary N (--vocab)",
-    "T": "the number of facts (--facts)",
-    "S": "the length of the keys (--length)",
-    "layers": "the layers (--layers)",
+WORDS = {
+    "d": "the width `d`",
+    "d_h": "the head width `d_h`",
+    "H": "the heads `H`",
+    "n": "the context `n`",
+    "N": "a vocabulary `N`",
+    "T": "the number of `facts`",
+    "S": "the length `S` of the keys",
+    "layers": "the `layers`",
     "parameters": "the parameters of the whole model",
     "answers": "the number of answers",
     "d_in": "tokens in R^d that are (r, δ)-separated",
     "width": "feed-forward blocks (this one has none, or their width is not known)",
 }
 
-Check = Callable[[Case], str | None]
+
+@dataclass(frozen=True)
+class Statement:
+    """What is claimed, in words and as a formula, and where it is from.
+
+    `matrices` names the function for bounds that need actual matrices; `constants` and
+    `corrections` say how constants are read and where we depart from what is printed.
+    """
+
+    title: str
+    text: str
+    formula: str
+    source: str
+    matrices: str = ""
+    constants: str = ""
+    corrections: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the number is: which side it bounds, how exactly, of what, about which part."""
+
+    kind: Kind
+    exactness: Exactness
+    unit: str = "facts"
+    scope: str = "one attention layer"
 
 
 @dataclass(frozen=True)
@@ -108,6 +71,23 @@ class Hypothesis:
 
     text: str
     check: Check | None = None
+
+
+def model_parameters(case: Case) -> Number | None:
+    return case.parameters
+
+
+def layer_parameters(case: Case) -> Number | None:
+    return case.layer_parameters
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """The number of a case, the parameters it takes, and what else there is to say."""
+
+    value: Callable[[Case], Number]
+    parameters: Callable[[Case], Number | None] = lambda case: None
+    remark: Callable[[Case], str] = lambda case: ""
 
 
 @dataclass(frozen=True)
@@ -154,98 +134,92 @@ class Answer:
         rate = self.facts_per_parameter
         return None if rate is None or self.answers is None else rate * math.log2(self.answers)
 
-    def to_json(self) -> dict[str, Any]:
-        row = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "answers"}
-        return row | {
-            "facts_per_parameter": self.facts_per_parameter,
-            "bits_per_parameter": self.bits_per_parameter,
-        }
+    def to_json(self) -> dict[str, object]:
+        names = [field.name for field in fields(self) if field.name != "answers"]
+        names += ["facts_per_parameter", "bits_per_parameter"]
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
 class Bound:
-    """One theorem: statement, formula, source, hypotheses, capacity of a case, size for facts.
+    """One theorem: statement, claim, hypotheses, capacity of a case, and its inverse, the `size`
+    for given facts.
 
-    `reads` are the sizes that `capacity` uses; `matrices` names the function for bounds that need
-    actual matrices; `corrections` say where we depart from what is printed.
+    `reads` are the sizes that `capacity` uses.
 
     >>> rule = Bound(
-    ...     "house.rule", "two", "Two facts a head.", "T = 2 H", "an example", "lower bound",
-    ...     "exact count", reads=("H",), capacity=lambda case: 2 * case["H"],
+    ...     "house.rule",
+    ...     Statement("two", "Two facts a head.", "T = 2 H", "an example"),
+    ...     Claim("lower bound", "exact count"),
+    ...     reads=("H",),
+    ...     capacity=Capacity(lambda case: 2 * case["H"]),
     ... )
     >>> rule.answer(Case(H=3)).capacity, rule.answer(Case()).reason
-    (6, 'needs the heads H (--heads)')
+    (6, 'needs the heads `H`')
     """
 
     id: str
-    title: str
-    statement: str
-    formula: str
-    source: str
-    kind: Kind
-    exactness: Exactness
-    unit: str = "facts"
-    scope: str = "one attention layer"
+    statement: Statement
+    claim: Claim
     reads: tuple[str, ...] = ()
     hypotheses: tuple[Hypothesis, ...] = ()
-    capacity: Callable[[Case], Number] | None = None
-    parameters: Callable[[Case], Number | None] | None = None
+    capacity: Capacity | None = None
     size: Callable[[Case], Size] | None = None
-    remark: Callable[[Case], str] | None = None
-    matrices: str = ""
-    corrections: tuple[str, ...] = ()
-    constants: str = ""
 
     def why_not(self, case: Case) -> tuple[bool | None, str]:
         """(True, "") when every hypothesis that sizes can tell holds; else why not."""
-        missing = case.given(*self.reads)
-        if "N" in missing and case.family in ("transformer", "multi-head", "feed-forward"):
+        missing = case.missing(*self.reads)
+        if "N" in missing and case.family:
             return False, "needs tokens from a vocabulary: this model reads vectors"
         if missing:
-            return None, "needs " + ", ".join(FLAGS.get(name, name) for name in missing)
+            return None, "needs " + ", ".join(WORDS.get(name, name) for name in missing)
         for hypothesis in self.hypotheses:
             reason = hypothesis.check(case) if hypothesis.check else None
             if reason:
                 return False, reason
         if self.capacity is None:
-            return None, self.matrices or f"{self.exactness}, no constant is published: no number"
+            exactness = self.claim.exactness
+            return (
+                None,
+                self.statement.matrices or f"{exactness}, no constant is published: no number",
+            )
         return True, ""
 
     def answer(self, case: Case) -> Answer:
         """The number with its unit, or the reason why there is none."""
         applies, reason = self.why_not(case)
-        value = self.capacity(case) if applies and self.capacity else None
-        count = self.parameters(case) if applies and self.parameters else None
+        capacity = self.capacity if applies else None
+        value = capacity.value(case) if capacity else None
         return Answer(
             id=self.id,
             applies=applies,
             reason=reason,
             capacity=value,
-            unit=self.unit,
-            parameters=count,
-            kind=self.kind,
-            exactness=self.exactness,
-            scope=self.scope,
-            note=self.remark(case) if applies and self.remark else "",
-            answers=case.answers if case.answers is not None else case.N,
+            unit=self.claim.unit,
+            parameters=capacity.parameters(case) if capacity else None,
+            kind=self.claim.kind,
+            exactness=self.claim.exactness,
+            scope=self.claim.scope,
+            note=capacity.remark(case) if capacity else "",
+            answers=case.N if case.answers is None else case.answers,
             holds=self._holds(case, value),
         )
 
     def _holds(self, case: Case, value: Number | None) -> bool | None:
         """Does it promise (lower bound) or forbid (upper bound) the facts asked about?"""
-        if value is None or case.T is None or self.unit != "facts":
+        if value is None or case.T is None or self.claim.unit != "facts":
             return None
-        if self.kind == "lower bound":
+        if self.claim.kind == "lower bound":
             return True if value >= case.T else None
-        if self.kind in ("upper bound", "necessary size"):
+        if self.claim.kind in ("upper bound", "necessary size"):
             return False if value < case.T else None
         return None
 
 
-def at_most(left: str, right: str) -> Check:
+def at_most(left: str, right: str) -> Hypothesis:
     """left <= right, where both are known.
 
-    >>> at_most("n", "d")(Case(n=1024, d=768))
+    >>> at_most("n", "d").check(Case(n=1024, d=768))
     'needs n <= d: 1024 > 768'
     """
 
@@ -253,15 +227,15 @@ def at_most(left: str, right: str) -> Check:
         a, b = getattr(case, left), getattr(case, right)
         if a is None or b is None or a <= b:
             return None
-        return f"needs {left} <= {right}: {a:,} > {b:,}".replace(",", "")
+        return f"needs {left} <= {right}: {a} > {b}"
 
-    return check
+    return Hypothesis(f"{left} <= {right}", check)
 
 
-def at_least(name: str, least: int, why: str = "") -> Check:
+def at_least(name: str, least: int, why: str = "", text: str = "") -> Hypothesis:
     """name >= least, where it is known.
 
-    >>> at_least("N", 2)(Case(N=1))
+    >>> at_least("N", 2).check(Case(N=1))
     'needs N >= 2: 1 < 2'
     """
 
@@ -271,7 +245,16 @@ def at_least(name: str, least: int, why: str = "") -> Check:
             return None
         return f"needs {name} >= {least}: {value} < {least}" + (f" ({why})" if why else "")
 
-    return check
+    return Hypothesis(text or f"{name} >= {least}", check)
+
+
+TOKENS = at_least("N", 2, text="N >= 2 tokens")
+TWO_ANSWERS = Hypothesis(
+    "at least 2 answers",
+    lambda case: (
+        None if case.answer_count >= 2 else f"needs at least 2 answers: {case.answer_count}"
+    ),
+)
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -290,12 +273,5 @@ def largest(holds: Callable[[int], bool], least: int = 1, most: int = 2**800) ->
     >>> largest(lambda t: t * t <= 10**12)
     1000000
     """
-    if not holds(least):
-        return least - 1
-    low, high = least, min(max(2, 2 * least), most + 1)
-    while high <= most and holds(high):
-        low, high = high, min(2 * high, most + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+    first_false = smallest(lambda k: not holds(k), least, most)
+    return most if first_false is None else first_false - 1

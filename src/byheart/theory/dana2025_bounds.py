@@ -8,15 +8,19 @@ from dataclasses import replace
 import numpy as np
 
 from byheart.specs import AttentionOnlySpec
-from byheart.theory.bound import Bound, Case, Hypothesis, Size, at_least, at_most
-from byheart.theory.dana2025 import (
-    corollary1_heads,
-    phi,
-    proposition3_margin,
+from byheart.theory.bound import (
+    TOKENS,
+    Capacity,
+    Hypothesis,
+    Size,
+    at_least,
+    at_most,
+    layer_parameters,
+    model_parameters,
 )
-
-PAPER = "Dana, Pydi, Chevaleyre 2025 (arXiv 2411.10115)"
-SLIDES = "Dana, slides of June 2024"
+from byheart.theory.case import Case
+from byheart.theory.dana2025 import corollary1_heads, phi, proposition3_margin
+from byheart.theory.statements import theorem
 
 
 def _held(case: Case) -> int:
@@ -57,7 +61,7 @@ def _additive(case: Case) -> str | None:
     if case.positions == "rotary":
         return (
             "needs positions added to the input: rotary ones change W_QK with the distance "
-            "(for the bare layer, ask with --d-model, --heads, --d-head, --context, --vocab)"
+            "(for the bare layer, ask with `d`, `H`, `d_h`, `n`, `N`)"
         )
     if case.positions not in ("input", "learned"):
         return f"needs positions added to the input, found positions={case.positions!r}"
@@ -109,19 +113,10 @@ def _one_matrix(case: Case) -> str | None:
     return f"is about one d x d matrix W between keys and answers, not {case.family}"
 
 
-def _layer(case: Case) -> int | None:
-    return case.layer_parameters
-
-
-def _model(case: Case) -> int | None:
-    return case.parameters
-
-
-TOKENS = Hypothesis("N >= 2 tokens", at_least("N", 2))
-PLANE = Hypothesis("d >= 2", at_least("d", 2, "Proposition 3"))
+PLANE = at_least("d", 2, "Proposition 3")
 LAYER = (
     TOKENS,
-    Hypothesis("d_h <= d", at_most("d_h", "d")),
+    at_most("d_h", "d"),
     Hypothesis("softmax over S >= 2 positions", _attends),
     Hypothesis("positions are added to the input", _additive),
     Hypothesis("a skip connection", lambda case: None if case.skip else "needs the skip x_S"),
@@ -130,162 +125,90 @@ LAYER = (
 SIZES = ("d", "d_h", "H", "n", "N")
 
 BOUNDS = (
-    Bound(
-        id="dana2025.proposition1",
-        title="rank bottleneck",
-        statement="No Transformer of width d does better than the best sequence encoder of rank d.",
-        formula="d_KL(π, T) >= d_KL(π, L(N,S,d)), logits of rank <= min(d, N-1) up to constants",
-        source=f"{PAPER}, Proposition 1",
-        kind="rank",
-        exactness="exact count",
-        unit="rank",
-        scope="whole model",
-        reads=("d", "N"),
-        hypotheses=(TOKENS,),
-        capacity=lambda case: min(case["d"], case["N"] - 1),
-        parameters=_model,
+    theorem(
+        "dana2025.proposition1",
+        ("d", "N"),
+        (TOKENS,),
+        Capacity(lambda case: min(case["d"], case["N"] - 1), model_parameters),
     ),
-    Bound(
-        id="dana2025.proposition2",
-        title="every distribution",
-        statement="Rank d represents every next-token distribution exactly when d >= N - 1.",
-        formula="min_{f in L(N,S,d)} d_KL(π, f) = 0 for all π  <=>  d >= N - 1",
-        source=f"{PAPER}, Proposition 2",
-        kind="rank",
-        exactness="exact count",
-        unit="rank",
-        scope="whole model",
-        reads=("d", "N"),
-        hypotheses=(TOKENS, Hypothesis("d >= N - 1", _full_width)),
-        capacity=lambda case: case["N"] - 1,
-        parameters=_model,
-        corrections=("Logits count up to a constant a sequence: centre log π first.",),
+    theorem(
+        "dana2025.proposition2",
+        ("d", "N"),
+        (TOKENS, Hypothesis("d >= N - 1", _full_width)),
+        Capacity(lambda case: case["N"] - 1, model_parameters),
     ),
-    Bound(
-        id="dana2025.proposition3",
-        title="associations in the plane",
-        statement="For one answer a sequence, rank 2 is enough: answers on a circle, λ -> ∞.",
-        formula="W_j = (cos 2πj/N, sin 2πj/N), E(t) = λ W_{g(t)}, margin 1 - cos(2π/N) at λ = 1",
-        source=f"{PAPER}, Proposition 3",
-        kind="rank",
-        exactness="exact count",
-        unit="rank",
-        scope="whole model",
-        reads=("d", "N"),
-        hypotheses=(
+    theorem(
+        "dana2025.proposition3",
+        ("d", "N"),
+        (
             TOKENS,
-            Hypothesis("d >= 2", at_least("d", 2, "one direction tells 2 answers apart")),
+            at_least("d", 2, "one direction tells 2 answers apart"),
         ),
-        capacity=lambda case: 2,
-        parameters=_model,
-        remark=lambda case: f"margin {proposition3_margin(case['N']):.3g} at λ = 1",
-    ),
-    Bound(
-        id="dana2025.theorem1",
-        title="distributions",
-        statement="A layer reaches the best rank-d encoder on the T_ε likeliest sequences.",
-        formula="H d_h + d >= T_ε  =>  d_KL(π,T) <= d_KL(π,L) + sqrt 2 · C · ε · ||W E||_2",
-        source=f"{PAPER}, Theorem 1",
-        kind="KL",
-        exactness="exact count",
-        unit="distributions",
-        reads=SIZES,
-        hypotheses=(*LAYER, Hypothesis("every π_t has full support (Assumption 2)")),
-        capacity=_held,
-        parameters=_layer,
-        remark=_eps_remark,
-        constants="C = sqrt(1 + ||X_1^{-1} X_2||²) = 1/σ_min(V_11): theorem1_constant(X1, X2)",
-        corrections=(
-            "The printed bound drops the factor max_i |e_i - π|_2 <= sqrt 2 of its eq. 13.",
-            "The printed sqrt(1 + ||V_11^{-1}||²) is at most sqrt 2 too large.",
-            "V_11 is invertible when X_1 is, not because V is orthogonal (footnote 8).",
-            "γ = 0: the literal skip by a change of basis, no limit λ -> ∞.",
-            "Sharper: theorem1_excess_per_sequence(pi, prior, W, E, X).",
+        Capacity(
+            lambda case: 2,
+            model_parameters,
+            lambda case: f"margin {proposition3_margin(case['N']):.3g} at λ = 1",
         ),
     ),
-    Bound(
-        id="dana2025.corollary1",
-        title="associations",
-        statement="One layer holds H d_h + d associations exactly; d = 2 is enough.",
-        formula="T0 = H d_h + d with d (S + 2N + 4 d_h H) parameters; d = 2: 2(S + 2N + 4(T0-2))",
-        source=f"{PAPER}, Corollary 1, Table 1",
-        kind="lower bound",
-        exactness="exact count",
-        reads=SIZES,
-        hypotheses=(*LAYER, PLANE),
-        capacity=_held,
-        parameters=_layer,
+    theorem(
+        "dana2025.theorem1",
+        SIZES,
+        (*LAYER, Hypothesis("every π_t has full support (Assumption 2)")),
+        Capacity(_held, layer_parameters, _eps_remark),
+    ),
+    theorem(
+        "dana2025.corollary1",
+        SIZES,
+        (*LAYER, PLANE),
+        Capacity(_held, layer_parameters, _heads_remark),
         size=attention_size,
-        remark=_heads_remark,
-        corrections=("With fewer than d last tokens the skip spans only those: H d_h + last.",),
     ),
-    Bound(
-        id="dana2025.corollary1_rank1",
-        title="associations, W_QK of rank 1",
-        statement="Rank-1 W_QK are enough for Corollary 1.",
-        formula="T0 = H d_h + d with d (S + 2N + 2 (d_h + 1) H) parameters",
-        source=f"{PAPER}, Remark 2",
-        kind="lower bound",
-        exactness="exact count",
-        reads=SIZES,
-        hypotheses=(*LAYER, PLANE),
-        capacity=_held,
-        parameters=lambda case: (
-            case["d"] * (case["n"] + 2 * case["N"] + 2 * (case["d_h"] + 1) * case["H"])
+    theorem(
+        "dana2025.corollary1_rank1",
+        SIZES,
+        (*LAYER, PLANE),
+        Capacity(
+            _held,
+            lambda case: (
+                case["d"] * (case["n"] + 2 * case["N"] + 2 * (case["d_h"] + 1) * case["H"])
+            ),
+            _heads_remark,
         ),
         size=lambda case: attention_size(replace(case, qk_rank=1)),
-        remark=_heads_remark,
     ),
-    Bound(
-        id="dana2025.corollary2",
-        title="accuracy beyond capacity",
-        statement="Under a uniform prior, what does not fit is guessed.",
-        formula="E[accuracy] >= φ(H d_h + d), φ(X) = 1/N + (1 - 1/N) X/T0",
-        source=f"{PAPER}, Corollary 2",
-        kind="accuracy",
-        exactness="exact count",
-        unit="accuracy",
-        reads=(*SIZES, "T"),
-        hypotheses=(*LAYER, PLANE, Hypothesis("a uniform prior over T0 facts", _uniform)),
-        capacity=lambda case: phi(_held(case), case["N"], case["T"]),
-        parameters=_layer,
-        remark=lambda case: f"T0 = {case['T']:,} facts",
+    theorem(
+        "dana2025.corollary2",
+        (*SIZES, "T"),
+        (*LAYER, PLANE, Hypothesis("a uniform prior over T0 facts", _uniform)),
+        Capacity(
+            lambda case: phi(_held(case), case["N"], case["T"]),
+            layer_parameters,
+            lambda case: f"T0 = {case['T']:,} facts",
+        ),
     ),
-    Bound(
-        id="dana2025.theorem3",
-        title="any distribution",
-        statement="Without full support, against polynomially approximable distributions M.",
-        formula="H d_h + d >= T_ε  =>  d_KL(π,T*) <= d_KL(π,M(N,S,d)) + O(ε log 1/ε)",
-        source=f"{PAPER}, Theorem 3",
-        kind="KL",
-        exactness="up to constants",
-        unit="distributions",
-        reads=SIZES,
-        hypotheses=LAYER,
-        capacity=_held,
-        parameters=_layer,
-        remark=lambda case: "exact for ε = 0; the constant of O(ε log 1/ε) is not given",
-        corrections=("Its last lines write e^{δ/c} for e^{cδ^α}: the same O.",),
+    theorem(
+        "dana2025.theorem3",
+        SIZES,
+        LAYER,
+        Capacity(
+            _held,
+            layer_parameters,
+            lambda case: "exact for ε = 0; the constant of O(ε log 1/ε) is not given",
+        ),
     ),
-    Bound(
-        id="dana2025.associative",
-        title="associative memory",
-        statement="A matrix W solved for holds d associations with independent keys.",
-        formula="T = d, parameters d (S N + d + N); W = Σ_i w_U(g(i)) w_e(i)^T: order d",
-        source=f"{SLIDES}; Bietti et al. 2023",
-        kind="lower bound",
-        exactness="exact count",
-        scope="one matrix",
-        reads=("d", "n", "N"),
-        hypotheses=(
+    theorem(
+        "dana2025.associative",
+        ("d", "n", "N"),
+        (
             Hypothesis("one matrix", _one_matrix),
             TOKENS,
             PLANE,
             Hypothesis("independent keys: random ones are"),
         ),
-        capacity=lambda case: case["d"],
-        parameters=lambda case: case["d"] * (case["n"] * case["N"] + case["d"] + case["N"]),
+        Capacity(
+            lambda case: case["d"],
+            lambda case: case["d"] * (case["n"] * case["N"] + case["d"] + case["N"]),
+        ),
         size=_associative_size,
-        corrections=("The sum of outer products is of order d only up to constants.",),
     ),
 )

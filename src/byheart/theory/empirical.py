@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-from byheart.theory.bound import Bound, Case, Hypothesis
+from byheart.theory.bound import (
+    TWO_ANSWERS,
+    Capacity,
+    Hypothesis,
+    layer_parameters,
+    model_parameters,
+)
+from byheart.theory.case import Case
+from byheart.theory.statements import theorem
 
 
 def free_dimensions(d: int, d_h: int, H: int) -> int:
@@ -32,16 +41,15 @@ def _bits(rate: float) -> Hypothesis:
         f"a language model trained until it holds no more ({rate} bits a parameter seen)",
         lambda case: (
             f"was measured on whole language models, not {case.family or 'this'}"
-            if case.family not in ("transformer",)
+            if case.family != "transformer"
             else None
         ),
     )
 
 
-def _capacity(rate: float):
+def _capacity(rate: float) -> Callable[[Case], int]:
     def capacity(case: Case) -> int:
-        A = case.answers if case.answers is not None else case["N"]
-        return math.floor(rate * case["parameters"] / math.log2(A))
+        return math.floor(rate * case["parameters"] / math.log2(case.answer_count))
 
     return capacity
 
@@ -65,57 +73,37 @@ def _in_range(case: Case) -> str | None:
     return None
 
 
-def _model(case: Case) -> int | None:
-    return case.parameters
-
-
 ANSWERS = Hypothesis("answers uniform and independent: log2 A bits a fact")
-TWO = Hypothesis("at least 2 answers", lambda case: (
-    None if (case.answers or case["N"]) >= 2 else "needs at least 2 answers: 1"))  # fmt: skip
 
 BOUNDS = (
-    Bound(
-        id="empirical.knowledge_capacity",
-        title="2 bits a parameter",
-        statement="Trained language models store about 2 bits of knowledge a parameter.",
-        formula="T log2 A ≈ 2 W",
-        source="Allen-Zhu and Li 2025, Physics of Language Models 3.3 (ICLR; arXiv 2404.05405)",
-        kind="measurement",
-        exactness="measured",
-        scope="whole model",
-        reads=("parameters", "N"),
-        hypotheses=(_bits(2.0), TWO, ANSWERS),
-        capacity=_capacity(2.0),
-        parameters=_model,
-        remark=lambda case: "measured: 1000 exposures of each fact, down to int8 weights",
+    theorem(
+        "empirical.knowledge_capacity",
+        ("parameters", "N"),
+        (_bits(2.0), TWO_ANSWERS, ANSWERS),
+        Capacity(
+            _capacity(2.0),
+            model_parameters,
+            lambda case: "measured: 1000 exposures of each fact, down to int8 weights",
+        ),
     ),
-    Bound(
-        id="empirical.memorization_capacity",
-        title="3.6 bits a parameter",
-        statement="GPT-style models memorize about 3.6 bits of random data a parameter.",
-        formula="T log2 A ≈ 3.6 W",
-        source="Morris et al. 2025, How much do language models memorize? (arXiv 2505.24832)",
-        kind="measurement",
-        exactness="measured",
-        scope="whole model",
-        reads=("parameters", "N"),
-        hypotheses=(_bits(3.6), TWO, ANSWERS),
-        capacity=_capacity(3.6),
-        parameters=_model,
-        remark=lambda case: "measured on GPT-2-like models of up to 1.5 billion parameters",
+    theorem(
+        "empirical.memorization_capacity",
+        ("parameters", "N"),
+        (_bits(3.6), TWO_ANSWERS, ANSWERS),
+        Capacity(
+            _capacity(3.6),
+            model_parameters,
+            lambda case: "measured on GPT-2-like models of up to 1.5 billion parameters",
+        ),
     ),
-    Bound(
-        id="empirical.free_dimensions",
-        title="law of free dimensions",
-        statement="Associations that training keeps grow with the free numbers of W_QK and W_OV.",
-        formula="X = 215 + 0.465 dof, dof = 2 (2 d d_h - d_h²) H",
-        source="byheart prototype, post hoc (35 settings, R² 0.990)",
-        kind="measurement",
-        exactness="measured",
-        reads=("d", "d_h", "H", "n", "N"),
-        hypotheses=(Hypothesis("N = 50, d = 10, S = 2, d_h <= 10, accuracy < 0.9", _in_range),),
-        capacity=lambda case: round(trained_associations(case["d"], case["d_h"], case["H"])),
-        parameters=lambda case: case.layer_parameters,
-        remark=lambda case: "largest residual 123; per-head projections; the slope differs with d",
+    theorem(
+        "empirical.free_dimensions",
+        ("d", "d_h", "H", "n", "N"),
+        (Hypothesis("N = 50, d = 10, S = 2, d_h <= 10, accuracy < 0.9", _in_range),),
+        Capacity(
+            lambda case: round(trained_associations(case["d"], case["d_h"], case["H"])),
+            layer_parameters,
+            lambda case: "largest residual 123; per-head projections; the slope differs with d",
+        ),
     ),
 )

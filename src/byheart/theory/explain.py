@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from byheart.theory.bound import Bound
 
 
-def explanation(bound: Bound) -> dict[str, Any]:
+def explanation(bound: Bound) -> dict[str, str | list[str]]:
     """Statement, formula, hypotheses (checked or assumed), source, corrections.
 
     >>> from byheart.theory.registry import find
     >>> explanation(find("related.sontag1997"))["formula"]
     'W >= (T-1)/2, so T <= 2W + 1'
     """
-    said: dict[str, Any] = {
+    words, claim = bound.statement, bound.claim
+    said: dict[str, str | list[str]] = {
         "id": bound.id,
-        "about": bound.title,
-        "statement": bound.statement,
-        "formula": bound.formula,
-        "source": bound.source,
-        "kind": bound.kind,
-        "exactness": bound.exactness,
-        "unit": bound.unit,
-        "scope": bound.scope,
+        "about": words.title,
+        "statement": words.text,
+        "formula": words.formula,
+        "source": words.source,
+        "kind": claim.kind,
+        "exactness": claim.exactness,
+        "unit": claim.unit,
+        "scope": claim.scope,
         "needs": [h.text + ("" if h.check else " (assumed)") for h in bound.hypotheses],
-        "constants": bound.constants,
-        "call": bound.matrices,
+        "constants": words.constants,
+        "call": words.matrices,
         "inverse": "sizes a model for given facts" if bound.size else "",
-        "corrections": list(bound.corrections),
+        "corrections": list(words.corrections),
     }
     return {name: value for name, value in said.items() if value}

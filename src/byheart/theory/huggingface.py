@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,7 @@ def parse_config(config: Config, file: str = "config.json") -> TransformerSpec:
     if not isinstance(kind, str) or kind not in READERS:
         raise ByheartError(
             f"{file}: expected model_type {', '.join(READERS)}, found {kind!r} with the fields "
-            f"{_fields(config)}. Give the sizes by hand: --d-model, --heads, --d-head, --context, "
-            "--vocab, --layers."
+            f"{_fields(config)}. Give the sizes by hand: `d`, `H`, `d_h`, `n`, `N`, `layers`."
         )
     try:
         return READERS[kind](_Reader(config, file))
@@ -71,6 +71,9 @@ class _Reader:
     def __init__(self, config: Config, file: str) -> None:
         self.config, self.file = config, file
 
+    def refuse(self, problem: str) -> ByheartError:
+        return ByheartError(f"{self.file}: {problem}.")
+
     def whole(self, *names: str, default: int | None = None) -> int:
         """The first of `names` that is there, a whole number >= 1."""
         for name in names:
@@ -78,137 +81,106 @@ class _Reader:
             if value is None:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ByheartError(
-                    f"{self.file}: {name} must be a whole number >= 1, found {value!r}."
-                )
+                raise self.refuse(f"{name} must be a whole number >= 1, found {value!r}")
             return value
         if default is not None:
             return default
-        raise ByheartError(
-            f"{self.file}: {' or '.join(names)} is missing; found {_fields(self.config)}."
-        )
+        raise self.refuse(f"{' or '.join(names)} is missing; found {_fields(self.config)}")
 
     def flag(self, name: str, default: bool) -> bool:
         value = self.config.get(name, default)
         if not isinstance(value, bool):
-            raise ByheartError(f"{self.file}: {name} must be true or false, found {value!r}.")
+            raise self.refuse(f"{name} must be true or false, found {value!r}")
         return value
 
     def word(self, name: str, default: str) -> str:
         value = self.config.get(name, default)
         if not isinstance(value, str):
-            raise ByheartError(f"{self.file}: {name} must be a word, found {value!r}.")
+            raise self.refuse(f"{name} must be a word, found {value!r}")
         return value
 
-    def head_width(self, d: int, H: int) -> int:
-        """head_dim, else d/H, which must be whole."""
-        if self.config.get("head_dim") is not None:
-            return self.whole("head_dim")
-        if d % H:
-            raise ByheartError(f"{self.file}: {H} heads do not divide the width {d}.")
-        return d // H
-
-    def name(self, default: str) -> str:
-        value = self.config.get("_name_or_path")
-        return value if isinstance(value, str) and value else default
+    def blocks(self, name: str, width: str, heads: str, layers: str) -> TransformerSpec:
+        """The blocks without their feed-forward part: d_h is head_dim, else d/H, which must be
+        whole. Context and tokens are still to be read."""
+        d, H = self.whole(width), self.whole(heads)
+        if d % H and self.config.get("head_dim") is None:
+            raise self.refuse(f"{H} heads do not divide the width {d}")
+        d_h = self.whole("head_dim", default=max(1, d // H))
+        known = self.config.get("_name_or_path")
+        title = known if isinstance(known, str) and known else name
+        return TransformerSpec(d, H, d_h, 1, None, self.whole(layers), bias=True, name=title)
 
 
 def _gpt2(config: _Reader) -> TransformerSpec:
-    d, H = config.whole("n_embd"), config.whole("n_head")
-    return TransformerSpec(
-        d=d,
-        H=H,
-        d_h=config.head_width(d, H),
+    blocks = config.blocks("GPT-2", "n_embd", "n_head", "n_layer")
+    return replace(
+        blocks,
         S=config.whole("n_positions", "n_ctx"),
         N=config.whole("vocab_size"),
-        layers=config.whole("n_layer"),
-        d_ff=config.whole("n_inner", default=4 * d),
-        bias=True,
+        d_ff=config.whole("n_inner", default=4 * blocks.d),
         activation=config.word("activation_function", "gelu_new"),
         tied=config.flag("tie_word_embeddings", True),
-        other=2 * d,  # final layer norm
-        name=config.name("GPT-2"),
+        other=2 * blocks.d,  # final layer norm
+    )
+
+
+def _hidden(config: _Reader, name: str, activation: str = "gelu") -> TransformerSpec:
+    """The blocks of all models whose fields are named like BERT's."""
+    blocks = config.blocks(name, "hidden_size", "num_attention_heads", "num_hidden_layers")
+    return replace(
+        blocks,
+        d_ff=config.whole("intermediate_size"),
+        activation=config.word("hidden_act", activation),
     )
 
 
 def _bert(config: _Reader) -> TransformerSpec:
-    d, H = config.whole("hidden_size"), config.whole("num_attention_heads")
-    types = config.whole("type_vocab_size", default=2)
+    blocks, types = _hidden(config, "BERT"), config.whole("type_vocab_size", default=2)
+    d = blocks.d
     if (kind := config.word("position_embedding_type", "absolute")) != "absolute":
-        raise ByheartError(
-            f"{config.file}: position_embedding_type must be absolute, found {kind}."
-        )
-    return TransformerSpec(
-        d=d,
-        H=H,
-        d_h=config.head_width(d, H),
+        raise config.refuse(f"position_embedding_type must be absolute, found {kind}")
+    return replace(
+        blocks,
         S=config.whole("max_position_embeddings"),
         N=config.whole("vocab_size"),
-        layers=config.whole("num_hidden_layers"),
-        d_ff=config.whole("intermediate_size"),
-        bias=True,
-        activation=config.word("hidden_act", "gelu"),
         tied=True,
         other=types * d + 2 * d + d * d + d,  # token types, norm of the embeddings, pooler
-        name=config.name("BERT"),
     )
 
 
 def _llama(config: _Reader) -> TransformerSpec:
-    d, H = config.whole("hidden_size"), config.whole("num_attention_heads")
-    return TransformerSpec(
-        d=d,
-        H=H,
-        kv_heads=config.whole("num_key_value_heads", default=H),
-        d_h=config.head_width(d, H),
-        S=config.whole("max_position_embeddings"),
-        N=config.whole("vocab_size"),
-        layers=config.whole("num_hidden_layers"),
-        d_ff=config.whole("intermediate_size"),
-        gated=True,
-        bias=_no_bias(config),
-        norm="rms",
-        positions="rotary",
-        activation=config.word("hidden_act", "silu"),
-        tied=config.flag("tie_word_embeddings", False),
-        other=d,  # final norm
-        name=config.name("Llama"),
-    )
-
-
-def _no_bias(config: _Reader) -> bool:
     for name in ("attention_bias", "mlp_bias"):
         if config.flag(name, False):
-            raise ByheartError(
-                f"{config.file}: {name} = true is not counted for Llama. Set it to false: the "
-                "theorems do not see biases."
+            raise config.refuse(
+                f"{name} = true is not counted for Llama. Set it to false: the theorems do not see "
+                "biases"
             )
-    return False
+    blocks = _hidden(config, "Llama", "silu")
+    return replace(
+        blocks,
+        kv_heads=config.whole("num_key_value_heads", default=blocks.H),
+        S=config.whole("max_position_embeddings"),
+        N=config.whole("vocab_size"),
+        gated=True,
+        bias=False,
+        norm="rms",
+        positions="rotary",
+        tied=config.flag("tie_word_embeddings", False),
+        other=blocks.d,  # final norm
+    )
 
 
 def _vit(config: _Reader) -> TransformerSpec:
-    d, H = config.whole("hidden_size"), config.whole("num_attention_heads")
-    image, patch = config.whole("image_size"), config.whole("patch_size")
+    blocks = _hidden(config, "ViT")
+    d, image, patch = blocks.d, config.whole("image_size"), config.whole("patch_size")
     if image % patch:
-        raise ByheartError(f"{config.file}: patch_size {patch} does not divide image_size {image}.")
+        raise config.refuse(f"patch_size {patch} does not divide image_size {image}")
     if not config.flag("qkv_bias", True):
-        raise ByheartError(f"{config.file}: qkv_bias = false is not counted for ViT.")
+        raise config.refuse("qkv_bias = false is not counted for ViT")
     channels = config.whole("num_channels", default=3)
     # CLS, patch embedding with bias, final layer norm, pooler.
     other = d + (channels * patch * patch + 1) * d + 2 * d + d * d + d
-    return TransformerSpec(
-        d=d,
-        H=H,
-        d_h=config.head_width(d, H),
-        S=(image // patch) ** 2 + 1,
-        N=None,
-        layers=config.whole("num_hidden_layers"),
-        d_ff=config.whole("intermediate_size"),
-        bias=True,
-        activation=config.word("hidden_act", "gelu"),
-        other=other,
-        name=config.name("ViT"),
-    )
+    return replace(blocks, S=(image // patch) ** 2 + 1, other=other)
 
 
 READERS: dict[str, Callable[[_Reader], TransformerSpec]] = {

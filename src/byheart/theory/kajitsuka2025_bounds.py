@@ -5,7 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from byheart.theory.bound import Bound, Case, Hypothesis, Size, at_least, largest
+from byheart.theory.bound import (
+    Bound,
+    Capacity,
+    Hypothesis,
+    Size,
+    at_least,
+    largest,
+    model_parameters,
+)
+from byheart.theory.case import Case
 from byheart.theory.kajitsuka2025 import (
     Literal,
     corollary41,
@@ -17,9 +26,7 @@ from byheart.theory.kajitsuka2025 import (
     theoremF1,
 )
 from byheart.theory.kajitsuka2025_sparse import SparseSize, sparse_size
-
-PAPER = "Kajitsuka and Sato 2025 (arXiv 2409.17677)"
-FORMS = "constants of Lemma C.1 evaluated literally; dense parameters"
+from byheart.theory.statements import theorem
 
 Construction = Callable[[int, Case], Literal]
 
@@ -33,11 +40,7 @@ def separation(case: Case) -> tuple[int, float]:
     """
     if case.d_in is not None and case.spread is not None:
         return case.d_in, case.spread
-    return 2, math.hypot(case["N"], _length(case))
-
-
-def _length(case: Case) -> int:
-    return case.S if case.S is not None else case["n"]
+    return 2, math.hypot(case["N"], case.key_length)
 
 
 def _labels(case: Case) -> int:
@@ -46,30 +49,25 @@ def _labels(case: Case) -> int:
     return max(2, case.N) if case.N is not None else 2
 
 
-def _next_token(T: int, case: Case) -> Literal:
-    d, spread = separation(case)
-    return theorem41(T, _length(case), d, spread, _labels(case))
+def _counted(formula: Callable[[int, int, int, float, int], Literal]) -> Construction:
+    """A formula of T, n, d, r/δ and C as a construction for a case."""
 
+    def construction(T: int, case: Case) -> Literal:
+        d, spread = separation(case)
+        return formula(T, case.key_length, d, spread, _labels(case))
 
-def _sequence(T: int, case: Case) -> Literal:
-    d, spread = separation(case)
-    return corollary41(T, _length(case), d, spread, _labels(case))
-
-
-def _sets(T: int, case: Case) -> Literal:
-    d, spread = separation(case)
-    return theoremD1(T, _length(case), d, spread, _labels(case))
+    return construction
 
 
 def _table(T: int, case: Case) -> Literal:
-    omega = case["N"] * _length(case)
+    omega = case["N"] * case.key_length
     # Ids are 1 apart and at most ω: r = ω, δ = 1.
-    return theoremE1(T, _length(case), float(omega), _labels(case), omega)
+    return theoremE1(T, case.key_length, float(omega), _labels(case), omega)
 
 
 def _limited(T: int, case: Case) -> Literal:
     d, spread = separation(case)
-    C, n = _labels(case), _length(case)
+    C, n = _labels(case), case.key_length
     B = largest(lambda B: theoremF1(T, n, d, spread, C, B).bits <= case.bits, 2, math.isqrt(T))
     return theoremF1(T, n, d, spread, C, max(2, B))
 
@@ -78,27 +76,14 @@ def _within(found: Literal, case: Case) -> bool:
     return found.depth <= case["layers"] and found.bits <= case.bits
 
 
-def _inverse(construction: Construction) -> Callable[[Case], int]:
-    """The largest T whose network is no deeper than the spec."""
-    return lambda case: largest(lambda T: construction(T, case).depth <= case["layers"], 2)
-
-
 def _size(construction: Construction) -> Callable[[Case], Size]:
     def size(case: Case) -> Size:
-        found = construction(max(2, case["T"]), case)
-        sizes = {"width": found.width, "depth": found.depth}
-        note = f"about {found.bits:,.0f} bits a parameter, up to a constant"
-        return Size(found.parameters, sizes, note=note, bits=found.bits)
+        network = construction(max(2, case["T"]), case)
+        sizes = {"width": network.width, "depth": network.depth}
+        note = f"about {network.bits:,.0f} bits a parameter, up to a constant"
+        return Size(network.parameters, sizes, note=note, bits=network.bits)
 
     return size
-
-
-def _bits_remark(construction: Construction) -> Callable[[Case], str]:
-    def remark(case: Case) -> str:
-        found = construction(_inverse(construction)(case), case)
-        return f"weights of about {found.bits:,.0f} bits, up to a constant"
-
-    return remark
 
 
 def _fits(construction: Construction, width: int) -> tuple[Hypothesis, ...]:
@@ -112,8 +97,48 @@ def _fits(construction: Construction, width: int) -> tuple[Hypothesis, ...]:
         Hypothesis("n >= 1 tokens, (r, δ)-separated, consistently labelled", _separated),
         Hypothesis("ReLU feed-forward blocks", _relu),
         Hypothesis("no layer norm", _no_norm),
-        Hypothesis(f"width >= {width}", at_least("width", width)),
+        at_least("width", width),
         Hypothesis("deep enough", deep),
+    )
+
+
+def _network(bound_id: str, construction: Construction, width: int, *reads: str) -> Bound:
+    """A construction as a bound: the largest T whose network is no deeper than the spec."""
+
+    def capacity(case: Case) -> int:
+        return largest(lambda T: construction(T, case).depth <= case["layers"], 2)
+
+    def remark(case: Case) -> str:
+        network = construction(capacity(case), case)
+        return f"weights of about {network.bits:,.0f} bits, up to a constant"
+
+    return theorem(
+        bound_id,
+        ("width", "layers", "n", *reads),
+        _fits(construction, width),
+        Capacity(capacity, model_parameters, remark),
+        size=_size(construction),
+    )
+
+
+def _shattering(
+    bound_id: str, reads: tuple[str, ...], first: Hypothesis, needed: Callable[[int, Case], float]
+) -> Bound:
+    """A lower bound on parameters as a bound: the largest T that so many can shatter."""
+    return theorem(
+        bound_id,
+        reads,
+        (
+            first,
+            Hypothesis("no layer norm", _no_norm),
+            Hypothesis("ReLU or no feed-forward", _piecewise),
+            Hypothesis("every labelling is wanted (shattering), not one"),
+        ),
+        Capacity(
+            lambda case: largest(lambda T: needed(T, case) <= case["parameters"]),
+            model_parameters,
+        ),
+        size=lambda case: Size(math.ceil(needed(case["T"], case)), {}, "no fewer"),
     )
 
 
@@ -159,7 +184,7 @@ def _bits_fit(case: Case) -> str | None:
     if case.T is None or case.T < 4:
         return None
     d, spread = separation(case)
-    needed = theoremF1(case.T, _length(case), d, spread, _labels(case), 2).bits
+    needed = theoremF1(case.T, case.key_length, d, spread, _labels(case), 2).bits
     if needed <= case.bits:
         return None
     return f"needs B >= 2, about {needed:,.0f} bits a parameter (up to a constant): {case.bits}"
@@ -176,8 +201,8 @@ def sparse(case: Case) -> SparseSize:
     >>> sparse(Case(T=1000, N=50, S=2)).ff1
     94
     """
-    key_bits = max(1, math.ceil(math.log2(case["N"] * _length(case))))
-    return sparse_size(case["T"], key_bits=key_bits, C=_labels(case), d=2, n=_length(case))
+    key_bits = max(1, math.ceil(math.log2(case["N"] * case.key_length)))
+    return sparse_size(case["T"], key_bits=key_bits, C=_labels(case), d=2, n=case.key_length)
 
 
 def _sparse_size(case: Case) -> Size:
@@ -186,181 +211,53 @@ def _sparse_size(case: Case) -> Size:
     return Size(found.parameters, sizes, f"weights of up to {found.bits:,} bits", found.bits)
 
 
-def _model(case: Case) -> int | None:
-    return case.parameters
-
-
-SHATTER = Hypothesis("every labelling is wanted (shattering), not one")
+_next_token, _sequence, _sets = _counted(theorem41), _counted(corollary41), _counted(theoremD1)
 
 BOUNDS = (
-    Bound(
-        id="kajitsuka2025.theorem41",
-        title="next token, sqrt(T) parameters",
-        statement="Width 14 and depth O~(sqrt T) memorize T sequences.",
-        formula="R = 400 sqrt(3d) n³ r T⁵ π/δ; depth <~ sqrt(T log T) + sqrt(T/log T) max(log R, "
-        "log C)",
-        source=f"{PAPER}, Theorem 4.1 / B.1",
-        kind="lower bound",
-        exactness="explicit constants",
-        scope="whole model",
-        reads=("width", "layers", "n"),
-        hypotheses=_fits(_next_token, 14),
-        capacity=_inverse(_next_token),
-        remark=_bits_remark(_next_token),
-        parameters=_model,
-        size=_size(_next_token),
-        constants=FORMS,
-        corrections=("The paper has no positions: the position is a coordinate of the token.",),
+    _network("kajitsuka2025.theorem41", _next_token, 14),
+    _shattering(
+        "kajitsuka2025.theorem42",
+        ("parameters",),
+        Hypothesis("no positions added", _constant),
+        lambda T, case: theorem42_parameters(T),
     ),
-    Bound(
-        id="kajitsuka2025.theorem42",
-        title="next token, sqrt(T) is needed",
-        statement="Shattering T constant sequences needs Ω(sqrt T) parameters.",
-        formula="W >= sqrt(T / (3 log2(48 e T)))",
-        source=f"{PAPER}, Theorem 4.2 / B.2; constant derived here from Theorem 4.3 with n = 1",
-        kind="necessary size",
-        exactness="explicit constants",
-        scope="whole model",
-        reads=("parameters",),
-        hypotheses=(
-            Hypothesis("no positions added", _constant),
-            Hypothesis("no layer norm", _no_norm),
-            Hypothesis("ReLU or no feed-forward", _piecewise),
-            SHATTER,
-        ),
-        capacity=lambda case: largest(lambda T: theorem42_parameters(T) <= case["parameters"]),
-        parameters=_model,
-        size=lambda case: Size(math.ceil(theorem42_parameters(case["T"])), {}, "no fewer"),
-        constants="loose: 13 parameters at T = 10^4",
+    _network("kajitsuka2025.corollary41", _sequence, 14),
+    _shattering(
+        "kajitsuka2025.theorem43",
+        ("parameters", "n"),
+        Hypothesis("hardmax attention", _hardmax),
+        lambda T, case: theorem43_parameters(T, case.n or case.key_length),
     ),
-    Bound(
-        id="kajitsuka2025.corollary41",
-        title="sequence to sequence, sqrt(nT) parameters",
-        statement="One label for each of n T tokens: width 14, depth O~(sqrt(nT)).",
-        formula="Theorem 4.1 with n T in place of T",
-        source=f"{PAPER}, Corollary 4.1",
-        kind="lower bound",
-        exactness="explicit constants",
-        unit="sequences",
-        scope="whole model",
-        reads=("width", "layers", "n"),
-        hypotheses=_fits(_sequence, 14),
-        capacity=_inverse(_sequence),
-        remark=_bits_remark(_sequence),
-        parameters=_model,
-        size=_size(_sequence),
-        constants=FORMS,
-    ),
-    Bound(
-        id="kajitsuka2025.theorem43",
-        title="sequence to sequence, hardmax lower bound",
-        statement="Shattering T sequences of n different tokens needs Ω(sqrt(nT/log(nT))).",
-        formula="nT <= 3 W² log2(48 e n³ T), so W >= sqrt(nT/(9 log2(48 e n T)))",
-        source=f"{PAPER}, Theorem 4.3 / B.3, eqs 90-96",
-        kind="necessary size",
-        exactness="explicit constants",
-        unit="sequences",
-        scope="whole model",
-        reads=("parameters", "n"),
-        hypotheses=(
-            Hypothesis("hardmax attention", _hardmax),
-            Hypothesis("no layer norm", _no_norm),
-            Hypothesis("ReLU or no feed-forward", _piecewise),
-            SHATTER,
-        ),
-        capacity=lambda case: largest(
-            lambda T: theorem43_parameters(T, case["n"]) <= case["parameters"]
-        ),
-        parameters=_model,
-        size=lambda case: Size(math.ceil(theorem43_parameters(case["T"], _length(case))), {}),
-        constants="the sharper first line of the chain is evaluated",
-    ),
-    Bound(
-        id="kajitsuka2025.theoremD1",
-        title="deep sets",
-        statement="ρ(Σ φ(x)) of width 12 memorizes T multisets of at most n elements.",
-        formula="R = 80 M² T⁵ r π sqrt(d)/δ; depth as in Theorem 4.1",
-        source=f"{PAPER}, Theorem D.1",
-        kind="lower bound",
-        exactness="explicit constants",
-        scope="whole model",
-        reads=("width", "layers", "n"),
-        hypotheses=_fits(_sets, 12),
-        capacity=_inverse(_sets),
-        remark=_bits_remark(_sets),
-        parameters=_model,
-        size=_size(_sets),
-        constants=FORMS,
-    ),
-    Bound(
-        id="kajitsuka2025.theoremE1",
-        title="with an embedding table",
-        statement="A table of ω ids replaces the first feed-forward stack.",
-        formula="R = 200 sqrt 3 n² r T⁵ ω π/δ; ω + O~(sqrt T) parameters",
-        source=f"{PAPER}, Theorem E.1",
-        kind="lower bound",
-        exactness="explicit constants",
-        scope="whole model",
-        reads=("width", "layers", "n", "N"),
-        hypotheses=_fits(_table, 14),
-        capacity=_inverse(_table),
-        remark=_bits_remark(_table),
-        parameters=_model,
-        size=_size(_table),
-        constants=FORMS + "; ω = N n pairs (token, position)",
-    ),
-    Bound(
-        id="kajitsuka2025.theoremF1",
-        title="limited bits",
-        statement="T/B² networks in series: bits O~(B), parameters O~(T/B).",
-        formula="depth <~ T sqrt(log B)/B + T/(B sqrt(log B)) max(log R, log C), 2 <= B <= sqrt T",
-        source=f"{PAPER}, Theorem F.1",
-        kind="lower bound",
-        exactness="explicit constants",
-        scope="whole model",
-        reads=("width", "layers", "n", "T"),
-        hypotheses=(
-            Hypothesis("T >= 4", at_least("T", 4)),
+    _network("kajitsuka2025.theoremD1", _sets, 12),
+    _network("kajitsuka2025.theoremE1", _table, 14, "N"),
+    theorem(
+        "kajitsuka2025.theoremF1",
+        ("width", "layers", "n", "T"),
+        (
+            at_least("T", 4),
             *_fits(lambda T, case: _limited(max(4, T), case), 15),
             Hypothesis("B >= 2 within the bits of a parameter", _bits_fit),
         ),
-        capacity=lambda case: largest(lambda T: _within(_limited(T, case), case), 4),
-        parameters=_model,
+        Capacity(
+            lambda case: largest(lambda T: _within(_limited(T, case), case), 4), model_parameters
+        ),
         size=_size(lambda T, case: _limited(max(4, T), case)),
-        constants=FORMS + "; the constant of the bits is not given",
     ),
-    Bound(
-        id="kajitsuka2025.bits",
-        title="bits of the construction",
-        statement="Parameters x bits a parameter is O~(T), and 2^T labellings need T bits.",
-        formula="(parameters of Theorem 4.1) x (log d + sqrt(T/log T) max(log R, log C))",
-        source=f"{PAPER}, Remarks 4.4 and 4.6",
-        kind="bits",
-        exactness="up to constants",
-        unit="bits",
-        scope="whole model",
-        reads=("T", "n", "N"),
-        hypotheses=(Hypothesis("T >= 2", at_least("T", 2)),),
-        capacity=_total_bits,
-        parameters=lambda case: _next_token(case["T"], case).parameters,
-        remark=lambda case: (
-            f"against {case['T'] * math.log2(_labels(case)):,.0f} bits that the facts have"
+    theorem(
+        "kajitsuka2025.bits",
+        ("T", "n", "N"),
+        (at_least("T", 2),),
+        Capacity(
+            _total_bits,
+            lambda case: _next_token(case["T"], case).parameters,
+            lambda case: (
+                f"against {case['T'] * math.log2(_labels(case)):,.0f} bits that the facts have"
+            ),
         ),
     ),
-    Bound(
-        id="kajitsuka2025.sparse",
-        title="our sparse construction",
-        statement="Integer weights, width 3, tent folds: about 11 sqrt(T log2 T) parameters.",
-        formula="1 + 6(m-1) + 6(w-t) + 7k + 3b(k-1) + 6 ceil(log2(k+1)) + 8c + 2, m = ceil(T/k), "
-        "and the hash",
-        source=f"byheart, after {PAPER}",
-        kind="lower bound",
-        exactness="explicit constants",
-        scope="whole model",
+    theorem(
+        "kajitsuka2025.sparse",
         hypotheses=(Hypothesis("keys told apart by the hash, checked when built"),),
-        matrices="is a network of its own, sized for the facts: byheart size",
         size=_sparse_size,
-        constants="nonzero parameters; t is expected, the table's count is exact given t",
-        corrections=("Dense counts are about 3 times the nonzero ones.",),
     ),
 )

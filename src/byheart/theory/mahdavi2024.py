@@ -5,10 +5,9 @@ A query e in R^d and a context of n tokens; head h has logits E W_h e with rank(
 
 from __future__ import annotations
 
-from byheart.theory.bound import Bound, Case, Hypothesis, Size, at_least, at_most, ceil_div
-
-PAPER = "Mahdavi, Liao, Thrampoulidis 2024 (arXiv 2306.02010)"
-DERIVED = f"derived here, after {PAPER}"
+from byheart.theory.bound import Bound, Capacity, Hypothesis, Size, at_least, at_most, ceil_div
+from byheart.theory.case import Case
+from byheart.theory.statements import theorem
 
 
 def theorem1_capacity(H: int, n: int, d_h: int, kruskal: int | None = None) -> int:
@@ -131,22 +130,26 @@ def _plain_scores(case: Case) -> str | None:
     if case.positions == "rotary":
         return (
             "needs one W_h for all positions: rotary positions change it with the distance (for "
-            "the bare layer, ask with --d-model, --heads, --d-head, --context)"
+            "the bare layer, ask with `d`, `H`, `d_h`, `n`)"
         )
     return "needs softmax attention, found hardmax" if case.attention == "hardmax" else None
 
 
 def _given(case: Case) -> str | None:
-    if case.family in ("attention-only", "transformer"):
+    if case.family == "transformer" or case.N is not None:
         return "needs given vectors: here the embeddings are trained as well, and P leaves them out"
     return None
 
 
-def _shared(wanted: bool) -> Hypothesis:
-    words = "one context shared by all examples" if wanted else "a context of its own each example"
+def _one_layer(case: Case) -> str | None:
+    return f"counts one layer: this one has {case.layers}" if (case.layers or 1) > 1 else None
+
+
+def _context(shared: bool) -> Hypothesis:
+    words = "one context shared by all examples" if shared else "a context of its own each example"
 
     def check(case: Case) -> str | None:
-        return None if case.shared in (None, wanted) else f"needs {words}"
+        return None if case.shared in (None, shared) else f"needs {words}"
 
     return Hypothesis(words, check)
 
@@ -166,130 +169,78 @@ def _remark(case: Case) -> str:
 
 SIZES = ("d", "d_h", "H", "n")
 HEADS = Hypothesis("softmax scores E W_h e, one W_h for all positions", _plain_scores)
-TWO = Hypothesis("n >= 2", at_least("n", 2, "attention over one token is constant"))
-SCALAR = Hypothesis("generic scalar labels")
-GIVEN = Hypothesis("queries and contexts are given vectors, not trained", _given)
+TWO = at_least("n", 2, "attention over one token is constant")
 THEOREM = (
     HEADS,
-    Hypothesis("n <= d", at_most("n", "d")),
-    Hypothesis("d_h <= d", at_most("d_h", "d")),
+    at_most("n", "d"),
+    at_most("d_h", "d"),
     Hypothesis("every n queries independent (Assumption 1; only Q of them: n becomes Q)", _kruskal),
     Hypothesis("every context of rank n (Assumption 2)"),
 )
 
-BOUNDS = (
-    Bound(
-        id="mahdavi2024.theorem1",
-        title="multi-head attention",
-        statement="A layer of H heads memorizes H (min(n, d_h) - 1) + 1 examples.",
-        formula="T = H(r-1) + 1, r = min(n, d_h), n -> Q if the Kruskal rank is Q < n",
-        source=f"{PAPER}, Theorem 1",
-        kind="lower bound",
-        exactness="exact count",
-        reads=SIZES,
-        hypotheses=THEOREM,
-        capacity=_capacity,
-        parameters=_parameters,
-        size=multihead_size,
-        remark=_remark,
-        constants="parameters are for scalar labels, d_v = 1, unless the spec says otherwise",
-        corrections=(
-            "The proof needs less: in each of H groups r-1 independent queries, all others outside "
-            "their span.",
+
+def _random_heads(bound_id: str, shared: bool) -> Bound:
+    return theorem(
+        bound_id,
+        SIZES,
+        (HEADS, TWO, _context(shared), Hypothesis("generic data and weights")),
+        Capacity(
+            lambda case: generic_rank(case.free_heads, case["n"], case["d"], shared=shared),
+            _parameters,
         ),
-    ),
-    Bound(
-        id="mahdavi2024.assumption3",
-        title="behind one uniform layer",
-        statement="When all queries are one token, a layer of uniform attention with skip repairs "
-        "Assumption 1, and the theorem holds for the next layer.",
-        formula="e + mean_i E_i of Kruskal rank >= n  =>  T = H(r-1) + 1 in layer 2",
-        source=f"{PAPER}, Assumption 3 and its proposition",
-        kind="lower bound",
-        exactness="exact count",
-        scope="two attention layers",
-        reads=(*SIZES, "layers"),
-        hypotheses=(
+    )
+
+
+def _hard_limit(bound_id: str, shared: bool) -> Bound:
+    return theorem(
+        bound_id,
+        SIZES,
+        (
             HEADS,
-            Hypothesis("n <= d", at_most("n", "d")),
-            Hypothesis("d_h <= d", at_most("d_h", "d")),
-            Hypothesis("two layers or more", at_least("layers", 2)),
+            TWO,
+            _context(shared),
+            Hypothesis("queries and contexts are given vectors, not trained", _given),
+            Hypothesis("one layer", _one_layer),
+            Hypothesis("generic scalar labels"),
+        ),
+        Capacity(
+            lambda case: effective_parameters(
+                case["H"], case["n"], case["d"], case["d_h"], shared=shared
+            ),
+            _parameters,
+        ),
+    )
+
+
+BOUNDS = (
+    theorem(
+        "mahdavi2024.theorem1",
+        SIZES,
+        THEOREM,
+        Capacity(_capacity, _parameters, _remark),
+        size=multihead_size,
+    ),
+    theorem(
+        "mahdavi2024.assumption3",
+        (*SIZES, "layers"),
+        (
+            HEADS,
+            at_most("n", "d"),
+            at_most("d_h", "d"),
+            at_least("layers", 2, text="two layers or more"),
             Hypothesis("a skip connection", lambda case: None if case.skip else "needs the skip"),
             Hypothesis("e + mean_i E_i of Kruskal rank >= n (Assumption 3)"),
         ),
-        capacity=_capacity,
-        parameters=lambda case: 2 * _parameters(case),
+        Capacity(_capacity, lambda case: 2 * _parameters(case)),
     ),
-    Bound(
-        id="mahdavi2024.tightness",
-        title="rank with one shared context",
-        statement="The rank argument is tight: rank(Z) <= H(n-1)+1 whatever the weights.",
-        formula="Z = A (I_H ⊗ E), A_h 1 = 1  =>  rank(Z) <= H(n-1) + 1",
-        source=f"{PAPER}, Proposition 2",
-        kind="rank",
-        exactness="exact count",
-        unit="rank",
-        reads=("H", "n"),
-        hypotheses=(_shared(True),),
-        capacity=lambda case: case["H"] * (case["n"] - 1) + 1,
-        corrections=("It bounds rank(Z), not what can be memorized with W tuned to the labels.",),
+    theorem(
+        "mahdavi2024.tightness",
+        ("H", "n"),
+        (_context(True),),
+        Capacity(lambda case: case["H"] * (case["n"] - 1) + 1),
     ),
-    Bound(
-        id="mahdavi2024.generic_rank_shared",
-        title="random heads, shared context",
-        statement="Random heads and a linear read-out fit this many labels, whatever d_h.",
-        formula="rank(Z) = min(H(n-1)+1, H d)",
-        source=DERIVED,
-        kind="lower bound",
-        exactness="exact count",
-        reads=SIZES,
-        hypotheses=(HEADS, TWO, _shared(True), Hypothesis("generic data and weights")),
-        capacity=lambda case: generic_rank(case.free_heads, case["n"], case["d"], shared=True),
-        parameters=_parameters,
-        corrections=("d_h buys conditioning, not rank; d_h = 1 fails in floating point.",),
-    ),
-    Bound(
-        id="mahdavi2024.generic_rank",
-        title="random heads, own contexts",
-        statement="Random heads and a linear read-out fit H d labels, whatever n >= 2 and d_h.",
-        formula="rank(Z) = H d",
-        source=DERIVED,
-        kind="lower bound",
-        exactness="exact count",
-        reads=SIZES,
-        hypotheses=(HEADS, TWO, _shared(False), Hypothesis("generic data and weights")),
-        capacity=lambda case: generic_rank(case.free_heads, case["n"], case["d"], shared=False),
-        parameters=_parameters,
-    ),
-    Bound(
-        id="mahdavi2024.effective_parameters_shared",
-        title="hard limit, shared context",
-        statement="More than P generic scalar labels cannot be fitted by any weights.",
-        formula="P = H q (d + k - q) + min(H(n-1)+1, Hd), k = min(n-1, d), q = min(d_h, k)",
-        source=DERIVED,
-        kind="upper bound",
-        exactness="exact count",
-        reads=SIZES,
-        hypotheses=(HEADS, TWO, _shared(True), GIVEN, SCALAR),
-        capacity=lambda case: effective_parameters(
-            case["H"], case["n"], case["d"], case["d_h"], shared=True
-        ),
-        parameters=_parameters,
-        corrections=("Levenberg-Marquardt reached 0.95 P in most small layers tried.",),
-    ),
-    Bound(
-        id="mahdavi2024.effective_parameters",
-        title="hard limit, own contexts",
-        statement="More than P generic scalar labels cannot be fitted by any weights.",
-        formula="P = H q (2d - q) + H d, q = min(d_h, d)",
-        source=DERIVED,
-        kind="upper bound",
-        exactness="exact count",
-        reads=SIZES,
-        hypotheses=(HEADS, TWO, _shared(False), GIVEN, SCALAR),
-        capacity=lambda case: effective_parameters(
-            case["H"], case["n"], case["d"], case["d_h"], shared=False
-        ),
-        parameters=_parameters,
-    ),
+    _random_heads("mahdavi2024.generic_rank_shared", shared=True),
+    _random_heads("mahdavi2024.generic_rank", shared=False),
+    _hard_limit("mahdavi2024.effective_parameters_shared", shared=True),
+    _hard_limit("mahdavi2024.effective_parameters", shared=False),
 )

@@ -8,15 +8,17 @@ import os
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from byheart._folders import write_bytes
 from byheart._style import COLOURS, new_figure
 from byheart.errors import ByheartError
-from byheart.theory.families import Crossing, Sized
+from byheart.theory.candidates import Crossing, Sized
 from byheart.theory.registry import find
 from byheart.theory.sweeps import Point, Sweep
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -24,21 +26,21 @@ LABEL_GAP = 0.045  # of the height of the axes: one line of text
 
 
 def size_figure(rows: Sequence[Sized], crossings: Sequence[Crossing]) -> Figure:
-    """Parameters against facts, both logarithmic, one labelled line a family, crossings dotted.
+    """Parameters against facts, both logarithmic, one labelled line a candidate, crossings dotted.
 
-    >>> from byheart.theory.families import facts_case, sweep
+    >>> from byheart.theory.candidates import facts_case, sweep
     >>> rows = sweep(facts_case(None, 1000, 50, 2), [10, 100, 1000])
     >>> len(size_figure(rows, []).axes[0].lines)
     10
     """
-    figure, axes = _axes(width=9.5)
+    figure, (axes,) = new_figure(9.5, 5.6)
     lines: dict[str, list[Sized]] = defaultdict(list)
     for row in rows:
         lines[row.family].append(row)
     ends = []
     for i, (_, line) in enumerate(lines.items()):
         colour = COLOURS[i % len(COLOURS)]
-        style = "--" if find(line[0].bound).kind == "upper bound" else "-"
+        style = "--" if find(line[0].bound).claim.kind == "upper bound" else "-"
         axes.plot([r.T for r in line], [r.parameters for r in line], style, color=colour, lw=1.8)
         ends.append((line[-1].T, float(line[-1].parameters), line[-1].title, colour))
     for crossing in crossings:
@@ -50,7 +52,7 @@ def size_figure(rows: Sequence[Sized], crossings: Sequence[Crossing]) -> Figure:
     axes.set_title(
         "Smallest model for so many facts (dashed: a limit; circles: crossings)", loc="left"
     )
-    _label_ends(axes, ends)
+    label_ends(axes, ends)
     return figure
 
 
@@ -69,12 +71,12 @@ def sweep_figure(sweep: Sweep, points: Sequence[Point]) -> Figure:
     if not lines:
         raise ByheartError(
             "nothing to plot: no bound on the number of facts applies anywhere in this sweep "
-            "(`byheart bound` without --sweep says why)."
+            "(`bounds` of one of its specs says why)."
         )
     names: dict[tuple[tuple[int, float], ...], list[str]] = defaultdict(list)
     for name, line in lines.items():
         names[tuple(line)].append(name)
-    figure, axes = _axes(width=10.5)
+    figure, (axes,) = new_figure(10.5, 5.6)
     ends = []
     for i, (line, same) in enumerate(names.items()):
         colour, kind = COLOURS[i % len(COLOURS)], kinds[same[0]]
@@ -87,7 +89,7 @@ def sweep_figure(sweep: Sweep, points: Sequence[Point]) -> Figure:
     axes.set_xlabel(sweep.name)
     axes.set_ylabel("facts")
     axes.set_title("What the theorems promise (solid) and allow or measure (dashed)", loc="left")
-    _label_ends(axes, ends)
+    label_ends(axes, ends)
     return figure
 
 
@@ -97,10 +99,8 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     check_path(target)
     data = io.BytesIO()
     figure.savefig(data, format=target.suffix[1:].lower(), dpi=150)
-    temporary = target.with_name(f".{target.name}.part")
     try:
-        temporary.write_bytes(data.getvalue())
-        os.replace(temporary, target)
+        write_bytes(target, data.getvalue())
     except OSError as error:
         raise ByheartError(f"{path} cannot be written: {error.strerror}.") from None
 
@@ -111,21 +111,16 @@ def check_path(path: str | os.PathLike[str]) -> None:
     >>> check_path("size.gif")
     Traceback (most recent call last):
     ...
-    byheart.errors.ByheartError: --plot must end in .png, .svg, .pdf, found size.gif
+    byheart.errors.ByheartError: `plot` must end in .png, .svg, .pdf, found size.gif
     """
     target = Path(path)
     if target.suffix.lower() not in FORMATS:
-        raise ByheartError(f"--plot must end in {', '.join(FORMATS)}, found {path}")
+        raise ByheartError(f"`plot` must end in {', '.join(FORMATS)}, found {path}")
     if not target.parent.is_dir():
         raise ByheartError(f"{path} cannot be written: there is no folder {target.parent}.")
 
 
-def _axes(width: float) -> tuple[Figure, Any]:
-    figure, (axes,) = new_figure(width, 5.6)
-    return figure, axes
-
-
-def _label_ends(axes: Any, ends: list[tuple[float, float, str, str]]) -> None:
+def label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
     """Names to the right of the line ends (x, y, name, colour), spread where they would overlap."""
     low, high = (math.log10(v) for v in axes.get_ylim())
     ends = sorted(ends, key=lambda end: end[1])

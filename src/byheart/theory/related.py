@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import math
 
-from byheart.theory.bound import Bound, Case, Hypothesis, Size, at_least, ceil_div
+from byheart.theory.bound import (
+    TOKENS,
+    TWO_ANSWERS,
+    Capacity,
+    Hypothesis,
+    Size,
+    at_least,
+    ceil_div,
+    model_parameters,
+)
+from byheart.theory.case import Case
 from byheart.theory.kajitsuka2025 import memorizer_depth
+from byheart.theory.statements import theorem
 
 
 def information_parameters(T: int, answers: int, bits: int) -> int:
@@ -40,16 +51,8 @@ def vardi_parameters(T: int, d: int, spread: float, C: int) -> int:
     return 12 * 13 * memorizer_depth(T, R, math.log2(C)) + 13 * d
 
 
-def _answers(case: Case) -> int:
-    return case.answers if case.answers is not None else case["N"]
-
-
 def _information(case: Case) -> int:
-    return math.floor(case["parameters"] * case.bits / math.log2(_answers(case)))
-
-
-def _model(case: Case) -> int | None:
-    return case.parameters
+    return math.floor(case["parameters"] * case.bits / math.log2(case.answer_count))
 
 
 def _bubeck_parameters(case: Case, neurons: int) -> int:
@@ -66,154 +69,94 @@ def _bubeck_size(case: Case) -> Size:
 def _vardi_size(case: Case) -> Size:
     d = 1 if case.d_in is None else case.d_in
     spread = float(case["N"] ** case["S"]) if case.spread is None else case.spread
-    count = vardi_parameters(max(2, case["T"]), d, spread, max(2, _answers(case)))
+    count = vardi_parameters(max(2, case["T"]), d, spread, max(2, case.answer_count))
     return Size(count, {"width": 12}, "keys as integers 1..N^S")
 
 
-TWO = Hypothesis("at least 2 answers", lambda case: (
-    None if _answers(case) >= 2 else f"needs at least 2 answers: {_answers(case)}"))  # fmt: skip
-
 BOUNDS = (
-    Bound(
-        id="related.information",
-        title="information limit",
-        statement="W parameters of b bits hold at most W b bits.",
-        formula="T log2 A <= W b, A answers (the whole vocabulary unless given)",
-        source="counting",
-        kind="upper bound",
-        exactness="exact count",
-        scope="whole model",
-        reads=("parameters", "N"),
-        hypotheses=(TWO, Hypothesis("answers uniform and independent")),
-        capacity=_information,
-        parameters=_model,
+    theorem(
+        "related.information",
+        ("parameters", "N"),
+        (TWO_ANSWERS, Hypothesis("answers uniform and independent")),
+        Capacity(
+            _information,
+            model_parameters,
+            lambda case: f"{case.bits} bits a parameter, {case.answer_count:,} answers",
+        ),
         size=lambda case: Size(
-            information_parameters(case["T"], max(2, _answers(case)), case.bits),
+            information_parameters(case["T"], max(2, case.answer_count), case.bits),
             {"bits": case.bits},
             "no fewer, whatever the architecture",
         ),
-        remark=lambda case: f"{case.bits} bits a parameter, {_answers(case):,} answers",
     ),
-    Bound(
-        id="related.bubeck2020",
-        title="two-layer ReLU network",
-        statement="4 ceil(T/d) ReLU neurons fit T real labels in general position in R^d.",
-        formula="k = 4 ceil(T/d); T = d floor(k/4)",
-        source="Bubeck, Eldan, Lee, Mikulincer 2020 (NeurIPS); Baum 1988",
-        kind="lower bound",
-        exactness="exact count",
-        scope="one feed-forward layer",
-        reads=("d", "d_ff"),
-        hypotheses=(
-            Hypothesis("ReLU", lambda case: (
-                "needs feed-forward units: this one has attention only" if not case.d_ff
-                else None if case.activation == "relu"
-                else f"needs ReLU, found {case.activation}")),
-            Hypothesis("4 units or more", at_least("d_ff", 4)),
+    theorem(
+        "related.bubeck2020",
+        ("d", "d_ff"),
+        (
+            Hypothesis(
+                "ReLU",
+                lambda case: (
+                    "needs feed-forward units: this one has attention only"
+                    if not case.d_ff
+                    else None
+                    if case.activation == "relu"
+                    else f"needs ReLU, found {case.activation}"
+                ),
+            ),
+            at_least("d_ff", 4, text="4 units or more"),
             Hypothesis("points in general position"),
         ),
-        capacity=lambda case: case["d"] * (case["d_ff"] // 4),
-        parameters=lambda case: _bubeck_parameters(case, case["d_ff"]),
+        Capacity(
+            lambda case: case["d"] * (case["d_ff"] // 4),
+            lambda case: _bubeck_parameters(case, case["d_ff"]),
+        ),
         size=_bubeck_size,
     ),
-    Bound(
-        id="related.vardi2022",
-        title="deep ReLU network of width 12",
-        statement="Width 12 and depth O(sqrt(T log T)) memorize T separated points.",
-        formula="parameters O~(sqrt T); depth of Lemma C.1 with R = 20 r T² δ^{-1} sqrt(πd)",
-        source="Vardi, Yehudai, Shamir 2022 (ICLR, arXiv 2110.03187)",
-        kind="lower bound",
-        exactness="explicit constants",
-        scope="whole model",
-        reads=("T", "N"),
-        hypotheses=(
-            Hypothesis("T >= 2", at_least("T", 2)),
-            Hypothesis("a plain ReLU network, not a Transformer", lambda case: (
-                f"is about plain ReLU networks of width 12, not {case.family}: see `byheart size`"
-                if case.family else None)),
+    theorem(
+        "related.vardi2022",
+        ("T", "N"),
+        (
+            at_least("T", 2),
+            Hypothesis(
+                "a plain ReLU network, not a Transformer",
+                lambda case: (
+                    f"is about plain ReLU networks of width 12, not {case.family}"
+                    if case.family
+                    else None
+                ),
+            ),
         ),
         size=_vardi_size,
     ),
-    Bound(
-        id="related.park2021",
-        title="deep network, T^(2/3)",
-        statement="O(T^{2/3} + log(1/δ)) parameters memorize T separated points.",
-        formula="W = O(T^{2/3} + log δ^{-1})",
-        source="Park, Lee, Yun, Shin 2021 (arXiv 2010.13363)",
-        kind="lower bound",
-        exactness="up to constants",
-        scope="whole model",
-    ),
-    Bound(
-        id="related.kim2023",
-        title="sequence to sequence, earlier",
-        statement="O~(d + n + sqrt(nT)) parameters memorize T sequence-to-sequence maps.",
-        formula="W = O~(d + n + sqrt(nT))",
-        source="Kim, Kim, Mozafari 2023 (ICLR)",
-        kind="lower bound",
-        exactness="up to logs",
-        scope="whole model",
-        corrections=("Table 1 of Kajitsuka and Sato omits d; the abstract has it.",),
-    ),
-    Bound(
-        id="related.kajitsuka2023",
-        title="one layer of softmax attention",
-        statement="One layer memorizes T sequence-to-sequence maps with O(dnT + d²) parameters.",
-        formula="W = O(dnT + d²)",
-        source="Kajitsuka and Sato 2023, as in Table 1 of Kajitsuka and Sato 2025",
-        kind="lower bound",
-        exactness="up to constants",
-        scope="one attention layer",
-    ),
-    Bound(
-        id="related.madden2024",
-        title="arbitrary next-token distributions",
-        statement="T arbitrary distributions over N tokens have T (N-1) free numbers: so many "
-        "parameters are needed, and one layer does with Θ of them.",
-        formula="T <= W/(N-1);  Θ(N T) parameters are enough",
-        source="Madden, Fox, Thrampoulidis 2024 (arXiv 2405.13718)",
-        kind="upper bound",
-        exactness="exact count",
-        unit="distributions",
-        scope="whole model",
-        reads=("parameters", "N"),
-        hypotheses=(
-            Hypothesis("N >= 2 tokens", at_least("N", 2)),
+    theorem("related.park2021"),
+    theorem("related.kim2023"),
+    theorem("related.kajitsuka2023"),
+    theorem(
+        "related.madden2024",
+        ("parameters", "N"),
+        (
+            TOKENS,
             Hypothesis("generic distributions, real parameters, a smooth model"),
         ),
-        capacity=lambda case: case["parameters"] // (case["N"] - 1),
-        parameters=_model,
+        Capacity(lambda case: case["parameters"] // (case["N"] - 1), model_parameters),
         size=lambda case: Size(case["T"] * (case["N"] - 1), {}, "no fewer, for distributions"),
-        corrections=("Our count is the dimension argument; their Θ has no explicit constant.",),
     ),
-    Bound(
-        id="related.sontag1997",
-        title="without separation",
-        statement="Memorizing every T points in general position needs (T-1)/2 parameters.",
-        formula="W >= (T-1)/2, so T <= 2W + 1",
-        source="Sontag 1997, as cited by Kajitsuka and Sato 2025",
-        kind="necessary size",
-        exactness="exact count",
-        scope="whole model",
-        reads=("parameters",),
-        hypotheses=(
+    theorem(
+        "related.sontag1997",
+        ("parameters",),
+        (
             Hypothesis("analytic or piecewise analytic networks; all generic T-sets shattered"),
-            Hypothesis("points are real vectors, not tokens", lambda case: (
-                "needs real vectors in general position: tokens are separated"
-                if case.N is not None else None)),
+            Hypothesis(
+                "points are real vectors, not tokens",
+                lambda case: (
+                    "needs real vectors in general position: tokens are separated"
+                    if case.N is not None
+                    else None
+                ),
+            ),
         ),
-        capacity=lambda case: 2 * case["parameters"] + 1,
-        parameters=_model,
+        Capacity(lambda case: 2 * case["parameters"] + 1, model_parameters),
         size=lambda case: Size(ceil_div(case["T"] - 1, 2), {}, "no fewer, for real vectors"),
     ),
-    Bound(
-        id="related.vc_dimension",
-        title="VC dimension of ReLU networks",
-        statement="T points are shattered only with Ω(sqrt T) parameters.",
-        formula="T = O(W²) (Goldberg and Jerrum 1995); O(W L log W) with depth L",
-        source="Goldberg and Jerrum 1995; Bartlett et al. 2019",
-        kind="necessary size",
-        exactness="up to constants",
-        scope="whole model",
-    ),
-)  # fmt: skip
+    theorem("related.vc_dimension"),
+)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 from byheart.specs import ShardedSpec
-from byheart.theory.bound import Bound, Case, Hypothesis, Size, ceil_div
+from byheart.theory.bound import Hypothesis, Size, ceil_div
+from byheart.theory.case import Case
+from byheart.theory.statements import theorem
 
 
 def sharded_heads(T: int, d_h: int, shard: int = 250, slack: float = 0.05) -> int:
@@ -37,20 +39,12 @@ def sharded_size(case: Case) -> Size:
 
 
 BOUNDS = (
-    Bound(
-        id="sharded.layer",
-        title="sharded attention-only layer",
-        statement="Heads gated to shards of n facts: block-diagonal solves, exact in float32.",
-        formula="d (S + 1 + 2(N+1) + 2 (2 + d_h) H), H = ceil(T/n) ceil(n (1 + slack)/d_h), "
-        "d = d_g + 4",
-        source="byheart (Mahdavi's saturation, Dana's solve)",
-        kind="lower bound",
-        exactness="exact count",
+    theorem(
+        "sharded.layer",
         hypotheses=(
             Hypothesis("no last token with more facts than a shard (else sub-shards, wider d)"),
             Hypothesis("shards packed full: bin packing reached 1.03 n at most"),
         ),
-        matrices="is a layer of its own, sized for the facts: byheart size",
         size=sharded_size,
     ),
 )

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
-from byheart.errors import ByheartError
+from byheart.errors import OptionError, did_you_mean
+from byheart.specs import Spec
 from byheart.theory.bound import Answer
-from byheart.theory.registry import AnySpec, bounds
+from byheart.theory.registry import Options, bounds
+
+if TYPE_CHECKING:
+    from byheart.facts import Facts
 
 MOST_POINTS = 10_000
 NAMES = ("heads", "d-head", "d-model", "context", "vocab", "layers")
@@ -37,16 +41,14 @@ class Sweep:
         except ValueError:
             first = last = step = 0
         if name not in NAMES or len(parts) not in (2, 3) or first < 1 or last < first or step < 1:
-            raise ByheartError(
-                f"expected --sweep NAME=FIRST:LAST[:STEP] with 1 <= FIRST <= LAST and NAME one of "
-                f"{', '.join(NAMES)}, found {text!r}. For instance heads=1:64."
-            )
+            expected = "NAME=FIRST:LAST[:STEP] with 1 <= FIRST <= LAST and NAME one of "
+            hint = did_you_mean(name, NAMES) or "For instance heads=1:64."
+            raise OptionError("sweep", expected + ", ".join(NAMES), text, hint)
         values = range(first, last + 1, step)
         if len(values) > MOST_POINTS:
-            raise ByheartError(
-                f"--sweep {text} has {len(values):,} points, at most {MOST_POINTS:,} are allowed. "
-                f"Give a step: {name}={first}:{last}:{-(-(last - first) // 1000)}"
-            )
+            step = -(-(last - first) // 1000)
+            hint = f"Give a step: {name}={first}:{last}:{step}"
+            raise OptionError("sweep", f"of at most {MOST_POINTS:,} points", text, hint)
         return cls(name, values)
 
 
@@ -58,7 +60,12 @@ class Point:
     answer: Answer
 
 
-def run(sweep: Sweep, spec_at: Callable[[int], AnySpec], **options: Any) -> list[Point]:
+def run(
+    sweep: Sweep,
+    spec_at: Callable[[int], Spec],
+    facts: Facts | int | None = None,
+    **options: Unpack[Options],
+) -> list[Point]:
     """Every bound at every value; `spec_at` makes the spec for a value.
 
     >>> from byheart.specs import AttentionOnlySpec
@@ -71,11 +78,11 @@ def run(sweep: Sweep, spec_at: Callable[[int], AnySpec], **options: Any) -> list
     return [
         Point(value, answer)
         for value in sweep.values
-        for answer in bounds(spec_at(value), **options)
+        for answer in bounds(spec_at(value), facts, **options)
     ]
 
 
-def as_csv(name: str, rows: list[dict[str, Any]]) -> str:
+def as_csv(name: str, rows: Sequence[dict[str, object]]) -> str:
     """CSV text, one line a row; None is an empty cell. `name` is the first column.
 
     >>> as_csv("heads", [{"heads": 1, "id": "a", "capacity": None}]).splitlines()
@@ -89,6 +96,6 @@ def as_csv(name: str, rows: list[dict[str, Any]]) -> str:
     return out.getvalue()
 
 
-def rows(sweep: Sweep, points: list[Point]) -> list[dict[str, Any]]:
+def rows(sweep: Sweep, points: list[Point]) -> list[dict[str, object]]:
     """One dict a point and bound, the varied size first."""
     return [{sweep.name: point.value, **point.answer.to_json()} for point in points]

@@ -1,7 +1,7 @@
 """Dana, Pydi, Chevaleyre, "Memorization in Attention-only Transformers" (AISTATS 2025)."""
 
 from byheart.papers.dana2025 import dof, head_width, heads, mlp, tasks, width
-from byheart.studies.study import Study
+from byheart.studies import Study
 
 _BY_NAME = {
     study.name.partition("/")[2]: study

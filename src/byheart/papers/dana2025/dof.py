@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from byheart.papers.dana2025 import head_width, heads, laws, settings
-from byheart.papers.dana2025.ways import train_cell
-from byheart.studies import figure
-from byheart.studies.cell import Cell
-from byheart.studies.fits import choose, fit
-from byheart.studies.study import Finding, Row, Study, Verdict
+from byheart.papers.dana2025 import head_width, settings
+from byheart.papers.dana2025.experiment import TRAIN
+from byheart.papers.dana2025.published import HEADS
+from byheart.papers.dana2025.settings import CORRECTED
+from byheart.studies import Axes, Cell, Finding, Row, Study, choose, figure, fit, laws
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,16 +21,15 @@ MEASURES = {"train_accuracy": "train_associations", "accuracy": "associations"}
 
 def grid(variant: str, profile: str) -> list[Cell]:
     """Experiments 1 (d = 10) and 2 with both architectures, H = 8, and one narrow rank alone."""
-    number = heads.HEADS if profile != "quick" else heads.HEADS[:5:2]
-    one = [train_cell("dof-law, H", d=10, H=H) for H in number]
+    one = TRAIN.grid("dof-law, H", d=10, H=HEADS if profile != "quick" else HEADS[:5:2])
     two = [
         cell
         for architecture in (head_width.SHARED, head_width.OWN)
         for cell in head_width.grid_law(architecture, profile)
     ]
     ranks = [
-        train_cell("dof-law, rank 2 in W_QK", d=10, d_h=10, qk_rank=2, H=20),
-        train_cell("dof-law, rank 2 in W_OV", d=10, d_h=2, qk_rank=10, H=20),
+        TRAIN.cell("dof-law, rank 2 in W_QK", d=10, d_h=10, qk_rank=2, H=20),
+        TRAIN.cell("dof-law, rank 2 in W_OV", d=10, d_h=2, qk_rank=10, H=20),
     ]
     return one + two + ranks
 
@@ -52,7 +50,7 @@ def free_dimensions(row: Row) -> int:
 
 def points(rows: list[Row], measure: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Free dimensions, parameters and associations of the settings below the ceiling."""
-    cells = laws.cells_of(rows).values()
+    cells = laws.by_cell(rows).values()
     kept = [r for same in cells if np.mean([r[measure] for r in same]) < CEILING for r in same]
     x = np.array([float(free_dimensions(r)) for r in kept])
     raw = np.array([float(r["parameters"]) for r in kept])
@@ -80,7 +78,7 @@ def analyse(rows: list[Row]) -> Finding:
     if not table:
         return laws.too_few("four settings below accuracy 0.9 are needed")
     good = [r["R2"] >= GOOD and r["R2"] > r["R2_parameters"] for r in table]
-    verdict: Verdict = "confirmed" if all(good) else "undecided" if any(good) else "not confirmed"
+    verdict = laws.judged(all(good), not any(good))
     first = table[0]
     sentence = (
         f"X = {first['X0']:.0f} + {first['kappa']:.3f} dof explains {first['R2']:.3f} of the "
@@ -91,8 +89,8 @@ def analyse(rows: list[Row]) -> Finding:
 
 
 def draw(rows: list[Row], finding: Finding) -> Figure:
-    made, axes = figure.axes(
-        "Associations against free dimensions of W_QK and W_OV", "dof", "associations", columns=2
+    made, axes = figure.panels(
+        "Associations against free dimensions of W_QK and W_OV", "dof", "associations", 2
     )
     for one, (measure, name) in zip(axes, MEASURES.items(), strict=True):
         for i, (family, same) in enumerate(laws.by(rows, "family").items()):
@@ -121,8 +119,9 @@ DOF_LAW = Study(
     "count, for both accuracies; undecided if for one of them.",
     grid=grid,
     analyse=analyse,
-    draw=draw,
-    variants=("corrected",),
+    axes=Axes("parameters", "associations", "family"),
+    figure=draw,
+    variants=(CORRECTED,),
     settings="Experiment 1 at d = 10, experiment 2 and H = 8 with both architectures, rank 2 in "
     "W_QK or W_OV alone; " + settings.SAMPLE,
     disagreements=(settings.BOTTLENECK,),

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from byheart.papers.dana2025 import laws, published, settings
-from byheart.papers.dana2025.ways import train_cell
-from byheart.studies import figure
-from byheart.studies.cell import Cell
-from byheart.studies.fits import choose, fit
-from byheart.studies.study import Finding, Row, Study
+from byheart.papers.dana2025 import published, settings
+from byheart.papers.dana2025.experiment import TRAIN
+from byheart.papers.dana2025.settings import CODED, CORRECTED
+from byheart.studies import Axes, Cell, Finding, Row, Study, choose, figure, fit, laws
+from byheart.studies.study import Record
 from byheart.theory.dana2025 import phi
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SHARED, OWN = "as-coded", "corrected"
+SHARED, OWN = CODED, CORRECTED  # the variants: the code's model, and the paper's
 NAMES = {SHARED: "one bottleneck for all heads", OWN: "projections of each head"}
 FITS = 0.9  # R² from which a power is called a law
 BELOW = 0.9  # accuracies at which saturation does not yet bend the law
@@ -32,7 +31,7 @@ def family(variant: str) -> str:
 def grid_1b(variant: str, profile: str) -> list[Cell]:
     """N = 50, d = 10, H = 20, d_h = 1..10."""
     widths = range(1, 11) if profile != "quick" else (1, 2, 4, 5, 7, 10)
-    return [train_cell("exp2", family=family(variant), d=10, d_h=d_h, H=20) for d_h in widths]
+    return TRAIN.grid("exp2", family=family(variant), d=10, d_h=widths, H=20)
 
 
 def grid_large(variant: str, profile: str) -> list[Cell]:
@@ -41,29 +40,24 @@ def grid_large(variant: str, profile: str) -> list[Cell]:
     if variant == OWN and profile == "full":
         widths = (1, 5, 10, 20, 30, 50)  # five times as many weights as the shared bottleneck
     how = settings.large(profile)
-    return [
-        train_cell("exp2 dim", family=family(variant), d=50, d_h=d_h, H=11, **how) for d_h in widths
-    ]
+    return TRAIN.grid("exp2 dim", family=family(variant), d=50, d_h=widths, H=11, **how)
 
 
 def grid_deep(variant: str, profile: str) -> list[Cell]:
     """Three layers, N = 70, d = 10, H = 21 a layer, d_h = 1..10."""
     widths = range(1, 11) if profile != "quick" else (1, 3, 6, 10)
     how = settings.deep(profile)
-    return [
-        train_cell("exp2 depth", family=family(variant), d=10, d_h=d_h, H=21, **how)
-        for d_h in widths
-    ]
+    return TRAIN.grid("exp2 depth", family=family(variant), d=10, d_h=widths, H=21, **how)
 
 
 def grid_law(variant: str, profile: str) -> list[Cell]:
     """Experiment 2 at H = 20 and, further from saturation, at H = 8."""
     few = range(1, 11) if profile != "quick" else (1, 2, 4, 5, 7, 10)
-    low = [train_cell("dh-law", family=family(variant), d=10, d_h=d_h, H=8) for d_h in few]
+    low = TRAIN.grid("dh-law", family=family(variant), d=10, d_h=few, H=8)
     return grid_1b(variant, profile) + low
 
 
-def exponents(rows: list[Row], measure: str) -> list[dict[str, Any]]:
+def exponents(rows: list[Row], measure: str) -> list[Record]:
     """p of a + b d_h^p for every variant and number of heads, below 0.9, with intervals: over all
     widths, and over d_h <= d/2, where heads do not yet span everything."""
     found = []
@@ -111,22 +105,20 @@ def analyse(rows: list[Row]) -> Finding:
     verdict = as_coded
     if own and corrected == "not confirmed" and as_coded != "not confirmed":
         verdict = "artefact" if all(r["p_high"] < 2 - laws.NEAR for r in own) else "undecided"
-    numbers: dict[str, Any] = {}
-    for row in table:
-        if row["accuracy"] == "train_accuracy":
-            numbers[f"p, {NAMES[row['variant']]}, H={row['H']}, {row['widths']}"] = {
-                "estimate": row["p"],
-                "low": row["p_low"],
-                "high": row["p_high"],
-            }
-    off = published.differences(rows, "exp2", "d_h")
-    if off:
-        numbers["mean |ours - published|, one bottleneck"] = float(np.mean(np.abs(off)))
+    numbers: Record = {
+        f"p, {NAMES[row['variant']]}, H={row['H']}, {row['widths']}": laws.span(
+            row["p"], row["p_low"], row["p_high"]
+        )
+        for row in table
+        if row["accuracy"] == "train_accuracy"
+    }
+    for name, value in published.mean_distance(rows, "exp2", "d_h").items():
+        numbers[f"{name}, one bottleneck"] = value
     return Finding(verdict, sentence(shared, own), numbers, {"a + b d_h^p": table})
 
 
-def sentence(shared: list[dict[str, Any]], own: list[dict[str, Any]]) -> str:
-    def span(found: list[dict[str, Any]]) -> str:
+def sentence(shared: list[Record], own: list[Record]) -> str:
+    def span(found: list[Record]) -> str:
         worst = min(r["R2"] for r in found)
         if worst < FITS:
             return f"for no p (R² of the best power {worst:.2f})"
@@ -178,7 +170,7 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
     return made
 
 
-RULE = laws.RULE + (
+RULE = laws.EXPONENT_RULE + (
     " Claimed: p = 2, points up to the first mean accuracy above 0.9, both accuracies. "
     "Artefact: not refuted with the shared bottleneck over all widths, and "
     "with projections of each head every interval "
@@ -189,7 +181,8 @@ _study: Callable[..., Study] = partial(
     measurement="accuracy over the last 100 training batches, and over all N² facts",
     rule=RULE,
     analyse=analyse,
-    draw=draw,
+    axes=Axes("d_h", "train_accuracy", "variant", "head width d_h", "accuracy"),
+    figure=draw,
     variants=(SHARED, OWN),
 )
 FIG1B = _study(

@@ -7,140 +7,130 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from byheart.papers.dana2025 import laws, published, settings
-from byheart.papers.dana2025.ways import train_cell
-from byheart.studies import figure
-from byheart.studies.cell import Cell
+from byheart.papers.dana2025 import published, settings
+from byheart.papers.dana2025.experiment import TRAIN
+from byheart.papers.dana2025.published import HEADS
+from byheart.papers.dana2025.settings import CODED, CORRECTED, PUBLISHED
+from byheart.studies import Axes, Cell, Finding, Row, Study, figure, laws
 from byheart.studies.fits import fit
-from byheart.studies.study import Finding, Row, Study
+from byheart.studies.study import Record
 from byheart.theory.dana2025 import phi
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-HEADS = (1, 6, 11, 16, 21, 26, 31)
 WIDTHS = tuple(range(3, 14))
 
 
 def grid_1a(variant: str, profile: str) -> list[Cell]:
     """d = d_h = 3..13, H = 1, 6, ..., 31; as published (.1 -> .05, batches of 1,024): d = 10
     and every second H."""
-    widths = WIDTHS if profile != "quick" and variant != "as-published" else (10,)
-    heads = HEADS if variant != "as-published" and profile != "quick" else HEADS[::2]
-    if profile == "quick" and variant == "as-coded":
-        heads = HEADS[:5]
-    how: dict[str, Any] = settings.PUBLISHED if variant == "as-published" else {}
-    return [train_cell("exp1", d=d, H=H, **how) for d in widths for H in heads]
+    if variant == PUBLISHED:
+        return TRAIN.grid("exp1", d=10, H=HEADS[::2], **settings.PRINTED)
+    if profile == "quick":
+        return TRAIN.grid("exp1", d=10, H=HEADS[:5] if variant == CODED else HEADS[::2])
+    return TRAIN.grid("exp1", d=WIDTHS, H=HEADS)
 
 
 def grid_large(variant: str, profile: str) -> list[Cell]:
     """N = 200, d = d_h = 40, 50, 60, H = 1, 3, ..., 11."""
     widths, heads = ((40, 50, 60), range(1, 12, 2)) if profile != "quick" else ((50,), (1, 3, 5, 7))
-    how = settings.large(profile)
-    return [train_cell("exp1 dim", d=d, H=H, **how) for d in widths for H in heads]
+    return TRAIN.grid("exp1 dim", d=widths, H=heads, **settings.large(profile))
 
 
 def grid_deep(variant: str, profile: str) -> list[Cell]:
     """Three layers, N = 70, d = d_h = 7, 10, 13, H = 1, 5, ..., 21 heads a layer."""
     widths, heads = ((7, 10, 13), range(1, 22, 4)) if profile != "quick" else ((7,), (1, 5, 9, 13))
-    how = settings.deep(profile)
-    return [train_cell("exp1 depth", d=d, H=H, **how) for d in widths for H in heads]
+    return TRAIN.grid("exp1 depth", d=widths, H=heads, **settings.deep(profile))
 
 
 def grid_6(variant: str, profile: str) -> list[Cell]:
     """N = 10, d = 2, H = 1, 5, ..., 21; d_h = 2 as coded, d_h = 5 and H = 1..20 as published."""
-    if variant == "as-published":
-        heads = (1, 10, 20)
-        return [train_cell("exp6", N=10, d=2, d_h=5, H=H, **settings.PUBLISHED) for H in heads]
-    return [train_cell("exp6", N=10, d=2, H=H) for H in (1, 5, 9, 13, 17, 21)]
+    if variant == PUBLISHED:
+        return TRAIN.grid("exp6", N=10, d=2, d_h=5, H=(1, 10, 20), **settings.PRINTED)
+    return TRAIN.grid("exp6", N=10, d=2, H=range(1, 22, 4))
 
 
-def grid_demo(variant: str, profile: str) -> list[Cell]:
-    """Half a minute: experiment 1 at d = d_h = 10."""
-    return [train_cell("exp1", d=10, H=H) for H in HEADS]
+def line_in_heads(variant: str, d: int, rows: list[Row]) -> Record | None:
+    """The slope in H and the exponent of one line, with their intervals."""
+    x, y = figure.series(rows, "H", settings.measure_of(variant))
+    keep = laws.below_ceiling(x, y)
+    under = laws.below_ceiling(x, y, including=False)
+    if len(np.unique(x[keep])) < 4:
+        return None
+    line = fit("linear", x[keep], y[keep], resamples=laws.RESAMPLES, validate=False)
+    # Linear "until it saturates": a point above the ceiling would bend every law.
+    inside = under if len(np.unique(x[under])) >= 4 else keep
+    power = fit("power", x[inside], y[inside], resamples=laws.RESAMPLES, validate=False)
+    bent = fit("power", x[keep], y[keep], validate=False)
+    p = power.interval("p")
+    first = rows[0]
+    promised = (1 - 1 / first["N"]) * first["d_h"] / first["N"] ** first["S"]
+    return {
+        "variant": variant, "d": d, "slope": line.values["b"],
+        "slope_low": line.intervals["b"][0], "slope_high": line.intervals["b"][1],
+        "times_bound": line.values["b"] / promised, "R2": line.r2,
+        "p": p["estimate"], "p_low": p["low"], "p_high": p["high"],
+        "p_as_coded": bent.values["p"], "verdict": laws.exponent_verdict(p, 1.0),
+    }  # fmt: skip
 
 
-def analyse(rows: list[Row], what: str = "H") -> Finding:
+def analyse(rows: list[Row]) -> Finding:
     """Linear in H below the ceiling, for each width and variant; the bound of Corollary 2."""
-    variants = laws.variants_of(rows)
-    table, verdicts = [], []
-    numbers: dict[str, Any] = {}
-    for variant in variants:
-        mine = [row for row in rows if row.variant == variant]
-        for d, same in laws.by(mine, "d").items():
-            x, y = figure.series(same, "H", laws.measure_of(variant))
-            keep = laws.below_ceiling(x, y)
-            under = laws.below_ceiling(x, y, including=False)
-            if len(np.unique(x[keep])) < 4:
-                continue
-            line = fit("linear", x[keep], y[keep], resamples=laws.RESAMPLES, validate=False)
-            # Linear "until it saturates": a point above the ceiling would bend every law.
-            inside = under if len(np.unique(x[under])) >= 4 else keep
-            power = fit("power", x[inside], y[inside], resamples=laws.RESAMPLES, validate=False)
-            bent = fit("power", x[keep], y[keep], validate=False)
-            p = power.interval("p")
-            verdict = laws.exponent_verdict(p, 1.0)
-            if variant != "as-published":
-                verdicts.append(verdict)
-            first = same[0]
-            promised = (1 - 1 / first["N"]) * first["d_h"] / first["N"] ** first["S"]
-            table.append(
-                {"variant": variant, "d": d, "slope": line.values["b"],
-                 "slope_low": line.intervals["b"][0], "slope_high": line.intervals["b"][1],
-                 "times_bound": line.values["b"] / promised, "R2": line.r2,
-                 "p": p["estimate"], "p_low": p["low"], "p_high": p["high"],
-                 "p_as_coded": bent.values["p"], "verdict": verdict}
-            )  # fmt: skip
-    if not table:
+    lines = [
+        line_in_heads(variant, d, same)
+        for variant in laws.variants_of(rows)
+        for d, same in laws.by([row for row in rows if row.variant == variant], "d").items()
+    ]
+    table = [line for line in lines if line is not None]
+    judged = [r for r in table if r["variant"] != PUBLISHED]
+    if not judged:
         return laws.too_few("at least four numbers of heads below the ceiling are needed")
     chosen = next((r for r in table if r["d"] == 10), table[len(table) // 2])
-    for name in ("slope", "p"):
-        numbers[f"{name} at d={chosen['d']}, {chosen['variant']}"] = {
-            "estimate": chosen[name],
-            "low": chosen[f"{name}_low"],
-            "high": chosen[f"{name}_high"],
-        }
-    numbers["least R2 of a line"] = min(r["R2"] for r in table if r["variant"] != "as-published")
-    trained = [row for row in rows if row.variant != "as-published" and row["layers"] == 1]
-    below = laws.below_bound(trained)
+    numbers: Record = {
+        f"{name} at d={chosen['d']}, {chosen['variant']}": laws.span(
+            chosen[name], chosen[f"{name}_low"], chosen[f"{name}_high"]
+        )
+        for name in ("slope", "p")
+    }
+    numbers["least R2 of a line"] = min(r["R2"] for r in judged)
+    trained = [row for row in rows if row.variant != PUBLISHED and row["layers"] == 1]
+    below = settings.below_bound(trained)
     if trained:
         numbers["settings below the bound of Corollary 2"] = below
-    off = published.differences(rows, "exp1", "H")
-    if off:
-        numbers["mean |ours - published| at d=10"] = float(np.mean(np.abs(off)))
-    agree = sum(v == "confirmed" for v in verdicts)
-    ratio = [r["times_bound"] for r in table if r["variant"] != "as-published"]
+    for name, value in published.mean_distance(rows, "exp1", "H").items():
+        numbers[f"{name} at d=10"] = value
+    agree = sum(r["verdict"] == "confirmed" for r in judged)
+    ratio = [r["times_bound"] for r in judged]
     low, high = f"{min(ratio):.1f}", f"{max(ratio):.1f}"
-    slope = (
-        f"the slope is {low if low == high else f'{low} to {high}'} times the bound's d_h a head"
+    slope = low if low == high else f"{low} to {high}"
+    exponents = [r["p"] for r in judged]
+    sentence = (
+        f"Accuracy is linear in H for {agree} of {len(judged)} lines (width and accuracy; "
+        f"exponents {min(exponents):.2f} to {max(exponents):.2f}); the slope is {slope} times the "
+        "bound's d_h a head"
     )
-    found = f"{below} of {len(laws.cells_of(trained))} settings lie below Corollary 2"
-    exponents = [r["p"] for r in table if r["variant"] != "as-published"]
-    return Finding(
-        laws.most(verdicts),
-        f"Accuracy is linear in H for {agree} of {len(verdicts)} lines (width and accuracy; "
-        f"exponents {min(exponents):.2f} to {max(exponents):.2f}); {slope}"
-        + (f"; {found}." if trained else "."),
-        numbers,
-        {"linear in H": table},
-    )
+    if trained:
+        sentence += f"; {below} of {len(laws.by_cell(trained))} settings lie below Corollary 2"
+    verdict = laws.most([r["verdict"] for r in judged])
+    return Finding(verdict, f"{sentence}.", numbers, {"linear in H": table})
 
 
 def draw(rows: list[Row], finding: Finding) -> Figure:
     """Accuracy against H, one line a width; the bound φ(H d_h + d) dashed."""
-    variants = laws.variants_of(rows) or ["as-coded"]
-    made, axes = figure.axes(
-        "Accuracy against the number of heads", "heads H", "accuracy", columns=len(variants)
+    variants = laws.variants_of(rows) or [CODED]
+    drawn, axes = figure.panels(
+        "Accuracy against the number of heads", "heads H", "accuracy", len(variants)
     )
     ink = dict(zip(widths := list(laws.by(rows, "d")), figure.shades(len(widths)), strict=True))
-    for one, variant in zip(np.atleast_1d(axes), variants, strict=True):
+    for one, variant in zip(axes, variants, strict=True):
         mine = [row for row in rows if row.variant == variant]
         for d, same in laws.by(mine, "d").items():
-            x, y = figure.series(same, "H", laws.measure_of(variant))
+            x, y = figure.series(same, "H", settings.measure_of(variant))
             figure.points(one, x, y, f"d = {d}", ink[d])
             N, S, d_h = same[0]["N"], same[0]["S"], same[0]["d_h"]
             if same[0]["layers"] == 1:
@@ -148,17 +138,19 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
                 bound = np.array([phi(h * d_h + d, N, N**S) for h in H])
                 figure.curve(one, H, bound, None, ink[d], "--")
         known = published.PUBLISHED["exp1"]
-        if variant == "as-coded" and any(r.experiment == "exp1" and r["d"] == 10 for r in mine):
+        if variant == CODED and any(r.experiment == "exp1" and r["d"] == 10 for r in mine):
             one.plot(list(known), list(known.values()), "kx", ms=6, label="published, d = 10")
-        shown = "training sample" if laws.measure_of(variant) == "train_accuracy" else "all facts"
+        shown = (
+            "training sample" if settings.measure_of(variant) == "train_accuracy" else "all facts"
+        )
         one.set_title(f"{variant}, {shown} (dashed: Corollary 2)", fontsize=9)
         one.set_ylim(0, 1.03)
         if mine:
             figure.legend(one)
-    return made
+    return drawn
 
 
-RULE = laws.RULE + (
+RULE = laws.EXPONENT_RULE + (
     " Claimed: p = 1. Slopes are fitted as the authors do, up to and including the first mean "
     "accuracy above 0.95; p without that point where four are left (p_as_coded: with it). The "
     "study's verdict is that of the majority of its lines (widths, and both accuracies); "
@@ -170,7 +162,9 @@ _study: Callable[..., Study] = partial(
     measurement="accuracy over the last 100 training batches (corrected: over all N² facts)",
     rule=RULE,
     analyse=analyse,
-    draw=draw,
+    axes=Axes("H", "train_accuracy", "d", "heads H", "accuracy"),
+    figure=draw,
+    variants=(CODED, CORRECTED),
 )
 
 FIG1A = _study(
@@ -179,7 +173,7 @@ FIG1A = _study(
     source="Figure 1a (experiment 1)",
     claim="Accuracy is linear in H until it saturates, and above the bound of Corollary 2.",
     grid=grid_1a,
-    variants=("as-coded", "corrected", "as-published"),
+    variants=(CODED, CORRECTED, PUBLISHED),
     settings="N = 50, S = 2, d = d_h = 3..13 (quick, as published: 10), H = 1, 6, ..., 31; "
     + settings.SAMPLE,
     disagreements=(settings.RATE, settings.BATCHES, settings.ACCURACY),
@@ -191,7 +185,7 @@ FIG4 = _study(
     source="Figure 4 (experiment 6)",
     claim="At d = 2 accuracy is linear in H with a slope near that of Corollary 2.",
     grid=grid_6,
-    variants=("as-coded", "corrected", "as-published"),
+    variants=(CODED, CORRECTED, PUBLISHED),
     seeds={"quick": 5, "full": 20, "paper": 20},
     settings="N = 10, d = d_h = 2, H = 1, 5, ..., 21, 20 seeds; " + settings.SAMPLE,
     disagreements=(
@@ -209,7 +203,6 @@ FIG5 = _study(
     source="Figure 5 (experiment 1, N = 200)",
     claim="Linear in H at larger dimensions too.",
     grid=grid_large,
-    variants=("as-coded", "corrected"),
     settings="N = 200, d = d_h = 40, 50, 60, H = 1, 3, ..., 11. " + settings.LARGE,
     disagreements=(settings.RATE, settings.SPARSE),
 )
@@ -219,7 +212,6 @@ FIG8 = _study(
     source="Figure 8 (experiment 1, depth)",
     claim="Linear in H in deeper models too.",
     grid=grid_deep,
-    variants=("as-coded", "corrected"),
     settings="N = 70, three layers, d = d_h = 7, 10, 13, H = 1, 5, ..., 21. " + settings.DEEP,
     disagreements=(settings.LAYERS, settings.BATCHES),
 )
@@ -228,9 +220,8 @@ DEMO = _study(
     title="A scaling law in half a minute",
     source="experiment 1 at d = 10",
     claim="Accuracy is linear in H, above the bound of Corollary 2.",
-    grid=grid_demo,
-    variants=("as-coded",),
-    seeds={"quick": 2, "full": 5, "paper": 5},
+    grid=TRAIN.grid("exp1", d=10, H=HEADS),
+    variants=(CODED,),
     settings="N = 50, d = d_h = 10, H = 1, 6, ..., 31; " + settings.SAMPLE,
 )
 STUDIES = (FIG1A, FIG4, FIG5, FIG8, DEMO)

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from byheart.papers.dana2025 import heads, laws, settings
-from byheart.papers.dana2025.ways import train_cell
-from byheart.studies import figure
-from byheart.studies.cell import Cell
+from byheart.papers.dana2025 import settings
+from byheart.papers.dana2025.experiment import TRAIN
+from byheart.papers.dana2025.published import HEADS
+from byheart.papers.dana2025.settings import CODED, CORRECTED
+from byheart.studies import Axes, Cell, Finding, Params, Row, Study, figure, laws
 from byheart.studies.fits import interval_of_mean
-from byheart.studies.study import Finding, Row, Study, Verdict
+from byheart.studies.study import Record, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +27,7 @@ SAME = 0.01  # accuracies nearer than this are called equal
 CEILING = 0.98  # where both are perfect there is nothing to compare
 
 
-def equal_width(d: int, H: int, layers: int = 1) -> int:
+def equal_width(d: int, H: int) -> int:
     """Hidden units w that cost what H - 1 more heads cost: (2d + 1) w = 4 d² (H - 1), rounded.
 
     >>> equal_width(10, 16), equal_width(10, 1)
@@ -35,56 +36,54 @@ def equal_width(d: int, H: int, layers: int = 1) -> int:
     return round(4 * d * d * (H - 1) / (2 * d + 1))
 
 
-def pair(experiment: str, d: int, H: int, width: int | None = None, **how: Any) -> list[Cell]:
-    """An attention-only Transformer with H heads and one with an MLP of (about) its size."""
-    w = equal_width(d, H) if width is None else width
+def coded_width(d: int, H: int) -> int:
+    """Hidden units that the authors' code takes to cost the same: 2 d (H - 1)."""
+    return 2 * d * (H - 1)
+
+
+def both(
+    experiment: str, widths: Sequence[int], heads: Sequence[int], how: Params,
+    hidden: Callable[[int, int], int] = coded_width,
+) -> list[Cell]:  # fmt: skip
+    """Attention-only Transformers with H heads, each beside one with an MLP of (about) its size."""
     return [
-        train_cell(experiment, d=d, H=H, **how),
-        train_cell(experiment, family="mlp", d=d, H=1, width=w, **how),
+        cell
+        for d in widths
+        for H in heads
+        for cell in (
+            TRAIN.cell(experiment, d=d, H=H, **how),
+            TRAIN.cell(experiment, family="mlp", d=d, H=1, width=hidden(d, H), **how),
+        )
     ]
 
 
 def grid_3(variant: str, profile: str) -> list[Cell]:
     """N = 70, d = d_h = 7, 10, 13, k = 1, 6, ..., 31: H = k, or w = 2 d (k - 1) as coded."""
-    widths = (7, 10, 13) if profile != "quick" else (7,)
-    number = heads.HEADS if profile != "quick" else heads.HEADS[::2]
-    how = settings.seventy(profile)
-    coded = variant == "as-coded"
-    return [
-        cell
-        for d in widths
-        for k in number
-        for cell in pair("exp5", d, k, 2 * d * (k - 1) if coded else None, **how)
-    ]
+    widths, heads = ((7, 10, 13), HEADS) if profile != "quick" else ((7,), HEADS[::2])
+    hidden = coded_width if variant == CODED else equal_width
+    return both("exp5", widths, heads, settings.seventy(profile), hidden)
 
 
 def grid_large(variant: str, profile: str) -> list[Cell]:
     """N = 200, d = d_h = 40, 50, 60, w = 0, 4d, ..., 20d beside H = 1, 3, ..., 11."""
-    widths, number = ((40, 50, 60), range(1, 12, 2)) if profile != "quick" else ((50,), (1, 3, 5))
-    how = settings.large(profile)
-    return [
-        c for d in widths for k in number for c in pair("exp5 dim", d, k, 2 * d * (k - 1), **how)
-    ]
+    widths, heads = ((40, 50, 60), range(1, 12, 2)) if profile != "quick" else ((50,), (1, 3, 5))
+    return both("exp5 dim", widths, heads, settings.large(profile))
 
 
 def grid_deep(variant: str, profile: str) -> list[Cell]:
     """Three layers, N = 70, d = d_h = 7, 10, 13, w = 0, 8d, ..., 40d beside H = 1, 5, ..., 21."""
-    widths, number = ((7, 10, 13), range(1, 22, 4)) if profile != "quick" else ((7,), (1, 5, 9))
-    how = settings.deep(profile)
-    return [
-        c for d in widths for k in number for c in pair("exp5 depth", d, k, 2 * d * (k - 1), **how)
-    ]
+    widths, heads = ((7, 10, 13), range(1, 22, 4)) if profile != "quick" else ((7,), (1, 5, 9))
+    return both("exp5 depth", widths, heads, settings.deep(profile))
 
 
 def grid_out(variant: str, profile: str) -> list[Cell]:
     """N = 50, d = 10, equal counts; the usual 64 epochs, and four times as many."""
-    number = (6, 11, 16, 21) if profile != "quick" else (6, 16)
-    short = [c for H in number for c in pair("as long as experiment 1", 10, H)]
-    long = [c for H in number for c in pair("four times as long", 10, H, epochs=256)]
-    return short + long
+    heads = (6, 11, 16, 21) if profile != "quick" else (6, 16)
+    short = both("as long as experiment 1", (10,), heads, {}, equal_width)
+    return short + both("four times as long", (10,), heads, {"epochs": 256}, equal_width)
 
 
-def difference(rows: Sequence[Row], measure: str) -> list[dict[str, Any]]:
+def difference(rows: Sequence[Row], measure: str) -> list[Record]:
     """Attention minus MLP at the parameter counts of the attention-only models, where both are
     measured; the MLP's mean is interpolated linearly in its true count."""
     found = []
@@ -120,7 +119,7 @@ def difference(rows: Sequence[Row], measure: str) -> list[dict[str, Any]]:
     return found
 
 
-def compare(table: list[dict[str, Any]]) -> tuple[Verdict, str]:
+def compare(table: list[Record]) -> tuple[Verdict, str]:
     """Who is ahead, where the interval of the difference leaves ± 0.01 out; one head: the same."""
     told = [r for r in table if r["H"] > 1]
     ahead = sum(r["low"] > SAME for r in told)
@@ -128,17 +127,13 @@ def compare(table: list[dict[str, Any]]) -> tuple[Verdict, str]:
     words = f"attention only is ahead in {ahead} of {len(told)} settings, behind in {behind}"
     if not told:
         return "undecided", "no sizes to compare"
-    if 2 * ahead > len(told):
-        return "confirmed", words
-    if 2 * behind > len(told):
-        return "not confirmed", words
-    return "undecided", words
+    return laws.judged(2 * ahead > len(told), 2 * behind > len(told)), words
 
 
 def analyse(rows: list[Row]) -> Finding:
     tables, numbers, words, verdicts = {}, {}, [], []
     for variant in laws.variants_of(rows):
-        measure = laws.measure_of(variant)
+        measure = settings.measure_of(variant)
         table = difference([r for r in rows if r.variant == variant], measure)
         if not table:
             continue
@@ -195,12 +190,12 @@ def analyse_out(rows: list[Row]) -> Finding:
 def draw(rows: list[Row], finding: Finding) -> Figure:
     """Accuracy against the true number of parameters, both architectures."""
     groups = laws.by(rows, "experiment") if rows else {}
-    variants = laws.variants_of(rows) or ["as-coded"]
-    panels = [(v, e) for v in variants for e in groups] or [("as-coded", "")]
-    made, axes = figure.axes(
-        "Attention only against one head and an MLP", "parameters", "accuracy", columns=len(panels)
+    variants = laws.variants_of(rows) or [CODED]
+    panels = [(v, e) for v in variants for e in groups] or [(CODED, "")]
+    made, axes = figure.panels(
+        "Attention only against one head and an MLP", "parameters", "accuracy", len(panels)
     )
-    for one, (variant, experiment) in zip(np.atleast_1d(axes), panels, strict=True):
+    for one, (variant, experiment) in zip(axes, panels, strict=True):
         mine = [r for r in groups.get(experiment, []) if r.variant == variant]
         i = 0
         for d, same in laws.by(mine, "d").items():
@@ -208,7 +203,7 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
                 x, y = figure.series(
                     [r for r in same if r["family"] == family],
                     "parameters",
-                    laws.measure_of(variant),
+                    settings.measure_of(variant),
                 )
                 if len(x):
                     figure.points(one, x, y, f"{name}, d = {d}", i)
@@ -239,7 +234,9 @@ _study: Callable[..., Study] = partial(
     measurement="accuracy over the last 100 training batches (corrected: over all N² facts)",
     rule=RULE,
     analyse=analyse,
-    draw=draw,
+    axes=Axes("parameters", "train_accuracy", "family"),
+    figure=draw,
+    variants=(CODED,),
 )
 FIG3 = _study(
     name="dana2025/fig3",
@@ -249,7 +246,7 @@ FIG3 = _study(
     claim="At equal parameters attention-only Transformers memorize better under optimisation "
     "constraints.",
     grid=grid_3,
-    variants=("as-coded", "corrected"),
+    variants=(CODED, CORRECTED),
     settings="N = 70, d = d_h = 7, 10, 13, H or k = 1, 6, ..., 31. " + settings.SEVENTY,
     disagreements=(
         'README "both scalings are the same", notebook "AoT smaller", paper "AoT better"; in the '
@@ -265,7 +262,6 @@ FIG7 = _study(
     source="Figure 7 (experiment 5, N = 200)",
     claim="The comparison of experiment 5 at larger dimensions.",
     grid=grid_large,
-    variants=("as-coded",),
     settings="N = 200, d = d_h = 40, 50, 60. " + settings.LARGE,
     disagreements=(COUNT, settings.SPARSE),
 )
@@ -275,7 +271,6 @@ FIG10 = _study(
     source="Figure 10 (experiment 5, depth)",
     claim="The comparison of experiment 5 in deeper models.",
     grid=grid_deep,
-    variants=("as-coded",),
     settings="N = 70, three layers, d = d_h = 7, 10, 13. " + settings.DEEP,
     disagreements=(COUNT, settings.LAYERS),
 )
@@ -289,7 +284,7 @@ OUT = _study(
     measurement="accuracy over all 2,500 facts, after 64 and after 256 epochs",
     grid=grid_out,
     analyse=analyse_out,
-    variants=("corrected",),
+    variants=(CORRECTED,),
     settings="N = 50, d = d_h = 10, H = 6, 11, 16, 21 and MLPs of equal true count; "
     + settings.SAMPLE,
 )

@@ -10,57 +10,45 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from byheart.studies.study import Row
+from byheart.papers.dana2025.settings import CODED
+from byheart.studies import Row
+
+HEADS = (1, 6, 11, 16, 21, 26, 31)
+"""H of experiment 1; d_h of experiment 2 is 1..10."""
+
+
+def _by_heads(*accuracies: float) -> dict[int, float]:
+    return dict(zip(HEADS, accuracies, strict=True))
+
+
+def _by_head_width(*accuracies: float) -> dict[int, float]:
+    return dict(zip(range(1, 11), accuracies, strict=True))
+
 
 PUBLISHED: dict[str, dict[int, float]] = {
-    "exp1": {1: 0.1298, 6: 0.3243, 11: 0.5063, 16: 0.6852, 21: 0.8608, 26: 0.9634, 31: 0.9974},
-    "exp2": {
-        1: 0.0815,
-        2: 0.1096,
-        3: 0.1554,
-        4: 0.2094,
-        5: 0.2879,
-        6: 0.3567,
-        7: 0.4534,
-        8: 0.5457,
-        9: 0.6391,
-        10: 0.8044,
-    },
+    "exp1": _by_heads(0.1298, 0.3243, 0.5063, 0.6852, 0.8608, 0.9634, 0.9974),
+    "exp2": _by_head_width(
+        0.0815, 0.1096, 0.1554, 0.2094, 0.2879, 0.3567, 0.4534, 0.5457, 0.6391, 0.8044
+    ),
 }
 REPRODUCED: dict[str, dict[int, float]] = {
-    "exp1": {1: 0.1248, 6: 0.3210, 11: 0.4985, 16: 0.6724, 21: 0.8523, 26: 0.9614, 31: 0.9974},
-    "exp2": {
-        1: 0.0836,
-        2: 0.1053,
-        3: 0.1538,
-        4: 0.2101,
-        5: 0.2804,
-        6: 0.3619,
-        7: 0.4448,
-        8: 0.5435,
-        9: 0.6466,
-        10: 0.8146,
-    },
-    "exp2 per head": {
-        1: 0.2453,
-        2: 0.3931,
-        3: 0.5233,
-        4: 0.6128,
-        5: 0.6974,
-        6: 0.7492,
-        7: 0.7791,
-        8: 0.7972,
-        9: 0.8078,
-        10: 0.8146,
-    },
+    "exp1": _by_heads(0.1248, 0.3210, 0.4985, 0.6724, 0.8523, 0.9614, 0.9974),
+    "exp2": _by_head_width(
+        0.0836, 0.1053, 0.1538, 0.2101, 0.2804, 0.3619, 0.4448, 0.5435, 0.6466, 0.8146
+    ),
+    "exp2 per head": _by_head_width(
+        0.2453, 0.3931, 0.5233, 0.6128, 0.6974, 0.7492, 0.7791, 0.7972, 0.8078, 0.8146
+    ),
 }
 
 
-def differences(rows: Sequence[Row], experiment: str, x: str) -> list[float]:
-    """Mean training-sample accuracy minus the published one, as coded, d = 10, at each x there."""
-    known = PUBLISHED[experiment]
-    found: dict[int, list[float]] = {}
+def mean_distance(rows: Sequence[Row], experiment: str, x: str) -> dict[str, float]:
+    """{"mean |ours - published|": ...} of training-sample accuracies as coded at d = 10; nothing
+    where there are no rows to compare."""
+    accuracies: dict[int, list[float]] = {}
     for row in rows:
-        if row.experiment == experiment and row.variant == "as-coded" and row["d"] == 10:
-            found.setdefault(row[x], []).append(row["train_accuracy"])
-    return [float(np.mean(v)) - known[at] for at, v in found.items() if at in known]
+        if row.experiment == experiment and row.variant == CODED and row["d"] == 10:
+            accuracies.setdefault(row[x], []).append(row["train_accuracy"])
+    published = PUBLISHED[experiment]
+    off = [float(np.mean(v)) - published[at] for at, v in accuracies.items() if at in published]
+    return {"mean |ours - published|": float(np.mean(np.abs(off)))} if off else {}

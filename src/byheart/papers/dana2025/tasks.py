@@ -2,53 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
-from byheart.papers.dana2025 import laws, settings
-from byheart.papers.dana2025.ways import ANSWERS, PRIOR, train_cell
-from byheart.studies import figure
-from byheart.studies.cell import Cell
+from byheart.papers.dana2025 import settings
+from byheart.papers.dana2025.experiment import ANSWERS, PRIOR, TRAIN
+from byheart.papers.dana2025.settings import CORRECTED
+from byheart.studies import Axes, Cell, Finding, Row, Study, laws
 from byheart.studies.fits import interval_of_mean
-from byheart.studies.study import Finding, Row, Study, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from byheart.studies.study import Record
 
 
-def groups(rows: list[Row], by: tuple[str, ...], measure: str) -> list[dict[str, Any]]:
+def groups(rows: list[Row], by: tuple[str, ...], measure: str) -> list[Record]:
     """Mean and interval of a measurement for every combination of parameters."""
-    found: dict[tuple[Any, ...], list[float]] = {}
+    values: dict[tuple[object, ...], list[float]] = {}
     for row in rows:  # `loss` is a parameter and a measurement: the parameter is meant
-        found.setdefault(tuple(row.params[name] for name in by), []).append(row[measure])
+        values.setdefault(tuple(row.params[name] for name in by), []).append(row[measure])
     table = []
-    for key, values in sorted(found.items(), key=lambda item: tuple(map(str, item[0]))):
-        low, high = interval_of_mean(values)
+    for key, measured in sorted(values.items(), key=lambda item: tuple(map(str, item[0]))):
+        low, high = interval_of_mean(measured)
         named = dict(zip(by, key, strict=True))
-        table.append({**named, "mean": float(np.mean(values)), "low": low, "high": high})
+        table.append({**named, "mean": float(np.mean(measured)), "low": low, "high": high})
     return table
 
 
-def lines(
-    rows: list[Row], x: str, y: str, by: str, title: str, label: str, bound: str | None = None
-) -> Figure:
-    made, axes = figure.axes(title, x, label)
-    for i, (value, same) in enumerate(laws.by(rows, by).items()):
-        figure.points(axes, *figure.series(same, x, y), f"{by} = {value}", i)
-        if bound is not None:
-            at, mean, _ = figure.means(*figure.series(same, x, bound))
-            figure.curve(axes, at, mean, f"promised, {by} = {value}", i, "--")
-    if rows:
-        figure.legend(axes)
-    return made
+def accuracies(table: list[Record], label: str) -> Record:
+    """The numbers of a finding, from the means of a table; `label` is a format of its columns."""
+    return {label.format(**r): {"estimate": r["mean"], **r} for r in table}
 
 
 def grid_zipf(variant: str, profile: str) -> list[Cell]:
     """Priors i^-zipf over the 2,500 pairs, H = 6 and 16."""
-    number = (6, 16) if profile != "quick" else (6,)
-    powers = (0.0, 0.5, 1.0, 1.5) if profile != "quick" else (0.0, 1.0)
-    return [train_cell("zipf", PRIOR, d=10, H=H, zipf=z) for H in number for z in powers]
+    if profile == "quick":
+        return PRIOR.grid("zipf", d=10, H=6, zipf=(0.0, 1.0))
+    return PRIOR.grid("zipf", d=10, H=(6, 16), zipf=(0.0, 0.5, 1.0, 1.5))
 
 
 def analyse_zipf(rows: list[Row]) -> Finding:
@@ -62,10 +51,9 @@ def analyse_zipf(rows: list[Row]) -> Finding:
     below = [r for r in table if r["prior_accuracy"] < r["promised"]]
     uniform = {r["H"]: r["mean"] for r in table if r["zipf"] == 0}
     ratio = [r["mean"] / uniform[r["H"]] for r in table if r["zipf"] > 0 and r["H"] in uniform]
-    verdict: Verdict = "confirmed" if not below else "not confirmed"
     span = f"{min(ratio):.2f} to {max(ratio):.2f} times" if ratio else "as many"
     return Finding(
-        verdict,
+        laws.judged(not below, True),
         f"Weighted by the prior, accuracy is at least what H d_h + d facts promise in "
         f"{len(table) - len(below)} of {len(table)} settings; skewed priors leave {span} the "
         "associations of the uniform prior.",
@@ -74,20 +62,11 @@ def analyse_zipf(rows: list[Row]) -> Finding:
     )
 
 
-def draw_zipf(rows: list[Row], finding: Finding) -> Figure:
-    title = "Accuracy weighted by a Zipf prior i^-zipf"
-    return lines(rows, "zipf", "prior_accuracy", "H", title, "accuracy under the prior", "promised")
-
-
 def grid_answers(variant: str, profile: str) -> list[Cell]:
     """1, 2 and 4 right answers a key, H = 6 and 16."""
-    number = (6, 16) if profile != "quick" else (6,)
-    counts, epochs = ((1, 2, 4), 32) if profile != "quick" else ((1, 2), 8)
-    return [
-        train_cell("multi-answer", ANSWERS, d=10, H=H, answers=k, epochs=epochs)
-        for H in number
-        for k in counts
-    ]
+    if profile == "quick":
+        return ANSWERS.grid("multi-answer", d=10, H=6, answers=(1, 2), epochs=8)
+    return ANSWERS.grid("multi-answer", d=10, H=(6, 16), answers=(1, 2, 4), epochs=32)
 
 
 def analyse_answers(rows: list[Row]) -> Finding:
@@ -100,14 +79,10 @@ def analyse_answers(rows: list[Row]) -> Finding:
     one = {r["H"]: r for r in table if r["answers"] == 1}
     more = [r for r in table if r["answers"] > 1 and r["H"] in one]
     gains = [r["mean"] / max(1e-9, one[r["H"]]["mean"]) for r in more]
-    above = [r["low"] > one[r["H"]]["high"] for r in more]
-    verdict: Verdict = "undecided"
-    if more and all(above):
-        verdict = "confirmed"
-    elif more and all(r["high"] < one[r["H"]]["low"] for r in more):
-        verdict = "not confirmed"
+    above = all(r["low"] > one[r["H"]]["high"] for r in more)
+    below = all(r["high"] < one[r["H"]]["low"] for r in more)
     return Finding(
-        verdict,
+        laws.judged(bool(more) and above, bool(more) and below),
         f"Keys with several right answers leave {min(gains):.2f} to {max(gains):.2f} times the "
         "(key, answer) pairs of keys with one."
         if gains
@@ -117,19 +92,14 @@ def analyse_answers(rows: list[Row]) -> Finding:
     )
 
 
-def draw_answers(rows: list[Row], finding: Finding) -> Figure:
-    title = "Several right answers: (key, answer) pairs known"
-    return lines(rows, "answers", "pairs_known", "H", title, "pairs beyond guessing")
-
-
 LOSSES = ("cross-entropy", "cross-entropy-as-coded", "mse", "total-variation", "hinge")
 
 
 def grid_losses(variant: str, profile: str) -> list[Cell]:
     """Five losses at H = 6 and 16; the first is that of experiment 1."""
-    number = (6, 16) if profile != "quick" else (6,)
-    names = LOSSES if profile != "quick" else (LOSSES[0], "mse", "hinge")
-    return [train_cell("losses", d=10, H=H, loss=loss) for H in number for loss in names]
+    if profile == "quick":
+        return TRAIN.grid("losses", d=10, H=6, loss=(LOSSES[0], "mse", "hinge"))
+    return TRAIN.grid("losses", d=10, H=(6, 16), loss=LOSSES)
 
 
 def analyse_losses(rows: list[Row]) -> Finding:
@@ -145,37 +115,20 @@ def analyse_losses(rows: list[Row]) -> Finding:
     if not counted:
         return laws.too_few("cross-entropy and another loss are needed")
     best = max(table, key=lambda r: r["mean"])
-    verdict: Verdict = "undecided"
-    if wins == counted:
-        verdict = "confirmed"
-    elif wins == 0 and not best["loss"].startswith("cross-entropy"):
-        verdict = "not confirmed"
+    other = not best["loss"].startswith("cross-entropy")
     return Finding(
-        verdict,
+        laws.judged(wins == counted, wins == 0 and other),
         f"Cross-entropy is ahead of every other loss at {wins} of {counted} sizes; the best is "
         f"{best['loss']} at H = {best['H']}, accuracy {best['mean']:.3f}.",
-        {f"accuracy, {r['loss']}, H={r['H']}": {"estimate": r["mean"], **r} for r in table},
+        accuracies(table, "accuracy, {loss}, H={H}"),
         {"accuracy by loss": table},
     )
 
 
-def draw_losses(rows: list[Row], finding: Finding) -> Figure:
-    made, axes = figure.axes(
-        "Accuracy by the loss that is trained", "heads H", "accuracy, all facts"
-    )
-    for i, loss in enumerate(dict.fromkeys(row.params["loss"] for row in rows)):
-        same = [row for row in rows if row.params["loss"] == loss]
-        figure.points(axes, *figure.series(same, "H", "accuracy"), loss, i)
-    if rows:
-        figure.legend(axes)
-    return made
-
-
 def grid_depth(variant: str, profile: str) -> list[Cell]:
     """24 heads in 1, 2, 3 or 4 layers: equal parameter counts; d = d_h = 7."""
-    layers = (1, 2, 3, 4) if profile != "quick" else (1, 2)
-    how: dict[str, Any] = {} if profile != "quick" else {"epochs": 16}
-    return [train_cell("depth", d=7, H=24 // n, layers=n, **how) for n in layers]
+    layers, how = ((1, 2, 3, 4), {}) if profile != "quick" else ((1, 2), {"epochs": 16})
+    return [TRAIN.cell("depth", d=7, H=24 // n, layers=n, **how) for n in layers]
 
 
 def analyse_depth(rows: list[Row]) -> Finding:
@@ -183,26 +136,21 @@ def analyse_depth(rows: list[Row]) -> Finding:
     if len(table) < 2:
         return laws.too_few("two depths are needed")
     first, last = table[0], table[-1]
-    verdict: Verdict = "undecided"
-    if all(r["low"] > first["high"] for r in table[1:]):
-        verdict = "confirmed"
-    elif all(r["high"] < first["low"] for r in table[1:]):
-        verdict = "not confirmed"
+    above = all(r["low"] > first["high"] for r in table[1:])
+    below = all(r["high"] < first["low"] for r in table[1:])
     return Finding(
-        verdict,
+        laws.judged(above, below),
         f"With 24 heads in all, accuracy over all facts is {first['mean']:.3f} in one layer and "
         f"{last['mean']:.3f} in {last['layers']}.",
-        {f"accuracy, {r['layers']} layers": {"estimate": r["mean"], **r} for r in table},
+        accuracies(table, "accuracy, {layers} layers"),
         {"accuracy by depth": table},
     )
 
 
-def draw_depth(rows: list[Row], finding: Finding) -> Figure:
-    title = "24 heads in one to four layers"
-    return lines(rows, "layers", "accuracy", "d", title, "accuracy, all facts")
-
-
-ZIPF = Study(
+_study: Callable[..., Study] = partial(
+    Study, measurement="accuracy over all 2,500 facts", variants=(CORRECTED,)
+)
+ZIPF = _study(
     name="dana2025/zipf-prior",
     title="Priors that are not uniform",
     source="new; Corollary 1 under a prior",
@@ -213,12 +161,11 @@ ZIPF = Study(
     "likeliest facts, guessing the rest, in every setting; not confirmed otherwise.",
     grid=grid_zipf,
     analyse=analyse_zipf,
-    draw=draw_zipf,
-    variants=("corrected",),
+    axes=Axes("zipf", "prior_accuracy", "H", y_label="accuracy under the prior", bound="promised"),
     settings="N = 50, d = d_h = 10, H = 6, 16, zipf = 0, .5, 1, 1.5; a sample of 256 x 64 drawn "
     "from the prior, 64 epochs, .01 -> .0005.",
 )
-MULTI = Study(
+MULTI = _study(
     name="dana2025/multi-answer",
     title="Several right answers",
     source="new; the distribution task with equally likely answers",
@@ -228,39 +175,34 @@ MULTI = Study(
     "k = 1, not confirmed if always below, undecided otherwise.",
     grid=grid_answers,
     analyse=analyse_answers,
-    draw=draw_answers,
-    variants=("corrected",),
+    axes=Axes("answers", "pairs_known", "H", y_label="pairs beyond guessing"),
     settings="N = 50, d = d_h = 10, H = 6, 16, all 2,500 keys, k = 1, 2, 4; cross-entropy against "
     "the distribution, 32 epochs.",
 )
-LOSS = Study(
+LOSS = _study(
     name="dana2025/losses",
     title="Does the loss matter?",
     source="new; the paper's open question on other losses",
     claim="Cross-entropy memorizes more than other losses.",
-    measurement="accuracy over all 2,500 facts",
     rule="Confirmed if the interval of cross-entropy lies above that of every other loss at every "
     "H (its as-coded form, with a floor of 1e-12, counts as the same); not confirmed if nowhere "
     "and another loss is best; undecided otherwise.",
     grid=grid_losses,
     analyse=analyse_losses,
-    draw=draw_losses,
-    variants=("corrected",),
+    axes=Axes("H", "accuracy", "loss", "heads H", "accuracy, all facts", label="{value}"),
     settings="N = 50, d = d_h = 10, H = 6, 16; one recipe for all losses, rates not tuned; "
     + settings.SAMPLE,
 )
-DEPTH = Study(
+DEPTH = _study(
     name="dana2025/depth",
     title="Layers at equal parameters",
     source="new",
     claim="At equal parameters more layers memorize more.",
-    measurement="accuracy over all 2,500 facts",
     rule="Confirmed if the interval of every deeper model lies above that of one layer, not "
     "confirmed if below, undecided otherwise.",
     grid=grid_depth,
     analyse=analyse_depth,
-    draw=draw_depth,
-    variants=("corrected",),
+    axes=Axes("layers", "accuracy", "d", y_label="accuracy, all facts"),
     settings="N = 50, d = d_h = 7, 24 heads in 1, 2, 3, 4 layers; " + settings.SAMPLE,
 )
 STUDIES = (ZIPF, MULTI, DEPTH, LOSS)

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from byheart.papers.dana2025 import heads, laws, settings
-from byheart.papers.dana2025.ways import train_cell
-from byheart.studies import figure
-from byheart.studies.cell import Cell
-from byheart.studies.fits import choose, fit
-from byheart.studies.study import Finding, Row, Study, Verdict
+from byheart.papers.dana2025 import heads, settings
+from byheart.papers.dana2025.experiment import TRAIN
+from byheart.papers.dana2025.published import HEADS
+from byheart.papers.dana2025.settings import CODED, CORRECTED
+from byheart.studies import Axes, Cell, Finding, Row, Study, choose, figure, fit, laws
+from byheart.studies.study import Record, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BREAK = 10  # d_h of experiment 3, where the two pieces meet
 SLOWER = 0.5  # a second slope below this share of the first is a break
-NAMES = {"as-coded": "one bottleneck for all heads", "corrected": "projections of each head"}
+NAMES = {CODED: "one bottleneck for all heads", CORRECTED: "projections of each head"}
 
 
 def grid_2a(variant: str, profile: str) -> list[Cell]:
     """N = 50, d_h = 10, H = 20, d = 5..15."""
-    family = "shared" if variant == "as-coded" else "attention"
+    family = "shared" if variant == CODED else "attention"
     widths = range(5, 16) if profile != "quick" else (5, 8, 10, 11, 12, 15)
-    return [train_cell("exp3", family=family, d=d, d_h=BREAK, H=20) for d in widths]
+    return TRAIN.grid("exp3", family=family, d=widths, d_h=BREAK, H=20)
 
 
-def pieces(rows: list[Row], measure: str) -> dict[str, Any] | None:
+def pieces(rows: list[Row], measure: str) -> Record | None:
     """Slopes below and above d = d_h; above, up to the first accuracy over 0.95."""
     x, y = figure.series(rows, "d", measure)
     left, right = x <= BREAK, (x >= BREAK) & laws.below_ceiling(x, y)
@@ -56,19 +56,17 @@ def analyse_2a(rows: list[Row]) -> Finding:
             found = pieces([r for r in rows if r.variant == variant], measure)
             if found is not None:
                 table.append({"variant": variant, **found})
-    coded = [r for r in table if r["variant"] == "as-coded"]
-    own = [r for r in table if r["variant"] == "corrected"]
+    coded = [r for r in table if r["variant"] == CODED]
+    own = [r for r in table if r["variant"] == CORRECTED]
     if not coded:
         return laws.too_few("three d below and two above d_h are needed")
     verdict: Verdict = "confirmed" if all(r["break"] for r in coded) else "not confirmed"
     if verdict == "confirmed" and own and not any(r["break"] for r in own):
         verdict = "artefact"
     numbers = {
-        f"slope above / below d = d_h, {NAMES[r['variant']]}, {r['accuracy']}": {
-            "estimate": r["ratio"],
-            "low": r["ratio_low"],
-            "high": r["ratio_high"],
-        }
+        f"slope above / below d = d_h, {NAMES[r['variant']]}, {r['accuracy']}": laws.span(
+            r["ratio"], r["ratio_low"], r["ratio_high"]
+        )
         for r in table
     }
     words = f"Beyond d = d_h accuracy grows {coded[0]['ratio']:.2f} times as fast as below it with \
@@ -87,7 +85,7 @@ def draw_2a(rows: list[Row], finding: Finding) -> Figure:
         x, y = figure.series(mine, "d", "train_accuracy")
         figure.points(axes, x, y, NAMES[variant], i)
         at = np.unique(x)
-        one = {row["d"]: laws.lower_bound(row) for row in mine}
+        one = {row["d"]: settings.lower_bound(row) for row in mine}
         label = "Corollary 2" if i == 0 else None
         figure.curve(axes, at, np.array([one[int(v)] for v in at]), label, 7, "--")
     axes.axvline(BREAK, color="#999999", lw=0.8)
@@ -99,9 +97,9 @@ def draw_2a(rows: list[Row], finding: Finding) -> Figure:
 
 def grid_2b(variant: str, profile: str) -> list[Cell]:
     """The cells of experiment 1: every second d in the quick profile."""
-    widths = heads.WIDTHS if profile != "quick" else (3, 5, 7, 9)
-    number = heads.HEADS if profile != "quick" else (1, 11, 21, 31)
-    return [train_cell("exp4", d=d, H=H) for d in widths for H in number]
+    if profile == "quick":
+        return TRAIN.grid("exp4", d=(3, 5, 7, 9), H=(1, 11, 21, 31))
+    return TRAIN.grid("exp4", d=heads.WIDTHS, H=HEADS)
 
 
 def slopes(rows: list[Row], variant: str) -> tuple[np.ndarray, np.ndarray]:
@@ -110,7 +108,7 @@ def slopes(rows: list[Row], variant: str) -> tuple[np.ndarray, np.ndarray]:
     As coded the first point above the ceiling counts; it bends the lines of large d, so that
     `corrected` leaves it out.
     """
-    measure, including = laws.measure_of(variant), variant == "as-coded"
+    measure, including = settings.measure_of(variant), variant == CODED
     rows = [row for row in rows if row.variant == variant]
     found = []
     for d, same in laws.by(rows, "d").items():
@@ -138,11 +136,9 @@ def analyse_2b(rows: list[Row]) -> Finding:
     if not table:
         return laws.too_few("slopes at four d are needed")
     judged = table[-1]  # corrected, if it is there
-    verdict: Verdict = "confirmed"
-    if judged["high"] < 2 - laws.NEAR or judged["low"] > 3 + laws.NEAR:
-        verdict = "not confirmed"
-    elif judged["high"] - judged["low"] > laws.WIDE:
-        verdict = "undecided"
+    outside = judged["high"] < 2 - laws.NEAR or judged["low"] > 3 + laws.NEAR
+    narrow = judged["high"] - judged["low"] <= laws.WIDE
+    verdict = laws.judged(narrow and not outside, outside)
     favoured = ", ".join(f"{r['variant']}: {r['law']}" for r in table)
     words = "; ".join(
         f"{r['estimate']:.2f} (95 %: {r['low']:.2f} to {r['high']:.2f}, {r['variant']})"
@@ -186,8 +182,9 @@ FIG2A = Study(
     "is none with projections of each head.",
     grid=grid_2a,
     analyse=analyse_2a,
-    draw=draw_2a,
-    variants=("as-coded", "corrected"),
+    axes=Axes("d", "train_accuracy", "variant", "embedding dimension d", "accuracy"),
+    figure=draw_2a,
+    variants=(CODED, CORRECTED),
     settings="N = 50, d_h = 10, H = 20, d = 5..15; " + settings.SAMPLE,
     disagreements=(
         settings.BOTTLENECK + " For d < d_h it expands: heads larger than the paper's d_h <= d.",
@@ -207,8 +204,9 @@ FIG2B = Study(
     "first accuracy above 0.95 (as coded they include it, which bends those of large d).",
     grid=grid_2b,
     analyse=analyse_2b,
-    draw=draw_2b,
-    variants=("as-coded", "corrected"),
+    axes=Axes("H", "train_accuracy", "d", "heads H", "accuracy"),
+    figure=draw_2b,
+    variants=(CODED, CORRECTED),
     settings="d = d_h = 3..13, H = 1, 6, ..., 31: the rows of Figure 1a.",
     disagreements=(
         "Notebook, V2 and conclusion: cubic; section 5: between quadratic and cubic; appendix: "

@@ -3,6 +3,6 @@
 from byheart.papers.kajitsuka2025.curves import FIG1, FIG2
 from byheart.papers.kajitsuka2025.extras import DIMENSION, HARDMAX, PRECISION
 from byheart.papers.kajitsuka2025.scaling import FIG3, LENGTH
-from byheart.studies.study import Study
+from byheart.studies import Study
 
 STUDIES: tuple[Study, ...] = (FIG1, FIG2, FIG3, LENGTH, PRECISION, HARDMAX, DIMENSION)

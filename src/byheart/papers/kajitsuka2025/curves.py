@@ -2,61 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
-from byheart.papers.dana2025.laws import RESAMPLES, too_few, variants_of
 from byheart.papers.kajitsuka2025 import text
-from byheart.papers.kajitsuka2025.ways import ERROR, TRAIN, cell
-from byheart.studies import figure
-from byheart.studies.cell import Cell
-from byheart.studies.fits import fit
-from byheart.studies.study import Finding, Row, Study, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from byheart.papers.kajitsuka2025.experiment import ERROR, TRAIN
+from byheart.studies import Axes, Cell, Finding, Row, Study, figure, fit, laws
+from byheart.studies.study import Record
 
 OFFLINE, PUBLISHED = "offline-text", "as-published"
-SIZES = {"quick": (1, 2, 4, 6, 8, 12)}
-
-
-def curve_grid(
-    experiment: str, source: str, classes: int, N: dict[str, int], blocks: tuple[int, ...]
-) -> Callable[[str, str], list[Cell]]:
-    def grid(variant: str, profile: str) -> list[Cell]:
-        corpus = text.SYSTEM if variant == OFFLINE else text.local(source)
-        if corpus is None:
-            return []  # as published: only where the user has the data
-        quick = profile == "quick"
-        sizes = SIZES["quick"] if quick else blocks
-        how: dict[str, Any] = {"N": N["quick" if quick else "full"], "classes": classes}
-        how |= {"corpus": corpus}
-        if not quick:
-            how |= {"rates": [0.06, 0.03, 0.01], "starts": 4}
-        return [cell(TRAIN, experiment, blocks=b, **how) for b in sizes]
-
-    return grid
 
 
 def analyse(rows: list[Row]) -> Finding:
     table, verdicts = [], []
-    numbers: dict[str, Any] = {}
-    for variant in variants_of(rows):
+    numbers: Record = {}
+    for variant in laws.variants_of(rows):
         same = [row for row in rows if row.variant == variant]
         x, y = figure.series(same, "blocks", "accuracy")
         at, mean, _ = figure.means(x, y)
         if len(at) < 3:
             continue
-        rise = fit("linear", np.log2(x), y, resamples=RESAMPLES).interval("b")
+        rise = fit("linear", np.log2(x), y, resamples=laws.RESAMPLES).interval("b")
         top = float(mean.max())
-        verdict: Verdict = "undecided"
-        if rise["low"] > 0 and top >= 1 - ERROR:
-            verdict = "confirmed"
-        elif rise["high"] <= 0:
-            verdict = "not confirmed"
-        verdicts.append(verdict)
+        verdicts.append(laws.judged(rise["low"] > 0 and top >= 1 - ERROR, rise["high"] <= 0))
         loss = figure.means(*figure.series(same, "blocks", "loss"))[1]
         for i, b in enumerate(at):
             table.append(
@@ -65,24 +32,10 @@ def analyse(rows: list[Row]) -> Finding:
         numbers[f"accuracy for a doubling of the blocks, {variant}"] = rise
         numbers[f"best accuracy, {variant}"] = top
     if not verdicts:
-        return too_few("three numbers of blocks are needed")
+        return laws.too_few("three numbers of blocks are needed")
     best = max(row["accuracy"] for row in table)
     sentence = f"More blocks memorize more; the best of the trials reaches {best:.3f}."
     return Finding(verdicts[0], sentence, numbers, {"blocks": table})
-
-
-def draw(rows: list[Row], finding: Finding) -> Figure:
-    made, axes = figure.axes("Accuracy and loss against blocks", "blocks on either side",
-                             "best accuracy of the trials", columns=2, width=4.6)  # fmt: skip
-    for i, variant in enumerate(variants_of(rows)):
-        same = [row for row in rows if row.variant == variant]
-        for one, name in zip(axes, ("accuracy", "loss"), strict=True):
-            x, y = figure.series(same, "blocks", name)
-            figure.points(one, x, y, variant, i)
-    axes[1].set_ylabel("loss")
-    if rows:
-        figure.legend(axes[0])
-    return made
 
 
 TEXT_NOTES = (
@@ -101,19 +54,36 @@ SETTINGS = (
 )
 
 
-def curve_study(name: str, like: str, source: str, classes: int, N: dict[str, int],
-                blocks: tuple[int, ...]) -> Study:  # fmt: skip
+def curve_study(
+    figure: str, like: str, source: str, classes: int, N: dict[str, int], blocks: tuple[int, ...]
+) -> Study:
+    def grid(variant: str, profile: str) -> list[Cell]:
+        corpus = text.SYSTEM if variant == OFFLINE else text.local(source)
+        if corpus is None:
+            return []  # as published: only where the user has the data
+        how = {"classes": classes, "corpus": corpus}
+        if profile == "quick":
+            return TRAIN.grid(figure, blocks=(1, 2, 4, 6, 8, 12), N=N["quick"], **how)
+        how |= {"rates": [0.06, 0.03, 0.01], "starts": 4}
+        return TRAIN.grid(figure, blocks=blocks, N=N["full"], **how)
+
+    x = "blocks on either side"
     return Study(
-        name=f"kajitsuka2025/{name}",
+        name=f"kajitsuka2025/{figure}",
         title=f"Accuracy and loss against blocks, {classes} classes (as {like})",
-        source=f"Figure {name[3:]}",
+        source=f"Figure {figure[3:]}",
         claim="With more blocks the loss falls to about 0 and the accuracy rises to about 1.",
         measurement="accuracy and cross-entropy over all N sentences, best of the trials",
         rule="Confirmed if accuracy rises with log2(blocks) (slope above 0, 95 % bootstrap over "
         "seeds) and reaches 0.99; not confirmed if it does not rise.",
-        grid=curve_grid(name, source, classes, N, blocks),
+        grid=grid,
         analyse=analyse,
-        draw=draw,
+        axes=(
+            Axes(
+                "blocks", "accuracy", "variant", x, "best accuracy of the trials", label="{value}"
+            ),
+            Axes("blocks", "loss", "variant", x, label="{value}"),
+        ),
         variants=(OFFLINE, PUBLISHED),
         seeds={"quick": 2, "full": 3, "paper": 3},
         settings=SETTINGS + f"Quick: N = {N['quick']}, blocks 1..12; full, as in the paper: N = "

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from byheart.papers.dana2025.laws import RESAMPLES, by, exponent_verdict, too_few
-from byheart.papers.kajitsuka2025.curves import SETTINGS, TEXT_NOTES
+from byheart.papers.kajitsuka2025.curves import OFFLINE, SETTINGS, TEXT_NOTES
+from byheart.papers.kajitsuka2025.experiment import BUILT, MINIMAL, TRAIN
 from byheart.papers.kajitsuka2025.scaling import LADDER, loglog
-from byheart.papers.kajitsuka2025.ways import MINIMAL, TRAIN, built_cell, cell
-from byheart.papers.verdicts import worst
-from byheart.studies import figure
-from byheart.studies.cell import Cell
-from byheart.studies.fits import fit
-from byheart.studies.study import Finding, Row, Study, Verdict
+from byheart.studies import Axes, Cell, Finding, Row, Study, figure, laws
+from byheart.studies.study import Record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,15 +25,13 @@ def kind_of(row: Row) -> str:
 
 
 def attention_grid(variant: str, profile: str) -> list[Cell]:
-    quick = profile == "quick"
-    N, sizes = (160, (1, 2, 3, 4)) if quick else (600, (2, 4, 8, 12, 16))
-    made = []
+    N, sizes = (160, (1, 2, 3, 4)) if profile == "quick" else (600, (2, 4, 8, 12, 16))
+    cells = []
     for kind in KINDS:
-        how: dict[str, Any] = {"attention": kind.partition(",")[0]}
-        if kind.endswith("annealed"):
-            how["surrogate"] = "annealed"
-        made += [cell(TRAIN, "attention", N=N, blocks=b, **how) for b in sizes]
-    return made
+        attention, _, annealed = kind.partition(", ")
+        how = {"attention": attention} | ({"surrogate": annealed} if annealed else {})
+        cells += TRAIN.grid("attention", N=N, blocks=sizes, **how)
+    return cells
 
 
 def analyse_attention(rows: list[Row]) -> Finding:
@@ -45,7 +39,7 @@ def analyse_attention(rows: list[Row]) -> Finding:
     for row in rows:
         found.setdefault(kind_of(row), {}).setdefault(row["blocks"], []).append(row["accuracy"])
     if "uniform" not in found or len(found) < 2:
-        return too_few("uniform attention and another one are needed")
+        return laws.too_few("uniform attention and another one are needed")
     table, gains = [], []
     for kind in [k for k in KINDS if k in found and k != "uniform"]:
         both = sorted(found[kind].keys() & found["uniform"].keys())
@@ -57,17 +51,15 @@ def analyse_attention(rows: list[Row]) -> Finding:
             continue
         error = float(differences.std(ddof=1) / np.sqrt(len(differences)))
         mean = float(differences.mean())
-        gains.append({"estimate": mean, "low": mean - 2 * error, "high": mean + 2 * error})
+        gains.append(laws.span(mean, mean - 2 * error, mean + 2 * error))
         level = float(np.mean([v for s in both for v in found[kind][s]]))
         table.append({"attention": kind, "gain_over_uniform": mean, "standard_error": error,
                       "accuracy": level})  # fmt: skip
     if not gains:
-        return too_few("two sizes are needed")
-    verdict: Verdict = "undecided"
-    if all(gain["high"] <= SAME for gain in gains):
-        verdict = "confirmed"
-    elif any(gain["low"] > SAME for gain in gains):
-        verdict = "not confirmed"
+        return laws.too_few("two sizes are needed")
+    verdict = laws.judged(
+        all(gain["high"] <= SAME for gain in gains), any(gain["low"] > SAME for gain in gains)
+    )
     words = ", ".join(f"{row['attention']} {row['gain_over_uniform']:+.3f}" for row in table)
     sentence = f"Accuracy against uniform attention at equal blocks: {words}."
     numbers = {f"gain of {row['attention']}": gain for row, gain in zip(table, gains, strict=True)}
@@ -78,9 +70,7 @@ def draw_attention(rows: list[Row], finding: Finding) -> Figure:
     made, one = figure.axes("Hardmax, softmax and uniform attention", "blocks", "accuracy")
     for i, kind in enumerate(KINDS):
         same = [row for row in rows if kind_of(row) == kind]
-        if same:
-            x, y = figure.series(same, "blocks", "accuracy")
-            figure.points(one, x, y, kind, i)
+        figure.points(one, *figure.series(same, "blocks", "accuracy"), kind, i)
     if rows:
         figure.legend(one)
     return made
@@ -97,8 +87,9 @@ HARDMAX = Study(
     f"if at most {SAME} for every kind, not confirmed if surely more for one.",
     grid=attention_grid,
     analyse=analyse_attention,
-    draw=draw_attention,
-    variants=("offline-text",),
+    axes=Axes("blocks", "accuracy", "attention", label="{value}"),
+    figure=draw_attention,
+    variants=(OFFLINE,),
     seeds={"quick": 2, "full": 5, "paper": 5},
     settings=SETTINGS + "Quick: N = 160, 1..4 blocks; full: N = 600, 2..16 blocks. Hardmax is "
     "trained straight through or annealed, and always evaluated exactly; one head of size 1.",
@@ -111,16 +102,13 @@ LIMITS = (32, 40, 53)
 
 def precision_grid(variant: str, profile: str) -> list[Cell]:
     quick = profile == "quick"
-    formats = [built_cell("format", N=N, formats=list(FORMATS)) for N in (8, 16, 32, 64, 128, 256)]
+    formats = BUILT.grid("format", N=(8, 16, 32, 64, 128, 256), formats=list(FORMATS))
     sizes = (100, 300, 1000, 3000) if quick else (100, 300, 1000, 3000, 10_000, 30_000)
-    limits = (*LIMITS, None)
-    return formats + [
-        built_cell("bits", N=N, V=50, max_bits=bits) for bits in limits for N in sizes
-    ]
+    return formats + BUILT.grid("bits", max_bits=(*LIMITS, None), N=sizes, V=50)
 
 
 def analyse_precision(rows: list[Row]) -> Finding:
-    numbers: dict[str, Any] = {}
+    numbers: Record = {}
     table, verdicts = [], []
     limited = [row for row in rows if row.experiment == "bits"]
     for bits in (*LIMITS, None):
@@ -129,7 +117,7 @@ def analyse_precision(rows: list[Row]) -> Finding:
             continue
         name = "no limit" if bits is None else f"{bits} bits"
         numbers[f"exponent of N, {name}"] = p
-        verdicts.append(exponent_verdict(p, 0.5 if bits is None else 1.0))
+        verdicts.append(laws.exponent_verdict(p, 0.5 if bits is None else 1.0))
         table.append({"limit": name, "p": p["estimate"], "low": p["low"], "high": p["high"]})
     right: dict[str, int] = {}
     for name in FORMATS:
@@ -138,7 +126,7 @@ def analyse_precision(rows: list[Row]) -> Finding:
         right[name] = max(whole, default=0)
         numbers[f"largest N all right in {name}"] = right[name]
     if not table:
-        return too_few("three N at one limit are needed")
+        return laws.too_few("three N at one limit are needed")
     exponents = ", ".join(f"{row['limit']}: {row['p']:.2f}" for row in table)
     sentence = (
         f"Exponent of the parameters in N by length of weights: {exponents}. All labels are right "
@@ -149,28 +137,24 @@ def analyse_precision(rows: list[Row]) -> Finding:
         + "."
     )
     formats = [{"format": k, "largest_N": v} for k, v in right.items()]
-    return Finding(worst(verdicts), sentence, numbers, {"bits": table, "formats": formats})
+    return Finding(laws.worst(verdicts), sentence, numbers, {"bits": table, "formats": formats})
 
 
 def draw_precision(rows: list[Row], finding: Finding) -> Figure:
-    made, axes = figure.axes("Precision", "sequences N", "parameters", columns=2, width=4.8)
+    drawn, (left, right) = figure.panels("Precision", "sequences N", "parameters", 2, 4.8)
     for i, bits in enumerate((*LIMITS, None)):
         same = [r for r in rows if r.experiment == "bits" and r["max_bits"] == bits]
-        if same:
-            x, y = figure.series(same, "N", "parameters")
-            figure.points(axes[0], x, y, "no limit" if bits is None else f"{bits} bits", i)
+        name = "no limit" if bits is None else f"{bits} bits"
+        figure.points(left, *figure.series(same, "N", "parameters"), name, i)
     for i, name in enumerate(FORMATS):
-        x, y = figure.series([r for r in rows if r.experiment == "format"], "N", name)
-        if len(x):
-            figure.points(axes[1], x, y, name, i)
-    axes[1].set_ylabel("share of labels right")
-    for one in axes:
-        if one.get_legend_handles_labels()[0]:
-            one.set_xscale("log")
-            figure.legend(one)
-    if rows:
-        axes[0].set_yscale("log")
-    return made
+        same = [r for r in rows if r.experiment == "format"]
+        figure.points(right, *figure.series(same, "N", name), name, i)
+    right.set_ylabel("share of labels right")
+    for panel, log in ((left, "xy"), (right, "x")):
+        if panel.has_data():
+            figure.logarithmic(panel, log)
+            figure.legend(panel)
+    return drawn
 
 
 PRECISION = Study(
@@ -185,7 +169,8 @@ PRECISION = Study(
     "meets 1 ± 0.15 under every limit and 0.5 ± 0.15 without.",
     grid=precision_grid,
     analyse=analyse_precision,
-    draw=draw_precision,
+    axes=Axes("N", "parameters", "max_bits", "sequences N", log="xy", where="bits"),
+    figure=draw_precision,
     variants=("corrected",),
     seeds={"quick": 2, "full": 3, "paper": 3},
     settings="Random multisets of 8 words, 3 labels; hash in place of FF_1. Formats: 1,000 words, "
@@ -194,23 +179,22 @@ PRECISION = Study(
 
 
 def dimension_grid(variant: str, profile: str) -> list[Cell]:
-    quick = profile == "quick"
-    N, dims = (200, (2, 3, 4, 6)) if quick else (600, (2, 3, 4, 6, 8, 12))
-    return [cell(MINIMAL, "dimension", N=N, m=m, sizes=LADDER[:12] if quick else LADDER)
-            for m in dims]  # fmt: skip
+    if profile == "quick":
+        return MINIMAL.grid("dimension", N=200, m=(2, 3, 4, 6), sizes=LADDER[:12])
+    return MINIMAL.grid("dimension", N=600, m=(2, 3, 4, 6, 8, 12), sizes=LADDER)
 
 
 def analyse_dimension(rows: list[Row]) -> Finding:
     x, y = figure.series(rows, "m", "parameters")
     failed = sum(row["parameters"] is None for row in rows)
     if len(np.unique(x)) < 3:
-        return too_few(f"three m with a size that suffices are needed; {failed} had none")
-    p = fit("linear", np.log(x), np.log(y), resamples=RESAMPLES).interval("b")
-    verdict: Verdict = "confirmed" if p["low"] <= 0.25 and p["high"] >= -0.25 else "not confirmed"
+        return laws.too_few(f"three m with a size that suffices are needed; {failed} had none")
+    p = laws.exponent(x, y)
+    verdict = laws.judged(p["low"] <= 0.25 and p["high"] >= -0.25, True)
     table = [
         {"m": m, "blocks": float(np.mean([r["blocks"] for r in same if r["blocks"]] or [0])),
          "parameters": float(np.mean([r["parameters"] for r in same if r["parameters"]] or [0]))}
-        for m, same in by(rows, "m").items()
+        for m, same in laws.by(rows, "m").items()
     ]  # fmt: skip
     least = min((row for row in table if row["parameters"]), key=lambda row: row["parameters"])
     sentence = (
@@ -218,18 +202,6 @@ def analyse_dimension(rows: list[Row]) -> Finding:
         f"{least['m']} ({least['parameters']:.0f}); {failed} searches found no size."
     )
     return Finding(verdict, sentence, {"exponent of m": p}, {"dimensions": table})
-
-
-def draw_dimension(rows: list[Row], finding: Finding) -> Figure:
-    made, axes = figure.axes("Smallest size against the embedding dimension", "dimension m",
-                             "parameters needed", columns=2, width=4.6)  # fmt: skip
-    for one, name in zip(axes, ("parameters", "blocks"), strict=True):
-        x, y = figure.series(rows, "m", name)
-        if len(x):
-            figure.points(one, x, y, "trained", 0)
-        one.set_ylim(bottom=0)
-    axes[1].set_ylabel("blocks needed")
-    return made
 
 
 DIMENSION = Study(
@@ -243,8 +215,11 @@ DIMENSION = Study(
     "meets 0 ± 0.25.",
     grid=dimension_grid,
     analyse=analyse_dimension,
-    draw=draw_dimension,
-    variants=("offline-text",),
+    axes=(
+        Axes("m", "parameters", None, "dimension m", "parameters needed", bottom=0),
+        Axes("m", "blocks", None, "dimension m", "blocks needed", bottom=0),
+    ),
+    variants=(OFFLINE,),
     seeds={"quick": 2, "full": 5, "paper": 5},
     settings=SETTINGS + "q = 4 m. Quick: N = 200, m = 2, 3, 4, 6; full: N = 600, m up to 12.",
     disagreements=TEXT_NOTES[:2],

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from byheart.papers.dana2025.laws import RESAMPLES, exponent_verdict, too_few, variants_of
 from byheart.papers.kajitsuka2025 import text
 from byheart.papers.kajitsuka2025.curves import OFFLINE, PUBLISHED, SETTINGS, TEXT_NOTES
-from byheart.papers.kajitsuka2025.ways import MINIMAL, built_cell, cell
-from byheart.studies import figure
-from byheart.studies.cell import Cell
-from byheart.studies.fits import fit
-from byheart.studies.study import Finding, Row, Study, Verdict
+from byheart.papers.kajitsuka2025.experiment import BUILT, MINIMAL
+from byheart.studies import Axes, Cell, Finding, Row, Study, figure, fit, laws
+from byheart.studies.laws import RESAMPLES, Interval
+from byheart.studies.study import Record
 from byheart.theory.kajitsuka2025 import theorem42_parameters
 
 if TYPE_CHECKING:
@@ -31,19 +29,18 @@ def grid(variant: str, profile: str) -> list[Cell]:
     corpus = text.SYSTEM if variant == OFFLINE else text.local("multinli")
     cells = []
     if corpus is not None:
-        how: dict[str, Any] = {"sizes": LADDER[:10] if quick else LADDER, "corpus": corpus}
-        how["starts"] = 5  # two learning rates: best of 10 trials, as in the paper
-        cells += [cell(MINIMAL, "trained", N=N, **how) for N in (QUICK_N if quick else FULL_N)]
+        # Five starts at two learning rates: best of 10 trials, as in the paper.
+        how = {"sizes": LADDER[:10] if quick else LADDER, "corpus": corpus, "starts": 5}
+        cells += MINIMAL.grid("trained", N=QUICK_N if quick else FULL_N, **how)
     if variant == OFFLINE:
-        large = () if quick else (30_000, 100_000)
-        cells += [built_cell("built", N=N) for N in (*BUILT_N, *large)]
+        cells += BUILT.grid("built", N=BUILT_N if quick else (*BUILT_N, 30_000, 100_000))
     return cells
 
 
 STRAIGHT = 0.9  # R² of a log-log line from which its slope is called an exponent
 
 
-def loglog(rows: list[Row], y: str) -> dict[str, float] | None:
+def loglog(rows: list[Row], y: str) -> Interval | None:
     """The exponent of y ~ N^p by least squares of logarithms, 95 % bootstrap over seeds, R²."""
     x, values = figure.series(rows, "N", y)
     if len(np.unique(x)) < 3:
@@ -53,7 +50,7 @@ def loglog(rows: list[Row], y: str) -> dict[str, float] | None:
 
 
 def analyse(rows: list[Row]) -> Finding:
-    numbers: dict[str, Any] = {}
+    numbers: Record = {}
     table = []
     learned = loglog([r for r in rows if r.experiment == "trained"], "parameters")
     made = loglog([r for r in rows if r.experiment == "built"], "parameters")
@@ -70,9 +67,9 @@ def analyse(rows: list[Row]) -> Finding:
             )  # fmt: skip
     failed = sum(r.experiment == "trained" and r["parameters"] is None for r in rows)
     if learned is None or made is None:
-        return too_few("three N of trained and of built networks are needed")
+        return laws.too_few("three N of trained and of built networks are needed")
     straight = learned["R2"] >= STRAIGHT
-    verdict: Verdict = exponent_verdict(learned, 0.5) if straight else "undecided"
+    verdict = laws.exponent_verdict(learned, 0.5) if straight else "undecided"
     sentence = (
         f"Parameters grow as N^{learned['estimate']:.2f} when trained"
         + ("" if straight else f" (no straight line: R² = {learned['R2']:.2f})")
@@ -85,7 +82,7 @@ def analyse(rows: list[Row]) -> Finding:
 def draw(rows: list[Row], finding: Finding) -> Figure:
     made, one = figure.axes("Parameters needed for N sequences", "sequences N", "parameters")
     for i, name in enumerate(("trained", "built")):
-        for variant in variants_of(rows):
+        for variant in laws.variants_of(rows):
             mine = [r for r in rows if r.experiment == name and r.variant == variant]
             x, y = figure.series(mine, "N", "parameters")
             if len(x):
@@ -119,7 +116,8 @@ FIG3 = Study(
     f"{STRAIGHT}, not confirmed otherwise.",
     grid=grid,
     analyse=analyse,
-    draw=draw,
+    axes=Axes("N", "parameters", "experiment", "sequences N", log="xy", label="{value}"),
+    figure=draw,
     variants=(OFFLINE, PUBLISHED),
     seeds={"quick": 2, "full": 3, "paper": 3},
     settings=SETTINGS
@@ -137,41 +135,30 @@ FIG3 = Study(
 
 
 def length_grid(variant: str, profile: str) -> list[Cell]:
-    quick = profile == "quick"
-    how: dict[str, Any] = {"data": "random", "d": 6, "N": 60 if quick else 500}
-    how["sizes"] = LADDER[:8] if quick else LADDER
-    if quick:
-        how |= {"starts": 3, "epochs": 600}
-    lengths = (5, 10, 30, 100) if quick else (10, 100, 1000, 10_000)
-    return [cell(MINIMAL, "length", n=n, **how) for n in lengths]
+    how = {"data": "random", "d": 6}
+    if profile == "quick":
+        how |= {"N": 60, "sizes": LADDER[:8], "starts": 3, "epochs": 600}
+        return MINIMAL.grid("length", n=(5, 10, 30, 100), **how)
+    return MINIMAL.grid("length", n=(10, 100, 1000, 10_000), N=500, sizes=LADDER, **how)
 
 
 def analyse_length(rows: list[Row]) -> Finding:
     x, y = figure.series(rows, "n", "blocks")
     failed = sum(row["blocks"] is None for row in rows)
     if len(np.unique(x)) < 3:
-        return too_few(f"three lengths with a size that suffices are needed; {failed} had none")
+        return laws.too_few(
+            f"three lengths with a size that suffices are needed; {failed} had none"
+        )
     slope = fit("linear", np.log10(x), y, resamples=RESAMPLES).interval("b")
     at, mean, _ = figure.means(x, y)
-    verdict: Verdict = "not confirmed"
-    if slope["low"] <= 0.5 and slope["high"] >= -0.5:
-        verdict = "confirmed" if slope["high"] - slope["low"] <= 2 else "undecided"
+    meets = slope["low"] <= 0.5 and slope["high"] >= -0.5
+    verdict = laws.judged(meets and slope["high"] - slope["low"] <= 2, not meets)
     table = [{"n": int(n), "blocks": float(b)} for n, b in zip(at, mean, strict=True)]
     sentence = (
         f"Ten times the length needs {slope['estimate']:.2f} blocks more (mean "
         f"{mean.mean():.1f}); {failed} searches found no size."
     )
     return Finding(verdict, sentence, {"blocks for a tenfold length": slope}, {"lengths": table})
-
-
-def draw_length(rows: list[Row], finding: Finding) -> Figure:
-    made, one = figure.axes("Smallest size against length", "tokens n", "blocks needed")
-    x, y = figure.series(rows, "n", "blocks")
-    if len(x):
-        figure.points(one, x, y, "trained", 0)
-        one.set_xscale("log")
-        one.set_ylim(bottom=0)
-    return made
 
 
 LENGTH = Study(
@@ -184,7 +171,7 @@ LENGTH = Study(
     "at most 2 wide.",
     grid=length_grid,
     analyse=analyse_length,
-    draw=draw_length,
+    axes=Axes("n", "blocks", None, "tokens n", "blocks needed", log="x", bottom=0),
     variants=("as-published",),
     seeds={"quick": 3, "full": 3, "paper": 3},
     settings="Tokens uniform in [0,1)^6, labels ±1, squared error. Quick: N = 60, n = 5, 10, 30, "

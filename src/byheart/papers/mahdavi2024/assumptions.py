@@ -5,14 +5,13 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from byheart.papers.dana2025.laws import too_few
-from byheart.studies import figure
-from byheart.studies.cell import Cell, Params, Way
-from byheart.studies.study import Finding, Row, Study, Verdict
+from byheart.studies import figure, laws
+from byheart.studies.cell import Cell, Measurements, Params, Procedure
+from byheart.studies.study import Axes, Finding, Row, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,7 +26,7 @@ TEXT = Path("/usr/share/common-licenses/GPL-3")
 CHECKS = ("A2", "A1", "GP")
 
 
-def digits(params: Params, seed: int) -> dict[str, Any]:
+def digits(params: Params, seed: int) -> Measurements:
     """Handwritten digits as patch tokens with one [CLS] query for all, as in a vision Transformer.
 
     A2: share of contexts of rank n. A1, GP: share of `draws` random subsets of n, d queries that
@@ -64,7 +63,7 @@ def _attention(X: np.ndarray, rng: np.random.Generator, heads: int = 4) -> np.nd
     return total
 
 
-def _checks(e: np.ndarray, E: np.ndarray, draws: int, seed: int) -> dict[str, Any]:
+def _checks(e: np.ndarray, E: np.ndarray, draws: int, seed: int) -> Measurements:
     from byheart.measure import numerical_rank
 
     n, d = E.shape[1:]
@@ -80,7 +79,7 @@ def _checks(e: np.ndarray, E: np.ndarray, draws: int, seed: int) -> dict[str, An
     return {"n": n, "A2": float(np.mean(full)), "A1": independent(n), "GP": independent(d)}
 
 
-def audited(params: Params, seed: int) -> dict[str, Any]:
+def audited(params: Params, seed: int) -> Measurements:
     """A pretrained model by `byheart.audits`, or the reason why there is none.
 
     A1 and GP: 1 not refuted, 0 refuted (the audit's verdict in float64), main query; GP is null
@@ -106,13 +105,13 @@ def audited(params: Params, seed: int) -> dict[str, Any]:
     }
 
 
-DIGITS = Way(
-    "byheart.papers.mahdavi2024.assumptions:digits",
+DIGITS = Procedure(
+    digits,
     seconds=lambda p: 0.5 + 3e-4 * p["draws"] + 6e-4 * p["T"],
 )
 SECONDS = {"minilm": 0.0018, "smollm2": 0.014}  # CPU seconds a token of the contexts, measured
-PRETRAINED = Way(
-    "byheart.papers.mahdavi2024.assumptions:audited",
+PRETRAINED = Procedure(
+    audited,
     seconds=lambda p: SECONDS[p["model"]] * p["T"] * p["n"] if p["available"] else 0.01,
 )
 
@@ -131,19 +130,15 @@ def missing(model: str) -> str | None:
 def grid(variant: str, profile: str) -> list[Cell]:
     quick = profile == "quick"
     draws, T = (200, 500) if quick else (5000, 1797)
-    cells = [
-        Cell(DIGITS, {"model": "digits", "layer": layer, "T": T, "patch": 2, "draws": draws},
-             "assumptions")
-        for layer in LAYERS
-    ]  # fmt: skip
+    cells = DIGITS.grid("assumptions", model="digits", layer=LAYERS, T=T, patch=2, draws=draws)
     for model in MODELS:
         # What is there is part of the cell: installing a model makes a new one.
         reason = missing(model)
-        for layer in LAYERS[:2] if reason is None else LAYERS[:1]:
-            params = {"model": model, "layer": layer, "T": 500 if quick else 2000,
-                      "n": 32 if quick else 128, "draws": draws,
-                      "available": reason is None, "reason": reason}  # fmt: skip
-            cells.append(Cell(PRETRAINED, params, "assumptions"))
+        cells += PRETRAINED.grid(
+            "assumptions", model=model, layer=LAYERS[:2] if reason is None else LAYERS[:1],
+            T=500 if quick else 2000, n=32 if quick else 128, draws=draws,
+            available=reason is None, reason=reason,
+        )  # fmt: skip
     return cells
 
 
@@ -158,13 +153,13 @@ def analyse(rows: list[Row]) -> Finding:
     before = [row for row in known if row["layer"] == "embeddings"]
     after = [row for row in known if row["layer"] != "embeddings"]
     if not before or not after:
-        return too_few("a model before and after its first attention")
+        return laws.too_few("a model before and after its first attention")
     early = [row["model"] for row in before if row["A1"] != 0]
     late = [row["model"] for row in after if (row["A1"] or 0) < 0.99]
     flat = [f"{row['model']} ({row['layer']})" for row in known if row["A2"] < 0.9]
     general = [row for row in known if row["GP"] is not None]
     holds = sum(row["GP"] > 0 for row in general)
-    verdict: Verdict = "not confirmed" if early or late or flat else "confirmed"
+    verdict = laws.judged(not (early or late or flat), True)
     sentence = (
         f"Assumption 1 fails before any attention{_but(early)} and holds after one{_but(late)}; "
         f"Assumption 2 holds{_but(flat)}; General Position is not refuted in {holds} of "
@@ -178,8 +173,8 @@ def _but(exceptions: list[str]) -> str:
 
 
 def draw(rows: list[Row], finding: Finding) -> Figure:
-    made, axes = figure.axes(
-        "Assumptions before and after one attention", "", "share that holds", width=9.0
+    made, (axes,) = figure.panels(
+        "Assumptions before and after one attention", "", "share that holds", 1, 9.0
     )
     shown = [row for row in rows if row["available"] and row.seed == 0]
     for i, name in enumerate(CHECKS):
@@ -204,7 +199,8 @@ ASSUMPTIONS = Study(
     "and A2 at least 0.9, in every table that is available.",
     grid=grid,
     analyse=analyse,
-    draw=draw,
+    axes=Axes("T", "A1", "model", y_label="share that holds", label="{value}"),
+    figure=draw,
     seeds={"quick": 1, "full": 1, "paper": 1},
     settings="Digits: 8 x 8 pixels as sixteen 2 x 2 patch tokens with random positions, one random "
     "query for all, random four-head attention with skip. Pretrained models by byheart.audits where"

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from byheart.papers.dana2025.laws import RESAMPLES, by, too_few
 from byheart.papers.search import largest_passing
 from byheart.specs import MultiHeadSpec
-from byheart.studies import figure
-from byheart.studies.cell import Cell, Params, Way
-from byheart.studies.fits import fit
-from byheart.studies.study import Finding, Row, Study, Verdict
+from byheart.studies import figure, fit, laws
+from byheart.studies.cell import Cell, Measurements, Params, Procedure
+from byheart.studies.laws import RESAMPLES, Interval
+from byheart.studies.study import Axes, Finding, Record, Row, Study
 from byheart.theory.mahdavi2024 import effective_parameters, generic_rank, theorem1_capacity
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from byheart.facts import VectorFacts
 
 FITTED = 1e-6  # largest error of a label, labels in [0, 1]
 SHARES = (0.8, 0.9, 0.95, 1.0, 1.05)
@@ -29,7 +32,7 @@ SMALL = (
 LARGER = (*SMALL, (6, 8, 16, 16, "shared"), (6, 10, 20, 20, "shared"), (4, 8, 16, 16, "own"))
 
 
-def newton(params: Params, seed: int) -> dict[str, Any]:
+def newton(params: Params, seed: int) -> Measurements:
     """Levenberg-Marquardt on all weights of the bare layer, T = share x P scalar labels, up to
     STARTS starts; the largest error of the best."""
     from byheart.construct.multi_head.newton import LOGITS, newton_run
@@ -57,8 +60,8 @@ def newton_share(share: float) -> float:
     return 0.3 if share > 1 else share**12
 
 
-NEWTON = Way(
-    "byheart.papers.mahdavi2024.capacity:newton",
+NEWTON = Procedure(
+    newton,
     seconds=lambda p: 0.3 + newton_share(p["share"]) * 4e-4 * p["H"] * (p["n"] * p["d"]) ** 1.8,
 )
 
@@ -67,42 +70,44 @@ def newton_grid(variant: str, profile: str) -> list[Cell]:
     layers = SMALL if profile == "quick" else LARGER
     names = ("H", "n", "d", "d_h", "context")
     return [
-        Cell(NEWTON, {**dict(zip(names, layer, strict=True)), "share": share}, "capacity-vs-P")
+        cell
         for layer in layers
-        for share in SHARES
+        for cell in NEWTON.grid(
+            "capacity-vs-P", **dict(zip(names, layer, strict=True)), share=SHARES
+        )
     ]
 
 
-def largest_fitted(rows: list[Row]) -> dict[int, tuple[int, int, list[int]]]:
-    """P -> (theorem, layers, the largest T each seed of each layer fitted)."""
-    found: dict[tuple[Any, ...], dict[int, int]] = {}
+def largest_fitted(rows: list[Row]) -> dict[int, tuple[int, list[int]]]:
+    """P -> (theorem, the largest T that each seed fitted)."""
+    layers: dict[tuple[int, ...], dict[int, int]] = {}
     for row in rows:
         layer = tuple(row[name] for name in ("P", "theorem", "H", "n", "d_h", "context"))
-        seeds = found.setdefault(layer, {})
+        seeds = layers.setdefault(layer, {})
         seeds[row.seed] = max(seeds.get(row.seed, 0), row["T"] if row["fitted"] else 0)
-    made: dict[int, tuple[int, int, list[int]]] = {}
-    for (P, theorem, *_), seeds in sorted(found.items(), key=lambda item: item[0][0]):
-        made[P] = (theorem, len(seeds), list(seeds.values()))
-    return made
+    ordered = sorted(layers.items(), key=lambda item: item[0][0])
+    return {P: (theorem, list(seeds.values())) for (P, theorem, *_), seeds in ordered}
+
+
+def points(largest: dict[int, tuple[int, list[int]]]) -> tuple[np.ndarray, np.ndarray]:
+    """P and the largest T fitted, one of each for every seed."""
+    pairs = [(P, t) for P, (_, T) in largest.items() for t in T]
+    return np.array([P for P, _ in pairs], float), np.array([t for _, t in pairs], float)
 
 
 def analyse_newton(rows: list[Row]) -> Finding:
-    found = largest_fitted(rows)
-    if len(found) < 3:
-        return too_few("three layers are needed")
-    x = np.array([P for P, (_, _, T) in found.items() for _ in T], float)
-    y = np.array([t for _, _, T in found.values() for t in T], float)
-    line = fit("linear", x, y, resamples=RESAMPLES)
-    slope = line.interval("b")
+    largest = largest_fitted(rows)
+    if len(largest) < 3:
+        return laws.too_few("three layers are needed")
+    slope = fit("linear", *points(largest), resamples=RESAMPLES).interval("b")
     above = sum(row["fitted"] and row["T"] > row["P"] for row in rows)
     table = [
         {"P": P, "theorem": theorem, "largest_T": float(np.mean(T)), "of_P": float(np.mean(T)) / P,
          "of_theorem": float(np.mean(T)) / theorem}
-        for P, (theorem, _, T) in found.items()
+        for P, (theorem, T) in largest.items()
     ]  # fmt: skip
-    verdict: Verdict = "not confirmed"
-    if above == 0 and slope["high"] >= 0.9 and slope["low"] <= 1.0:
-        verdict = "confirmed" if slope["high"] - slope["low"] <= 0.3 else "undecided"
+    meets = above == 0 and slope["high"] >= 0.9 and slope["low"] <= 1.0
+    verdict = laws.judged(meets and slope["high"] - slope["low"] <= 0.3, not meets)
     ratio = float(np.mean([row["of_theorem"] for row in table]))
     sentence = (
         f"Exact capacity for scalar labels grows as {slope['estimate']:.2f} P, on average "
@@ -112,26 +117,24 @@ def analyse_newton(rows: list[Row]) -> Finding:
 
 
 def draw_newton(rows: list[Row], finding: Finding) -> Figure:
-    made, axes = figure.axes(
+    drawn, panel = figure.axes(
         "Largest number of scalar labels fitted exactly", "effective parameters P", "examples T"
     )
-    found = largest_fitted(rows)
-    if found:
-        P = np.array(list(found), float)
-        x = np.array([p for p, (_, _, T) in found.items() for _ in T], float)
-        figure.points(axes, x, np.array([t for _, _, T in found.values() for t in T], float),
-                      "Levenberg-Marquardt", 0, line=False)  # fmt: skip
-        figure.curve(axes, P, P, "P (hard limit)", 1, "--")
-        theorem = np.array([t for t, _, _ in found.values()], float)
-        axes.plot(P, theorem, "s", color=figure.colour(2), ms=4, label="H(r-1)+1 (Theorem 1)")
-        figure.legend(axes)
-    return made
+    largest = largest_fitted(rows)
+    if largest:
+        P = np.array(list(largest), float)
+        figure.points(panel, *points(largest), "Levenberg-Marquardt", 0, line=False)
+        figure.curve(panel, P, P, "P (hard limit)", 1, "--")
+        theorem = np.array([t for t, _ in largest.values()], float)
+        panel.plot(P, theorem, "s", color=figure.colour(2), ms=4, label="H(r-1)+1 (Theorem 1)")
+        figure.legend(panel)
+    return drawn
 
 
-CAPACITY = Study(
+_study: Callable[..., Study] = partial(Study, source="new", variants=("corrected",))
+CAPACITY = _study(
     name="mahdavi2024/capacity-vs-P",
     title="Exact capacity against effective parameters",
-    source="new",
     claim="Derived here: generic scalar labels can be fitted up to P = H q (d + n-1 - q) + H(n-1) "
     "+ 1 (shared), H q (2d - q) + H d (own contexts), and never beyond; not up to H(r-1)+1 only.",
     measurement=f"largest T of {', '.join(f'{s:g} P' for s in SHARES)} fitted to {FITTED:g}",
@@ -139,9 +142,8 @@ CAPACITY = Study(
     "(95 % bootstrap over seeds) meets [0.9, 1.0] and is at most 0.3 wide.",
     grid=newton_grid,
     analyse=analyse_newton,
-    draw=draw_newton,
-    variants=("corrected",),
-    seeds={"quick": 2, "full": 5, "paper": 5},
+    axes=Axes("P", "T", "fitted", "effective parameters P", "examples T"),
+    figure=draw_newton,
     settings="The theorem's bare layer (no embedding, scale or decoder), d_v = 1, labels U[0,1]; "
     "Levenberg-Marquardt in float64 from nearly uniform attention, up to 3 starts.",
     disagreements=(
@@ -154,7 +156,7 @@ CLASSES = 10
 METHODS = ("one-hot", "convex", "trained")
 
 
-def held(params: Params, seed: int) -> dict[str, Any]:
+def held(params: Params, seed: int) -> Measurements:
     """The largest T of random classes that one method holds in one layer, all of them right."""
     from byheart.construct.multi_head.build import build_multi_head
     from byheart.errors import ByheartError
@@ -167,7 +169,7 @@ def held(params: Params, seed: int) -> dict[str, Any]:
     width = min(p["n"] if shared else p["d"], CLASSES)
     spec = MultiHeadSpec(p["d"], p["n"], p["d_h"], p["H"], width, CLASSES, shared)
 
-    def facts_of(T: int) -> Any:
+    def facts_of(T: int) -> VectorFacts:
         return random_vectors(T, p["n"], p["d"], context, classes=CLASSES, seed=seed)
 
     def built(T: int) -> bool:
@@ -205,25 +207,21 @@ def held_seconds(p: Params) -> float:
     return 8 * 2 * p["steps"] * (6e-4 + 6 * rank * p["H"] * (p["n"] + p["d"]) * 4e-8)
 
 
-HELD = Way("byheart.papers.mahdavi2024.capacity:held", seconds=held_seconds)
+HELD = Procedure(held, seconds=held_seconds)
 
 
 def held_grid(variant: str, profile: str) -> list[Cell]:
-    quick = profile == "quick"
-    sizes: dict[str, Any] = {"n": 6, "d": 12, "d_h": 12} if quick else {"n": 8, "d": 16, "d_h": 16}
-    heads = (1, 2, 3, 4) if quick else (1, 2, 4, 8)
-    fixed = {**sizes, "context": "shared", "lr": 0.02, "steps": 1500 if quick else 10_000}
-    return [
-        Cell(HELD, {**fixed, "H": H, "method": method}, "built-vs-trained")
-        for method in METHODS
-        for H in heads
-    ]
+    if profile == "quick":
+        sizes = {"H": (1, 2, 3, 4), "n": 6, "d": 12, "d_h": 12, "steps": 1500}
+    else:
+        sizes = {"H": (1, 2, 4, 8), "n": 8, "d": 16, "d_h": 16, "steps": 10_000}
+    return HELD.grid("built-vs-trained", method=METHODS, context="shared", lr=0.02, **sizes)
 
 
 def analyse_held(rows: list[Row]) -> Finding:
-    slopes: dict[str, dict[str, float]] = {}
-    table = []
-    for method, same in by(rows, "method").items():
+    slopes: dict[str, Interval] = {}
+    table: list[Record] = []
+    for method, same in laws.by(rows, "method").items():
         x, y = figure.series(same, "H", "T")
         if len(np.unique(x)) < 2:
             continue
@@ -232,13 +230,9 @@ def analyse_held(rows: list[Row]) -> Finding:
                       "low": slopes[method]["low"], "high": slopes[method]["high"],
                       "of_rank": float(np.mean([row["of_rank"] for row in same]))})  # fmt: skip
     if not {"convex", "trained"} <= slopes.keys():
-        return too_few("built and trained layers of two sizes are needed")
+        return laws.too_few("built and trained layers of two sizes are needed")
     built, learned = slopes["convex"], slopes["trained"]
-    verdict: Verdict = "undecided"
-    if learned["low"] > built["high"]:
-        verdict = "confirmed"
-    elif learned["high"] < built["low"]:
-        verdict = "not confirmed"
+    verdict = laws.judged(learned["low"] > built["high"], learned["high"] < built["low"])
     sentence = (
         f"A head more holds {learned['estimate']:.0f} classes more when everything is trained, "
         f"{built['estimate']:.0f} with frozen random heads and a convex read-out."
@@ -247,21 +241,9 @@ def analyse_held(rows: list[Row]) -> Finding:
     return Finding(verdict, sentence, numbers, {"methods": table})
 
 
-def draw_held(rows: list[Row], finding: Finding) -> Figure:
-    made, axes = figure.axes("Built against trained, one layer", "heads H", "examples held")
-    for i, (method, same) in enumerate(by(rows, "method").items()):
-        x, y = figure.series(same, "H", "T")
-        figure.points(axes, x, y, method, i)
-    if rows:
-        figure.legend(axes)
-        axes.set_yscale("log")
-    return made
-
-
-BUILT = Study(
+BUILT = _study(
     name="mahdavi2024/built-vs-trained",
     title="Built against trained, the same layer",
-    source="new",
     claim="Training all weights holds more than frozen random heads with a convex read-out, which "
     "hold more than the theorem's construction.",
     measurement="largest T of random classes (10) held without an error, to 10 %",
@@ -269,9 +251,7 @@ BUILT = Study(
     "surely more for trained than for convex; not confirmed if surely fewer.",
     grid=held_grid,
     analyse=analyse_held,
-    draw=draw_held,
-    variants=("corrected",),
-    seeds={"quick": 2, "full": 5, "paper": 5},
+    axes=Axes("H", "T", "method", "heads H", "examples held", log="y", label="{value}"),
     settings="One spec for all three: the bare layer with d_v = min(n, 10). Quick: n = 6, d = d_h ="
     " 12, H = 1..4, 1,500 full-batch steps of Adam .02, two starts; full: n = 8, d = d_h = 16, "
     "H = 1, 2, 4, 8, 10,000 steps.",

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
-from byheart.papers.dana2025.laws import RESAMPLES, by, too_few
-from byheart.papers.mahdavi2024.ways import PAPER, SCALED, data_of, recipe_of, train_seconds
-from byheart.papers.verdicts import worst
+from byheart.papers.mahdavi2024.experiment import PAPER, SCALED, data_of, recipe_of, train_seconds
 from byheart.specs import DeepMultiHeadSpec
-from byheart.studies import figure
-from byheart.studies.cell import Cell, Params, Way
-from byheart.studies.fits import fit
-from byheart.studies.study import Finding, Row, Study, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from byheart.studies import figure, fit, laws
+from byheart.studies.cell import Cell, Jobs, Measurements, Params, Procedure
+from byheart.studies.study import Axes, Finding, Record, Row, Study
 
 SAME = 0.03  # accuracy for a doubling of the depth: closer to 0 counts as no difference
 
@@ -34,12 +25,7 @@ def spec_of(p: Params) -> DeepMultiHeadSpec:
     return DeepMultiHeadSpec(p["d"], p["n"], p["d_h"], H, p["layers"], 1, p["classes"], shared)
 
 
-def train(params: Params, seed: int) -> dict[str, Any]:
-    """One model; see `train_many`."""
-    return train_many([(params, seed)])[0]
-
-
-def train_many(jobs: Sequence[tuple[Params, int]]) -> list[dict[str, Any]]:
+def train(jobs: Jobs) -> list[Measurements]:
     """Models of one shape, each on its own data."""
     from byheart.training import train_stack
 
@@ -55,66 +41,45 @@ def train_many(jobs: Sequence[tuple[Params, int]]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-FUNCTION = "byheart.papers.mahdavi2024.depth:train"
-TRAIN = Way(
-    FUNCTION,
-    f"{FUNCTION}_many",
+TRAIN = Procedure(
+    stack=train,
     largest=3,
     seconds=lambda p: train_seconds({**p, "H": p["heads"]}) * (1 + 0.3 * p["layers"]),
 )
 
 
 def grid(variant: str, profile: str) -> list[Cell]:
-    quick = profile == "quick"
-    base = SCALED if quick else PAPER
-    sizes = {"n": 8, "heads": 12} if quick else {"n": 32, "heads": 24}
-    T = (1000, 1500) if quick else (10_000, 20_000)
-    depths = (1, 2, 3, 4, 6) if quick else (1, 2, 3, 4, 6, 8)
-    return [
-        Cell(TRAIN, {**base, **sizes, "d_h": base["d"], "layers": L, "T": t}, "depth")
-        for t in T
-        for L in depths
-    ]
+    if profile == "quick":
+        sizes = {"T": (1000, 1500), "layers": (1, 2, 3, 4, 6), "n": 8, "heads": 12}
+        return TRAIN.grid("depth", **SCALED, d_h=SCALED["d"], **sizes)
+    sizes = {"T": (10_000, 20_000), "layers": (1, 2, 3, 4, 6, 8), "n": 32, "heads": 24}
+    return TRAIN.grid("depth", **PAPER, d_h=PAPER["d"], **sizes)
 
 
 def analyse(rows: list[Row]) -> Finding:
     table, verdicts = [], []
-    numbers: dict[str, Any] = {}
-    for T, same in by(rows, "T").items():
+    numbers: Record = {}
+    for T, same in laws.by(rows, "T").items():
         x, y = figure.series(same, "layers", "accuracy")
         if len(np.unique(x)) < 3:
             continue
-        slope = fit("linear", np.log2(x), y, resamples=RESAMPLES).interval("b")
-        verdict: Verdict = "undecided"
-        if slope["low"] >= -SAME and slope["high"] <= SAME:
-            verdict = "confirmed"
-        elif slope["low"] > SAME or slope["high"] < -SAME:
-            verdict = "not confirmed"
-        verdicts.append(verdict)
+        slope = fit("linear", np.log2(x), y, resamples=laws.RESAMPLES).interval("b")
+        inside = slope["low"] >= -SAME and slope["high"] <= SAME
+        outside = slope["low"] > SAME or slope["high"] < -SAME
+        verdicts.append(laws.judged(inside, outside))
         numbers[f"accuracy for twice the depth, T = {T}"] = slope
         at, mean, deviation = figure.means(x, y)
         for L, a, s in zip(at, mean, deviation, strict=True):
             table.append({"T": T, "layers": int(L), "accuracy": a, "deviation": s})
     if not table:
-        return too_few("three depths are needed")
+        return laws.too_few("three depths are needed")
     best = max(table, key=lambda row: row["accuracy"])
     told = ", ".join(f"{slope['estimate']:+.3f}" for slope in numbers.values())
     sentence = (
         f"With the same heads in all, twice the depth changes the accuracy by {told}; best at "
         f"{best['layers']} layers."
     )
-    return Finding(worst(verdicts), sentence, numbers, {"depths": table})
-
-
-def draw(rows: list[Row], finding: Finding) -> Figure:
-    made, axes = figure.axes("The same heads in several layers", "layers", "accuracy")
-    for i, (T, same) in enumerate(by(rows, "T").items()):
-        x, y = figure.series(same, "layers", "accuracy")
-        figure.points(axes, x, y, f"T = {T:,}", i)
-    if rows:
-        figure.legend(axes)
-    axes.set_ylim(0, 1.03)
-    return made
+    return Finding(laws.worst(verdicts), sentence, numbers, {"depths": table})
 
 
 DEPTH = Study(
@@ -127,7 +92,7 @@ DEPTH = Study(
     f"within ± {SAME}, not confirmed if surely outside, for every T.",
     grid=grid,
     analyse=analyse,
-    draw=draw,
+    axes=Axes("layers", "accuracy", "T", bottom=0, top=1.03),
     variants=("corrected",),
     seeds={"quick": 3, "full": 5, "paper": 5},
     settings="A query reads one shared context L times, each layer with a skip connection; no "

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from byheart.papers.dana2025.laws import by, too_few
-from byheart.papers.mahdavi2024.ways import PAPER
+from byheart.papers.mahdavi2024.experiment import PAPER
 from byheart.specs import MultiHeadSpec
-from byheart.studies import figure
-from byheart.studies.cell import Cell, Params, Way
-from byheart.studies.study import Finding, Row, Study, Verdict
+from byheart.studies import figure, laws
+from byheart.studies.cell import Cell, Measurements, Params, Procedure
+from byheart.studies.study import Axes, Finding, Row, Study
 from byheart.theory.mahdavi2024 import theorem1_capacity
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ KINDS = ("untrained", "trained", "literal", "one-hot")
 STEPS = {"quick": 8000, "full": 300_000, "paper": 300_000}
 
 
-def statistics(params: Params, seed: int) -> dict[str, Any]:
+def statistics(params: Params, seed: int) -> Measurements:
     """`head_statistics` of one layer, in means over heads.
 
     `co_saturation`: half the L1 distance of the histogram (examples by number of saturated heads)
@@ -58,7 +57,7 @@ def statistics(params: Params, seed: int) -> dict[str, Any]:
     }
 
 
-def _memory(p: Params, seed: int) -> tuple[VectorMemory, dict[str, Any]]:
+def _memory(p: Params, seed: int) -> tuple[VectorMemory, Measurements]:
     import torch
 
     from byheart.construct.multi_head.build import build_multi_head
@@ -98,29 +97,21 @@ def _mean(values: np.ndarray) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
-STATISTICS = Way(
-    "byheart.papers.mahdavi2024.saturation:statistics",
+STATISTICS = Procedure(
+    statistics,
     seconds=lambda p: 1.0 + (1.3e-3 * p["steps"] * p["H"] / 4 if p["kind"] == "trained" else 0.0),
 )
 
 
 def grid(variant: str, profile: str) -> list[Cell]:
     sizes = ((4, 250),) if profile == "quick" else ((4, 550), (8, 1300))
-    cells = []
-    for H, T in sizes:
-        for kind in KINDS:
-            made = {
-                "kind": kind,
-                "H": H,
-                "T": T,
-                "n": 32,
-                "d": 64,
-                "classes": PAPER["classes"],
-                "steps": STEPS[profile],
-                "stop_at": 1.0 if profile == "quick" else None,
-            }
-            cells.append(Cell(STATISTICS, made, "saturation"))
-    return cells
+    fixed = {"n": 32, "d": 64, "classes": PAPER["classes"], "steps": STEPS[profile]}
+    fixed["stop_at"] = 1.0 if profile == "quick" else None
+    return [
+        cell
+        for H, T in sizes
+        for cell in STATISTICS.grid("saturation", kind=KINDS, H=H, T=T, **fixed)
+    ]
 
 
 def analyse(rows: list[Row]) -> Finding:
@@ -135,15 +126,13 @@ def analyse(rows: list[Row]) -> Finding:
     trained = [row for row in table if row["model"] == "trained"]
     built = [row for row in table if row["model"] == "literal"]
     if not trained or not built:
-        return too_few("a trained and a built layer are needed")
+        return laws.too_few("a trained and a built layer are needed")
     worst = max(trained, key=lambda row: abs(row["saturated"] - row["fresh_saturated"]))
     difference = worst["fresh_saturated"] - worst["saturated"]
     related = max(abs(row["correlation"] or 0.0) for row in trained)
-    verdict: Verdict = "undecided"
-    if difference > CONTRAST and min(row["correlation"] or 0.0 for row in trained) < -CONTRAST:
-        verdict = "confirmed"
-    elif abs(difference) <= CONTRAST and related <= CONTRAST:
-        verdict = "artefact"
+    apart = difference > CONTRAST and min(r["correlation"] or 0.0 for r in trained) < -CONTRAST
+    neither = abs(difference) <= CONTRAST and related <= CONTRAST
+    verdict = "confirmed" if apart else "artefact" if neither else "undecided"
     control = built[0]
     sentence = (
         f"Trained heads are saturated on {worst['saturated']:.2f} of the stored and "
@@ -171,10 +160,10 @@ def _average(rows: list[Row], name: str) -> float | None:
 
 def draw(rows: list[Row], finding: Finding) -> Figure:
     """Examples by number of saturated heads, and what independent heads would give."""
-    kinds = [kind for kind in KINDS if kind in by(rows, "kind")] or ["trained"]
-    made, axes = figure.axes("Saturated heads", "saturated heads of an example",
-                             "share of the examples", columns=len(kinds), width=3.4)  # fmt: skip
-    for one, kind in zip(np.atleast_1d(axes), kinds, strict=True):
+    kinds = [kind for kind in KINDS if kind in laws.by(rows, "kind")] or ["trained"]
+    labels = "saturated heads of an example", "share of the examples"
+    made, axes = figure.panels("Saturated heads", *labels, len(kinds), 3.4)
+    for one, kind in zip(axes, kinds, strict=True):
         same = [row for row in rows if row["kind"] == kind]
         one.set_title(kind, fontsize=9)
         if not same:
@@ -201,7 +190,8 @@ SATURATION = Study(
     f"neither does (the level then follows the scale of the logits); undecided otherwise.",
     grid=grid,
     analyse=analyse,
-    draw=draw,
+    axes=Axes("H", "saturated", "kind", "heads H", "share of the examples", label="{value}"),
+    figure=draw,
     seeds={"quick": 2, "full": 6, "paper": 6},
     settings="The authors' model, n = 32, d = 64, 100 classes, shared context. Quick: H = 4, T = "
     "250, at most 8,000 steps, stopped at 100 %; full: H = 4, T = 550 and H = 8, T = 1,300, 300,000"

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from byheart.papers.dana2025.laws import RESAMPLES, below_ceiling, by, exponent_verdict, too_few
-from byheart.papers.mahdavi2024.ways import PAPER, SCALED, train_cell
-from byheart.papers.verdicts import worst
-from byheart.studies import figure
-from byheart.studies.cell import Cell
-from byheart.studies.fits import fit
-from byheart.studies.study import Finding, Row, Study, Verdict
+from byheart.papers.mahdavi2024.experiment import PAPER, SCALED, train_cell
+from byheart.studies import Axes, Cell, Finding, Params, Row, Study, figure, fit, laws
+from byheart.studies.laws import RESAMPLES, below_ceiling, by
+from byheart.studies.study import Record, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Judgement = tuple[Verdict, Record, Record]
+"""The verdict on the rows of one T, the line of the table, and the numbers of the finding."""
 GAIN = 0.03  # a share smaller than this counts as no fall
 LITTLE = 0.25  # of the growth up to n: a smaller gain beyond n is none
-WORDS = {"H": "heads H", "n": "context size n", "d_h": "head width d_h"}
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Points:
 
     values: tuple[int, ...]
     T: tuple[int, ...]
-    fixed: Mapping[str, Any]
+    fixed: Params
     rates: tuple[float, ...] = ()
 
 
@@ -46,6 +45,10 @@ class Sweep:
     full: Points
     task: str
     context: str
+
+    @property
+    def measured(self) -> str:
+        return "accuracy" if self.task == "classes" else "share of the variance explained"
 
     def grid(self, variant: str, profile: str) -> list[Cell]:
         points, base = (self.quick, SCALED) if profile == "quick" else (self.full, PAPER)
@@ -67,7 +70,7 @@ def best_rate(rows: Sequence[Row], x: str) -> list[Row]:
     return kept
 
 
-def linear_in_heads(x: np.ndarray, y: np.ndarray) -> tuple[Verdict, dict[str, Any]] | None:
+def linear_in_heads(x: np.ndarray, y: np.ndarray, T: int, n: int) -> Judgement | None:
     """share = a + b H: the exponent of a + b H^p below the ceiling is 1."""
     keep = below_ceiling(x, y)
     x, y = x[keep], y[keep]
@@ -75,13 +78,14 @@ def linear_in_heads(x: np.ndarray, y: np.ndarray) -> tuple[Verdict, dict[str, An
         return None
     line = fit("linear", x, y, resamples=RESAMPLES)
     p = fit("power", x, y, resamples=RESAMPLES).interval("p")
-    told = {"slope": line.values["b"], "low": line.intervals["b"][0],
-            "high": line.intervals["b"][1], "R2": line.r2,
+    slope, low, high = line.values["b"], *line.intervals["b"]
+    told = {"slope": slope, "low": low, "high": high, "R2": line.r2,
             "p": p["estimate"], "p_low": p["low"], "p_high": p["high"]}  # fmt: skip
-    return exponent_verdict(p, 1.0), told
+    numbers = {"exponent of H": p, "examples a head": laws.span(T * slope, T * low, T * high)}
+    return laws.exponent_verdict(p, 1.0), told, numbers
 
 
-def grows(x: np.ndarray, y: np.ndarray) -> tuple[Verdict, dict[str, Any]] | None:
+def grows(x: np.ndarray, y: np.ndarray, T: int, n: int) -> Judgement | None:
     """The slope against x is positive, and no step of the means falls by more than GAIN and twice
     its standard error."""
     at, mean, deviation = figure.means(x, y)
@@ -92,15 +96,13 @@ def grows(x: np.ndarray, y: np.ndarray) -> tuple[Verdict, dict[str, Any]] | None
     error = deviation / np.sqrt([max(1, int((x == v).sum())) for v in at])
     noise = 2 * np.hypot(error[1:], error[:-1])
     fall = float(max(0.0, (-np.diff(mean) - noise).max()))
-    verdict: Verdict = "not confirmed" if high <= 0 else "undecided"
-    if low > 0 and fall <= GAIN:
-        verdict = "confirmed"
     told = {"slope": line.values["b"], "low": low, "high": high, "R2": line.r2,
             "largest_fall": fall, "first": float(mean[0]), "last": float(mean[-1])}  # fmt: skip
-    return verdict, told
+    verdict = laws.judged(low > 0 and fall <= GAIN, high <= 0)
+    return verdict, told, {"share for each token": line.interval("b")}
 
 
-def flat_beyond(x: np.ndarray, y: np.ndarray, n: int) -> tuple[Verdict, dict[str, Any]] | None:
+def flat_beyond(x: np.ndarray, y: np.ndarray, T: int, n: int) -> Judgement | None:
     """Growth up to d_h = n, none beyond: the line through d_h >= n gains nothing, or little."""
     below, beyond = x <= n, x >= n
     if len(np.unique(x[below])) < 2 or len(np.unique(x[beyond])) < 2:
@@ -108,116 +110,117 @@ def flat_beyond(x: np.ndarray, y: np.ndarray, n: int) -> tuple[Verdict, dict[str
     width = float(x.max() - x[beyond].min())
     early = fit("linear", x[below], y[below], resamples=RESAMPLES)
     late = fit("linear", x[beyond], y[beyond], resamples=RESAMPLES)
-    gain = [width * v for v in (late.values["b"], *late.intervals["b"])]
+    gain, gain_low, gain_high = (width * v for v in (late.values["b"], *late.intervals["b"]))
     _, mean, _ = figure.means(x, y)
-    told = {"slope_up_to_n": early.values["b"], "low": early.intervals["b"][0],
-            "high": early.intervals["b"][1], "gain_beyond_n": gain[0], "gain_low": gain[1],
-            "gain_high": gain[2], "first": float(mean[0]), "at_n": float(late(n)),
-            "last": float(mean[-1])}  # fmt: skip
+    low, high = early.intervals["b"]
+    told = {"slope_up_to_n": early.values["b"], "low": low, "high": high, "gain_beyond_n": gain,
+            "gain_low": gain_low, "gain_high": gain_high, "first": float(mean[0]),
+            "at_n": float(late([n])[0]), "last": float(mean[-1])}  # fmt: skip
     little = LITTLE * float(x[below].max() - x.min()) * early.values["b"]
-    verdict: Verdict = "undecided"
-    if early.intervals["b"][1] <= 0 or gain[1] > max(little, 0.0):
-        verdict = "not confirmed"
-    elif early.intervals["b"][0] > 0 and gain[1] <= 0 and gain[0] <= little:
-        verdict = "confirmed"
-    return verdict, told
+    refuted = high <= 0 or gain_low > max(little, 0.0)
+    flat = low > 0 and gain_low <= 0 and gain <= little
+    numbers = {"gain beyond n": laws.span(gain, gain_low, gain_high)}
+    return laws.judged(flat and not refuted, refuted), told, numbers
 
 
-RULES = {
-    "H": "Exponent p of a + b H^p, points up to the first share above 0.95, 95 % bootstrap interval"
-    " over seeds: confirmed if it meets 1 ± 0.15 (undecided if also wider than 0.5), for every T.",
-    "n": f"Confirmed if the slope against n is above 0 (95 %) and no step of the means falls by "
-    f"more than {GAIN} and twice its standard error, for every T; not confirmed if the slope is "
-    "not above 0.",
-    "d_h": f"Confirmed if the share grows up to d_h = n (95 % bootstrap over seeds) and the line "
-    f"through d_h >= n gains at most {LITTLE} of that growth, an interval with 0 in it; not "
-    "confirmed if it surely gains more, or if there is no growth up to n.",
-}
-SENTENCES = {
-    "H": "grows linearly in H",
-    "n": "grows with n",
-    "d_h": "grows with d_h up to n and gains nothing beyond",
+@dataclass(frozen=True)
+class Shape:
+    """What is claimed of the share memorized against one size, and how it is judged."""
+
+    label: str
+    judge: Callable[[np.ndarray, np.ndarray, int, int], Judgement | None]
+    sentence: str
+    rule: str
+
+
+SHAPES = {
+    "H": Shape(
+        "heads H",
+        linear_in_heads,
+        "grows linearly in H",
+        "Exponent p of a + b H^p, points up to the first share above 0.95, 95 % bootstrap interval"
+        " over seeds: confirmed if it meets 1 ± 0.15 (undecided if also wider than 0.5), for every "
+        "T.",
+    ),
+    "n": Shape(
+        "context size n",
+        grows,
+        "grows with n",
+        f"Confirmed if the slope against n is above 0 (95 %) and no step of the means falls by "
+        f"more than {GAIN} and twice its standard error, for every T; not confirmed if the slope "
+        "is not above 0.",
+    ),
+    "d_h": Shape(
+        "head width d_h",
+        flat_beyond,
+        "grows with d_h up to n and gains nothing beyond",
+        f"Confirmed if the share grows up to d_h = n (95 % bootstrap over seeds) and the line "
+        f"through d_h >= n gains at most {LITTLE} of that growth, an interval with 0 in it; not "
+        "confirmed if it surely gains more, or if there is no growth up to n.",
+    ),
 }
 
 
 def _analyse(sweep: Sweep, rows: list[Row]) -> Finding:
-    table, verdicts, numbers = [], [], {}
+    shape = SHAPES[sweep.x]
+    table: list[Record] = []
+    numbers: Record = {}
     for T, tried in by(rows, "T").items():
         same = best_rate(tried, sweep.x)
-        x, y = figure.series(same, sweep.x, "share")
-        if sweep.x == "H":
-            found = linear_in_heads(x, y)
-        elif sweep.x == "n":
-            found = grows(x, y)
-        else:
-            found = flat_beyond(x, y, same[0]["n"])
-        if found is None:
-            continue
-        verdict, told = found
-        verdicts.append(verdict)
-        table.append({"T": T, **told, "verdict": verdict})
-        if sweep.x == "H":
-            one = {"estimate": told["p"], "low": told["p_low"], "high": told["p_high"]}
-            numbers[f"exponent of H, T = {T}"] = one
-            numbers[f"examples a head, T = {T}"] = {
-                "estimate": T * told["slope"], "low": T * told["low"], "high": T * told["high"]
-            }  # fmt: skip
-        elif sweep.x == "n":
-            one = {"estimate": told["slope"], "low": told["low"], "high": told["high"]}
-            numbers[f"share for each token, T = {T}"] = one
-        else:
-            low, high = told["gain_low"], told["gain_high"]
-            one = {"estimate": told["gain_beyond_n"], "low": low, "high": high}
-            numbers[f"gain beyond n, T = {T}"] = one
+        judgement = shape.judge(*figure.series(same, sweep.x, "share"), T, same[0]["n"])
+        if judgement is not None:
+            verdict, told, named = judgement
+            table.append({"T": T, **told, "verdict": verdict})
+            numbers |= {f"{name}, T = {T}": value for name, value in named.items()}
     if not table:
-        return too_few(f"at least four values of {sweep.x} for one T are needed")
+        return laws.too_few(f"at least four values of {sweep.x} for one T are needed")
+    verdicts = [row["verdict"] for row in table]
     agree = sum(v == "confirmed" for v in verdicts)
-    sentence = f"What is memorized {SENTENCES[sweep.x]} for {agree} of {len(verdicts)} sizes T."
-    return Finding(worst(verdicts), sentence, numbers, {f"against {sweep.x}": table})
+    sentence = f"What is memorized {shape.sentence} for {agree} of {len(verdicts)} sizes T."
+    return Finding(laws.worst(verdicts), sentence, numbers, {f"against {sweep.x}": table})
 
 
-def _draw(sweep: Sweep, title: str, rows: list[Row]) -> Figure:
-    what = "accuracy" if sweep.task == "classes" else "share of the variance explained"
-    made, axes = figure.axes(title, WORDS[sweep.x], what)
+def _draw(sweep: Sweep, title: str, rows: list[Row], finding: Finding) -> Figure:
+    drawn, panel = figure.axes(title, SHAPES[sweep.x].label, sweep.measured)
     for i, (T, tried) in enumerate(by(rows, "T").items()):
         same = best_rate(tried, sweep.x)
         x, y = figure.series(same, sweep.x, "share")
-        figure.points(axes, x, y, f"T = {T:,}", i)
+        figure.points(panel, x, y, f"T = {T:,}", i)
         if sweep.x == "H" and len(np.unique(x)) >= 4:
             keep = below_ceiling(x, y)
             if len(np.unique(x[keep])) >= 2:
                 line = fit("linear", x[keep], y[keep])
-                figure.curve(axes, np.unique(x[keep]), line(np.unique(x[keep])), None, i, "--")
+                figure.curve(panel, np.unique(x[keep]), line(np.unique(x[keep])), None, i, "--")
         if sweep.x == "d_h" and i == 0 and same:
-            axes.axvline(same[0]["n"], color="#888888", lw=1, ls=":", label="d_h = n")
+            panel.axvline(same[0]["n"], color="#888888", lw=1, ls=":", label="d_h = n")
     if rows:
-        figure.legend(axes)
-    axes.set_ylim(-0.02, 1.03)
-    return made
+        figure.legend(panel)
+    panel.set_ylim(-0.02, 1.03)
+    return drawn
 
 
-def sweep_study(sweep: Sweep, *, name: str, title: str, source: str, claim: str,
-                seeds: Mapping[str, int], seconds: Mapping[str, float] | None = None,
-                disagreements: Sequence[str] = ()) -> Study:  # fmt: skip
+def sweep_study(
+    sweep: Sweep, *, name: str, title: str, source: str, claim: str, seeds: Mapping[str, int],
+    disagreements: Sequence[str] = (),
+) -> Study:  # fmt: skip
     """The study of a sweep."""
-    values = sweep.task == "values"
-    measured = "mean squared error as a share of the labels' variance, explained: 1 - MSE / var"
+    explained = "mean squared error as a share of the labels' variance, explained: 1 - MSE / var"
+    right = "accuracy over all T examples; memorized = accuracy T"
     return Study(
-        name=name,
+        name=f"mahdavi2024/{name}",
         title=title,
         source=source,
         claim=claim,
-        measurement=measured if values else "accuracy over all T examples; memorized = accuracy T",
-        rule=RULES[sweep.x],
+        measurement=explained if sweep.task == "values" else right,
+        rule=SHAPES[sweep.x].rule,
         grid=sweep.grid,
-        analyse=lambda rows: _analyse(sweep, rows),
-        draw=lambda rows, finding: _draw(sweep, title, rows),
-        variants=("as-coded",),
+        analyse=partial(_analyse, sweep),
+        axes=Axes(sweep.x, "share", "T", SHAPES[sweep.x].label, sweep.measured),
+        figure=partial(_draw, sweep, title),
         seeds=seeds,
         settings=f"Quick, scaled: {_settings(sweep, sweep.quick, SCALED)}. Full, the paper's: "
         f"{_settings(sweep, sweep.full, PAPER)}. Warm-up 5 %, cosine to 0, batches of 256.",
         disagreements=(*COMMON, *disagreements),
-        seconds=dict(seconds or {}),
     )
 
 
@@ -231,7 +234,7 @@ COMMON = (
 )
 
 
-def _settings(sweep: Sweep, points: Points, base: Mapping[str, Any]) -> str:
+def _settings(sweep: Sweep, points: Points, base: Params) -> str:
     """One profile in words."""
     labels = "scalar labels" if sweep.task == "values" else f"{base['classes']} classes"
     fixed = [f"{k} = {v}" for k, v in points.fixed.items() if k in ("H", "n", "d_h")]

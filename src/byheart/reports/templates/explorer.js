@@ -23,13 +23,13 @@ function explore(s) {
       ? py.call(theory.MultiHeadSpec, [], [["d", of("d")], ["n", of("n")], ["d_h", of("d_h")], ["H", of("H")], ["shared", s.shared]])
       : py.call(theory.AttentionOnlySpec, [], [["N", of("N")], ["S", of("n")], ["d", of("d")], ["d_h", of("d_h")], ["H", of("H")]]);
     found.parameters = spec.parameters;
-    found.bounds = theory.bounds(spec, of("T"));
+    found.bounds = theory.ask(theory.case_of(spec, of("T")));
   } catch (error) {
     if (!error.python) throw error;
     found.error = error.message;
   }
   try {
-    found.sizes = py.call(theory.size, [], [["T", of("T")], ["N", of("N")], ["S", of("n")]]);
+    found.sizes = theory.sizes(theory.facts_case(null, of("T"), of("N"), of("n")));
   } catch (error) {
     if (!error.python) throw error;
     found.size_error = error.message;

@@ -1,4 +1,4 @@
-"""The ways of the experiments of Mahdavi et al. (2024): the reference model trained on random data.
+"""The experiment of Mahdavi et al. (2024): the reference model trained on random data.
 
 A seed draws its own queries and labels (and contexts, where examples have their own), its own
 start and its own batches; a context that all examples share is the same for all seeds.
@@ -7,10 +7,11 @@ start and its own batches; a context that all examples share is the same for all
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from byheart.specs import MultiHeadSpec
-from byheart.studies.cell import Cell, Params, Way
+from byheart.studies import Cell, Jobs, Measurements, Params, Procedure
 from byheart.theory.mahdavi2024 import effective_parameters, theorem1_capacity
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ LOOKS = 500  # steps between two evaluations, as in the authors' code
 
 # What a cell is unless it says otherwise. The quick profiles are the paper's model at a quarter of
 # its width, ten classes in place of a hundred, and a higher learning rate for a shorter training.
-SCALED: dict[str, Any] = {
+SCALED: Params = {
     "task": "classes",  # classes (cross-entropy) or values (scalar labels, squared error)
     "context": "shared",  # one for all examples, or each its "own"
     "d": 16,
@@ -31,7 +32,8 @@ SCALED: dict[str, Any] = {
     "least_steps": 3000,
     "epochs": 0,
 }
-PAPER: dict[str, Any] = SCALED | {
+PAPER: Params = {
+    **SCALED,
     "d": 64,
     "classes": 100,
     "lr": 1e-3,
@@ -108,12 +110,7 @@ def data_of(p: Params, seeds: Sequence[int]) -> Data:
     )
 
 
-def train(params: Params, seed: int) -> dict[str, Any]:
-    """One model; see `train_many`."""
-    return train_many([(params, seed)])[0]
-
-
-def train_many(jobs: Sequence[tuple[Params, int]]) -> list[dict[str, Any]]:
+def train(jobs: Jobs) -> list[Measurements]:
     """Models of one shape, each trained on its own data.
 
     `share`: accuracy (classes), or the share of the labels' variance that is explained (values):
@@ -131,12 +128,12 @@ def train_many(jobs: Sequence[tuple[Params, int]]) -> list[dict[str, Any]]:
         "theorem": theorem1_capacity(p["H"], p["n"], p["d_h"]),
         "P": effective_parameters(p["H"], p["n"], p["d"], p["d_h"], shared=shared),
     }
-    found = []
+    measured = []
     for m, o in enumerate(trained.outcomes):
         share = o.accuracy
         if p["task"] == "values":
             share = 1 - o.loss / float(data.targets[m].var(correction=0))
-        found.append(
+        measured.append(
             {
                 "accuracy": o.accuracy,
                 "train_accuracy": o.train_accuracy,
@@ -148,7 +145,7 @@ def train_many(jobs: Sequence[tuple[Params, int]]) -> list[dict[str, Any]]:
                 **sizes,
             }
         )
-    return found
+    return measured
 
 
 def train_seconds(p: Params) -> float:
@@ -159,21 +156,30 @@ def train_seconds(p: Params) -> float:
     return steps_of(p) * (600 + 0.004 * B * H * (n + d) + 0.0085 * tokens) * 1e-6
 
 
-FUNCTION = "byheart.papers.mahdavi2024.ways:train"
-TRAIN = Way(FUNCTION, f"{FUNCTION}_many", largest=3, seconds=train_seconds)
-# Contexts of their own are up to a gigabyte a model in the paper's sizes: one at a time.
-TRAIN_OWN = Way(FUNCTION, seconds=train_seconds)
-
-
-def train_cell(experiment: str, base: dict[str, Any], **settings: Any) -> Cell:
-    """A cell of `train`: `base` with some settings changed; d_h is d unless given.
+def complete(params: Params) -> Params:
+    """d_h is d unless given.
 
     >>> a = train_cell("x", SCALED, H=2, n=8, T=500)
     >>> a.hash == train_cell("y", SCALED, T=500, n=8, H=2, d_h=16).hash
     True
     """
-    unknown = settings.keys() - {*base, "H", "n", "T", "d_h"}
-    if unknown:
-        raise TypeError(f"no such setting: {', '.join(unknown)}")
-    made = {**base, "d_h": base["d"], **settings}
-    return Cell(TRAIN_OWN if made["context"] == "own" else TRAIN, made, experiment)
+    return {"d_h": params["d"], **params}
+
+
+_procedure = partial(
+    Procedure,
+    stack=train,
+    name="byheart.papers.mahdavi2024.ways:train",  # under this name the rows of stores are kept
+    seconds=train_seconds,
+    complete=complete,
+    parameters=(*SCALED, "H", "n", "T", "d_h"),
+)
+TRAIN = _procedure(largest=3)
+# Contexts of their own are up to a gigabyte a model in the paper's sizes: one at a time.
+TRAIN_OWN = _procedure(largest=1)
+
+
+def train_cell(experiment: str, base: Params, **settings: Any) -> Cell:
+    """A cell of the experiment: `base` (`SCALED` or `PAPER`) with some settings changed."""
+    full = {**base, **settings}
+    return (TRAIN_OWN if full["context"] == "own" else TRAIN).cell(experiment, **full)

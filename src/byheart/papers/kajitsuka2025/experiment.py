@@ -1,4 +1,4 @@
-"""The ways of Kajitsuka and Sato (2025): their model trained on sentences, and the construction.
+"""The experiments of Kajitsuka and Sato (2025): their model trained on sentences, the construction.
 
 E_out o FF_2 o attention o FF_1 o E_in with m = 2, q = 4 m and #blocks feed-forward blocks on either
 side (eq. 165), AdamW on the full batch. The authors tuned the learning rate by a few trials; here a
@@ -7,20 +7,23 @@ trial is one start with one of a few learning rates, and the best trial counts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from byheart.errors import ByheartError
 from byheart.papers.kajitsuka2025 import text
 from byheart.specs import FeedForwardTransformerSpec
-from byheart.studies.cell import Cell, Params, Way
+from byheart.studies import Measurements, Params, Procedure
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from byheart.training import Data, Outcome
 
 ERROR = 0.01  # the paper's ε: a size suffices if the training error is below it
 
 # What a cell is unless it says otherwise.
-DEFAULTS: dict[str, Any] = {
+DEFAULTS: Params = {
     "data": "text",  # sentences, or "random" vectors with labels ±1
     "n": 8,
     "d": 16,
@@ -80,7 +83,7 @@ def data_of(p: Params, seed: int) -> Data:
     return Data(table[torch.tensor(tokens)], torch.tensor(labels))
 
 
-def start_of(p: Params, spec: FeedForwardTransformerSpec, seeds: list[int]) -> dict[str, Any]:
+def start_of(p: Params, spec: FeedForwardTransformerSpec, seeds: list[int]) -> dict[str, Tensor]:
     """Weights to begin with: "linear", as torch's layers start; "scaled", the same with the outputs
     of every block divided by sqrt(blocks), without which more blocks were learned less well (N =
     200, 6 + 6 blocks: best accuracy .89 and .99). The paper does not say how its models start."""
@@ -118,7 +121,7 @@ def trials(p: Params, blocks: int, data: Data, seed: int, enough: bool) -> list[
     return found
 
 
-def train(params: Params, seed: int) -> dict[str, Any]:
+def train(params: Params, seed: int) -> Measurements:
     """The best of all trials of one size, as the paper reports it, and the mean of them."""
     p = params
     outcomes = trials(p, p["blocks"], data_of(p, seed), seed, enough=False)
@@ -132,7 +135,7 @@ def train(params: Params, seed: int) -> dict[str, Any]:
     }
 
 
-def minimal(params: Params, seed: int) -> dict[str, Any]:
+def minimal(params: Params, seed: int) -> Measurements:
     """The smallest #blocks with training error below 0.01, sizes tried in rising order.
 
     `blocks` is None if none of `sizes` suffices.
@@ -152,7 +155,7 @@ def minimal(params: Params, seed: int) -> dict[str, Any]:
     return {"blocks": None, "parameters": None, "accuracy": best}
 
 
-def built(params: Params, seed: int) -> dict[str, Any]:
+def built(params: Params, seed: int) -> Measurements:
     """The exact network for N random multisets of n words out of V: what it counts.
 
     `max_bits` limits the longest weight (Theorem F.1's trade-off); `formats`: the share of the
@@ -202,36 +205,34 @@ def minimal_seconds(p: Params) -> float:
     return sum(trial_seconds(p, size) for size in p["sizes"] if size <= needed)
 
 
-HERE = "byheart.papers.kajitsuka2025.ways"
-TRAIN = Way(f"{HERE}:train", seconds=lambda p: trial_seconds(p, p["blocks"]))
-MINIMAL = Way(f"{HERE}:minimal", seconds=minimal_seconds)
-BUILT = Way(
-    f"{HERE}:built",
-    seconds=lambda p: 0.05 + 2.5e-4 * p["N"] + 2e-3 * p["N"] * len(p["formats"]),
-)
-
-
-def cell(way: Way, experiment: str, **settings: Any) -> Cell:
-    """A cell of `train` or `minimal`: `DEFAULTS` with some of them changed.
-
-    The digest of the text is part of it: other sentences are another cell.
-    """
-    own = {"N", "blocks"} if way is TRAIN else {"N", "sizes"}
-    unknown = settings.keys() - {*DEFAULTS, *own}
-    if unknown:
-        raise TypeError(f"no such setting: {', '.join(unknown)}")
-    made = {**DEFAULTS, **settings}
-    if made["data"] == "random":
-        made = {k: v for k, v in made.items() if k not in ("corpus", "classes")}
-        made["classes"] = 2
+def complete(params: Params) -> Params:
+    """The digest of the text is part of a cell: other sentences are another cell. What has no
+    consequence is left out or the same everywhere, so that equal cells are equal."""
+    full = dict(params)
+    if full["data"] == "random":
+        del full["corpus"]
+        full["classes"] = 2
     else:
-        made["text"] = text.digest(made["corpus"])
-    if made["attention"] != "hardmax":
-        made["surrogate"] = "straight-through"  # of no consequence: equal cells are equal
-    return Cell(way, made, experiment)
+        full["text"] = text.digest(full["corpus"])
+    if full["attention"] != "hardmax":
+        full["surrogate"] = "straight-through"
+    return full
 
 
-def built_cell(experiment: str, **settings: Any) -> Cell:
-    """A cell of `built`."""
-    made = {"n": 8, "V": 1000, "classes": 3, "ff1": "hash", "max_bits": None, "formats": []}
-    return Cell(BUILT, {**made, **settings}, experiment)
+ROWS = "byheart.papers.kajitsuka2025.ways"  # under this name the rows of stores are kept
+_procedure = partial(Procedure, defaults=DEFAULTS, complete=complete)
+TRAIN = _procedure(
+    train,
+    name=f"{ROWS}:train",
+    seconds=lambda p: trial_seconds(p, p["blocks"]),
+    parameters=("N", "blocks"),
+)
+MINIMAL = _procedure(
+    minimal, name=f"{ROWS}:minimal", seconds=minimal_seconds, parameters=("N", "sizes")
+)
+BUILT = Procedure(
+    built,
+    name=f"{ROWS}:built",
+    seconds=lambda p: 0.05 + 2.5e-4 * p["N"] + 2e-3 * p["N"] * len(p["formats"]),
+    defaults={"n": 8, "V": 1000, "classes": 3, "ff1": "hash", "max_bits": None, "formats": []},
+)

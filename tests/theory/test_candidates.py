@@ -1,4 +1,4 @@
-"""Sizes by family, crossings, and the counts of the new specs."""
+"""Sizes by candidate, crossings, and the counts of the new specs."""
 
 import math
 
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import byheart as bh
 from byheart.errors import ByheartError
 from byheart.specs import FeedForwardTransformerSpec, MultiHeadSpec, TransformerSpec
-from byheart.theory import FAMILIES
-from byheart.theory.families import Family, crossings, decades, facts_case, sweep
+from byheart.theory import CANDIDATES
+from byheart.theory.candidates import Candidate, crossings, decades, facts_case, sweep
 from byheart.theory.kajitsuka2025 import theorem41
 
 
@@ -26,7 +26,7 @@ def test_every_family_by_hand_at_a_thousand_facts():
     assert rows["multi-head-64"].parameters == 33 * (2 * 64 * 32 + 64 + 1)  # 33 · 31 + 1 >= 1000
     assert rows["sqrt"].parameters == theorem41(1000, 2, 2, math.hypot(50, 2), 50).parameters
     assert rows["information"].parameters == math.ceil(1000 * math.log2(50) / 32)
-    assert set(rows) == {family.id for family in FAMILIES}
+    assert set(rows) == {family.id for family in CANDIDATES}
     # k = 11 (m = 91), w = 20, t = ceil(9.97 + 3.46 - 1.5) = 12, c = 6, b = 18: the table has
     # 1 + 540 + 48 + 77 + 540 + 24 + 48 + 2 = 1,280; the best k is at most that. FF1 42 + 52, sums
     # of 7 + 8 + 5 bits, 2 to clear z, 3 for E_in and E_out, 2 for the attention.
@@ -55,7 +55,7 @@ def test_size_of_a_table_of_facts():
 @given(T=st.integers(1, 10**9), N=st.integers(50_000, 10**6))
 def test_more_facts_never_need_fewer_parameters(T, N):
     case = facts_case(None, 2 * T, N, 2)
-    for family in FAMILIES:
+    for family in CANDIDATES:
         small, large = (row.parameters for row in sweep(case, [T, 2 * T], [family.id]))
         # The sparse construction rounds t and w up to whole bits: half a per cent of play.
         assert large >= small * (0.995 if family.id == "sqrt-sparse" else 1)
@@ -68,9 +68,9 @@ def test_crossings_are_where_the_sign_changes():
     assert {("sqrt", "attention-2"), ("sqrt", "multi-head"), ("sqrt-sparse", "information")} <= set(
         named
     )
-    by_id = {family.id: family for family in FAMILIES}
+    by_id = {family.id: family for family in CANDIDATES}
 
-    def parameters(family: Family, T: int) -> float:
+    def parameters(family: Candidate, T: int) -> float:
         return sweep(case, [T], [family.id])[0].parameters
 
     for crossing in found:
@@ -97,17 +97,17 @@ def test_decades_hold_both_ends(low, high):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"T": 0, "N": 9, "S": 2}, "--facts must be a whole number of at least 1, found 0"),
+        ({"T": 0, "N": 9, "S": 2}, "`T` must be a whole number of at least 1, found 0"),
         ({"T": -5, "N": 9, "S": 2}, "found -5"),
-        ({"T": 9, "N": 1, "S": 2}, "--vocab must be a whole number of at least 2"),
-        ({"T": 9, "N": 9, "S": 0}, "--length"),
-        ({"T": 9, "N": 9, "S": 2, "bits": 0}, "--bits"),
-        ({"T": 9, "N": 9, "S": 2, "answers": 0}, "--answers"),
+        ({"T": 9, "N": 1, "S": 2}, "`N` must be a whole number of at least 2"),
+        ({"T": 9, "N": 9, "S": 0}, "`S` must be"),
+        ({"T": 9, "N": 9, "S": 2, "bits": 0}, "`bits` must be"),
+        ({"T": 9, "N": 9, "S": 2, "answers": 0}, "`answers` must be"),
         ({"T": 9, "N": 9, "S": 2, "answers": 10}, "10 answers are more"),
-        ({"T": 82, "N": 9, "S": 2}, "82 facts are more than the 9.2 = 81 .* --vocab 10"),
-        ({"T": 9, "N": 9}, "S missing"),
+        ({"T": 82, "N": 9, "S": 2}, "82 facts are more than the 9.2 = 81 .* `N=10`"),
+        ({"T": 9, "N": 9}, "`S` missing"),
         ({"facts": 9}, "needs a vocabulary"),
-        ({"T": 9, "N": 9, "S": 2, "families": ["magic"]}, "unknown family 'magic'"),
+        ({"T": 9, "N": 9, "S": 2, "families": ["magic"]}, "`families` must be one of .* 'magic'"),
         ({"T": 1.5, "N": 9, "S": 2}, "found 1.5"),
     ],
 )

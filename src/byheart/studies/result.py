@@ -1,0 +1,225 @@
+"""What a study found: its rows, fit, figure and verdict, in hand or as files."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from byheart._folders import write_text
+from byheart._json import plain
+from byheart._progress import Report as Tell
+from byheart._progress import quiet
+from byheart.errors import ByheartError, check_choice
+from byheart.studies import figure
+from byheart.studies.files import FileFunction, shipped
+from byheart.studies.run import Report, Seeds, rows_of, run
+from byheart.studies.store import coordinating, open_store
+from byheart.studies.study import PROFILES, Finding, Record, Row, Study, Verdict
+from byheart.studies.table import export, records
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+FOLDER = "byheart-studies"
+PICTURE = 900_000  # bytes of a figure inside a page or a store
+WORDS = ("title", "source", "claim", "measurement", "rule", "settings", "disagreements")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which rows of a study: a profile, one variant or all, cells for which an expression holds,
+    seeds; `values` replaces parts of the grid (see `Study.with_values`)."""
+
+    profile: str = "quick"
+    variant: str | None = None
+    only: str | None = None
+    seeds: Seeds = None
+    values: Mapping[str, Sequence[object]] | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("profile", self.profile, PROFILES)
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How missing rows are computed. `compute=False` computes none and reads the store alone."""
+
+    workers: int | str = 1
+    time_budget: float | None = None
+    retry_failed: bool = False
+    progress: Tell = quiet
+    compute: bool = True
+
+
+def number_text(value: object) -> str:
+    """A number, with its interval if it has one.
+
+    >>> number_text({"estimate": 1.0234, "low": 0.98, "high": 1.07})
+    '1.023 (95 %: 0.98 to 1.07)'
+    """
+    if isinstance(value, Mapping) and "estimate" in value:
+        low, high = value.get("low"), value.get("high")
+        if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
+            return number_text(value["estimate"])
+        return f"{value['estimate']:.4g} (95 %: {low:.4g} to {high:.4g})"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True, repr=False)
+class StudyResult:
+    """A study's rows that are there and what follows from them.
+
+    `rows`: one for each (cell, seed), `failed` those that have an error instead; `finding`:
+    verdict, sentence, numbers with intervals, tables of fits; `figure`: matplotlib's; `run`: what
+    was computed just now, together with the other studies of the same store.
+    """
+
+    study: Study
+    profile: str
+    rows: list[Row]
+    failed: list[Row]
+    finding: Finding
+    store: Path
+    run: Report | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.finding.verdict
+
+    @property
+    def fit(self) -> Mapping[str, Sequence[Mapping[str, object]]]:
+        """The tables of the fits by name."""
+        return self.finding.tables
+
+    @cached_property
+    def figure(self) -> Figure:
+        return self.study.draw(self.rows, self.finding)
+
+    @property
+    def outdated(self) -> list[Row]:
+        """Rows that an earlier text of the study's file computed."""
+        cells = [c for v in self.study.variants for c in self.study.cells(v, self.profile)]
+        work = {shipped(cell.procedure.work) for cell in cells}
+        now = [f.version for f in work if isinstance(f, FileFunction)]
+        return [
+            r for r in self.rows if now and not any(v.items() <= r.versions.items() for v in now)
+        ]
+
+    def to_pandas(self) -> DataFrame:
+        """All rows, failed ones too, with the columns of the CSV export."""
+        try:
+            from pandas import DataFrame
+        except ImportError:
+            raise ByheartError("data frames need pandas: pip install 'byheart[pandas]'") from None
+        columns, table = records(self.rows + self.failed)
+        return DataFrame(table, columns=columns)
+
+    def to_json(self) -> Record:
+        return {
+            "study": self.study.name,
+            "profile": self.profile,
+            "rows": len(self.rows),
+            "failed": len(self.failed),
+            "seconds": sum(row.seconds for row in self.rows),
+            **self.finding.to_json(),
+            "store": os.fspath(self.store),
+        }
+
+    def save(self, folder: str | os.PathLike[str], mark: str = "") -> dict[str, Path]:
+        """Write figure, rows and finding as files; `mark` becomes part of their names."""
+        profile = "" if self.profile == "full" else f"-{self.profile}"
+        stem = Path(folder) / f"{self.study.name.replace('/', '-')}{profile}{mark}"
+        kinds = {"figure": "png", "csv": "csv", "finding": "json"}
+        files = {what: Path(f"{stem}.{suffix}") for what, suffix in kinds.items()}
+        figure.save(self.figure, files["figure"])
+        export(self.rows + self.failed, files["csv"])
+        try:
+            text = json.dumps(plain(self.finding.to_json()), indent=1)
+            write_text(files["finding"], text + "\n")
+        except OSError as error:
+            raise ByheartError(f"{files['finding']} cannot be written: {error.strerror}.") from None
+        return files
+
+    def account(self, room: int = PICTURE) -> Record:
+        """What a reader needs who does not have the study: its words, finding, axes, figure (in
+        at most `room` bytes)."""
+        record: Record = {name: getattr(self.study, name) for name in WORDS}
+        record |= {"profile": self.profile, "finding": plain(self.finding.to_json())}
+        record["axes"] = [asdict(axes) for axes in self.study.panels(self.rows)]
+        record["lines"] = figure.dashed_lines(self.figure)
+        return record | {"picture": figure.picture(self.figure, room)}
+
+    def __repr__(self) -> str:
+        failed = f", {len(self.failed)} failed" if self.failed else ""
+        numbers = [f"  {k}: {number_text(v)}" for k, v in self.finding.numbers.items()]
+        more = [] if len(numbers) <= 4 else [f"  ... {len(numbers) - 4} more in .finding.numbers"]
+        return "\n".join([
+            f"{self.study.name} ({self.profile}): {len(self.rows)} rows{failed} in {self.store}",
+            f"  {self.verdict}: {self.finding.sentence}", *numbers[:4], *more,
+        ])  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        picture = figure.picture(self.figure, PICTURE)
+        image = f'<img src="{picture}" style="max-width:100%">' if picture else ""
+        lines = "".join(
+            f"<tr><td>{escape(name)}</td><td>{escape(number_text(value))}</td></tr>"
+            for name, value in self.finding.numbers.items()
+        )
+        return (
+            f"<h4>{escape(self.study.title)}</h4>{image}<p><b>{self.verdict}</b>: "
+            f"{escape(self.finding.sentence)}</p><p><small>{escape(self.study.rule)}</small></p>"
+            f"<table>{lines}</table><p>{len(self.rows)} rows in {escape(str(self.store))}</p>"
+        )
+
+
+def results(
+    studies: Sequence[Study],
+    selection: Selection,
+    execution: Execution,
+    *,
+    store: str | os.PathLike[str] | None = None,
+    folder: str | os.PathLike[str] = FOLDER,
+    known: frozenset[str] = frozenset(),
+) -> Iterator[StudyResult]:
+    """Run studies, those of one store at once, and give what each found.
+
+    Rows are kept in `store`, or in PAPER.db in the `folder`. The store keeps an account of studies
+    that are not `known` by name, and of those on another grid, so that their pages can be written.
+    """
+    if selection.values:
+        studies = [study.with_values(selection.values) for study in studies]
+    by_store: dict[Path, list[Study]] = {}
+    for study in studies:
+        path = Path(folder) / f"{study.paper}.db" if store is None else Path(store)
+        by_store.setdefault(path, []).append(study)
+    rows = {"variant": selection.variant, "only": selection.only, "seeds": selection.seeds}
+    e, began = execution, time.monotonic()
+    for path, together in by_store.items():
+        report = None
+        if e.compute:
+            gone = time.monotonic() - began
+            report = run(
+                together, path, profile=selection.profile, workers=e.workers, progress=e.progress,
+                time_budget=None if e.time_budget is None else max(0.0, e.time_budget - gone),
+                retry_failed=e.retry_failed, **rows,
+            )  # fmt: skip
+        for study in together:
+            with open_store(path, create=False) as opened:
+                good, bad = rows_of(study, opened, selection.profile, **rows)
+            result = StudyResult(
+                study, selection.profile, good, bad, study.analyse(good), path, report
+            )
+            if e.compute and (study.name not in known or selection.values):
+                with coordinating(path) as opened:
+                    opened.add_account(study.name, result.account())
+            yield result
+            report = None  # said once

@@ -1,0 +1,271 @@
+"""The case that a theorem is asked about: sizes of an architecture and of facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import singledispatch
+from typing import TYPE_CHECKING
+
+from byheart.errors import ByheartError, OptionError
+from byheart.specs import (
+    AttentionOnlySpec,
+    DeepMultiHeadSpec,
+    ExactSpec,
+    FeedForwardTransformerSpec,
+    MLPTransformerSpec,
+    MultiHeadSpec,
+    ShardedSpec,
+    SharedBottleneckSpec,
+    Spec,
+    TokenSpec,
+    TransformerSpec,
+)
+
+if TYPE_CHECKING:
+    from byheart.facts import Facts
+
+Number = int | float
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a bound is asked about: sizes of an architecture and of the facts; None is not known.
+
+    Architecture: width `d`, head width `d_h`, `H` heads (`kv_heads` of them with their own W_K and
+    W_V), context of `n` positions, vocabulary `N`, `layers`, `d_ff` feed-forward units with
+    `activation`, `width` = max(m, s, q) of Kajitsuka and Sato, `parameters` of the whole model,
+    `layer_parameters` of one bare attention layer with embeddings, `bits` per parameter.
+    Facts: `T` of them, keys of `S` tokens, `answers` different ones, `last_tokens` different last
+    tokens, a `uniform` prior or not.
+    Data: `kruskal` rank Q of the queries, tokens in R^`d_in` with norm / distance `spread` = r/δ.
+
+    >>> Case(d=2, H=3).missing("d", "H", "N")
+    ['N']
+    """
+
+    family: str = ""
+    d: int | None = None
+    d_h: int | None = None
+    H: int | None = None
+    kv_heads: int | None = None
+    n: int | None = None
+    N: int | None = None
+    layers: int | None = None
+    d_ff: int | None = None
+    d_v: int | None = None
+    d_out: int | None = None
+    qk_rank: int | None = None
+    width: int | None = None
+    activation: str | None = None
+    attention: str = "softmax"
+    positions: str = "input"
+    skip: bool = True
+    shared: bool | None = None
+    parameters: int | None = None
+    layer_parameters: int | None = None
+    bits: int = 32
+    T: int | None = None
+    S: int | None = None
+    answers: int | None = None
+    last_tokens: int | None = None
+    uniform: bool | None = None
+    kruskal: int | None = None
+    d_in: int | None = None
+    spread: float | None = None
+    facts: Facts | None = field(default=None, compare=False, repr=False)
+
+    def missing(self, *names: str) -> list[str]:
+        """Which of `names` are not known."""
+        return [name for name in names if getattr(self, name) is None]
+
+    def __getitem__(self, name: str) -> int:
+        """A size that the bound has declared in `reads`: it is there when capacity is called."""
+        value = getattr(self, name)
+        if value is None:
+            raise KeyError(f"{name} is not known: a bound must list it in `reads`")
+        return value
+
+    @property
+    def free_heads(self) -> int:
+        """Heads that have W_K and W_V of their own: what the constructions may count."""
+        return self["H"] if self.kv_heads is None else min(self["H"], self.kv_heads)
+
+    @property
+    def answer_count(self) -> int:
+        """A: the different answers, as many as there are tokens unless given."""
+        return self["N"] if self.answers is None else self.answers
+
+    @property
+    def key_length(self) -> int:
+        """Tokens of a key; the whole context where the facts do not say."""
+        return self["n"] if self.S is None else self.S
+
+
+# Sizes that a spec may have under the name that the theorems use.
+SIZES = ("d", "d_h", "H", "kv_heads", "n", "N", "layers", "d_ff", "d_v", "d_out", "qk_rank",
+         "attention", "positions", "skip", "shared", "activation")  # fmt: skip
+
+
+@singledispatch
+def architecture(spec: Spec) -> Case:
+    """The sizes that theorems read from a spec; another package registers its own class.
+
+    >>> architecture(AttentionOnlySpec(N=9, S=2, d=4, d_h=2, H=3)).layer_parameters
+    176
+    """
+    sizes = {name: getattr(spec, name) for name in SIZES if hasattr(spec, name)}
+    return Case(spec.family, parameters=spec.parameters, **sizes)
+
+
+@architecture.register
+def _tokens(spec: TokenSpec) -> Case:
+    """Keys of S tokens, and nothing that a theorem about attention could use."""
+    d = getattr(spec, "d", None)
+    return Case(
+        spec.family, d, n=spec.S, N=spec.N, parameters=spec.parameters, positions="none", d_ff=0
+    )
+
+
+@architecture.register
+def _attention_only(spec: AttentionOnlySpec) -> Case:
+    return Case(
+        spec.family, spec.d, spec.d_h, spec.H, n=spec.S, N=spec.N, layers=spec.layers, d_ff=0,
+        qk_rank=spec.qk_rank, skip=spec.skip, positions=spec.positions, attention=spec.attention,
+        parameters=spec.parameters, layer_parameters=replace(spec, layers=1).parameters,
+        shared=False,
+    )  # fmt: skip
+
+
+@architecture.register
+def _sharded(spec: ShardedSpec) -> Case:
+    return architecture(spec.dense())
+
+
+@architecture.register
+def _shared_bottleneck(spec: SharedBottleneckSpec) -> Case:
+    return _tokens(spec) if spec.compressed else architecture(spec.heads)  # d = d_h: the paper's
+
+
+@architecture.register
+def _mlp_transformer(spec: MLPTransformerSpec) -> Case:
+    return replace(
+        architecture(spec.heads), family=spec.family, parameters=spec.parameters, d_ff=spec.w,
+        activation=spec.activation, width=max(spec.d, spec.d_h * spec.H, spec.w),
+    )  # fmt: skip
+
+
+@architecture.register
+def _exact(spec: ExactSpec) -> Case:
+    # Weights are a sign and up to max_bits bits: a limit of 32 would be wrong.
+    return Case(
+        spec.family, n=spec.S, N=spec.N, layers=spec.depth, d_ff=spec.width, width=spec.width,
+        activation="relu", positions="none", parameters=spec.parameters, bits=spec.max_bits + 1,
+        answers=spec.classes,
+    )  # fmt: skip
+
+
+@architecture.register
+def _transformer(spec: TransformerSpec) -> Case:
+    bare = None if spec.N is None else spec.d * (spec.S + 2 * spec.N + 4 * spec.d_h * spec.H)
+    return Case(
+        spec.family, spec.d, spec.d_h, spec.H, spec.kv_heads, spec.S, spec.N, spec.layers,
+        spec.d_ff, positions=spec.positions, activation=spec.activation, shared=False,
+        width=max(spec.d, spec.d_h * spec.H, spec.d_ff), parameters=spec.parameters,
+        layer_parameters=bare,
+    )  # fmt: skip
+
+
+@architecture.register
+def _multi_head(spec: MultiHeadSpec) -> Case:
+    return Case(
+        spec.family, spec.d, spec.d_h, spec.H, n=spec.n, d_v=spec.d_v, d_out=spec.d_out, layers=1,
+        d_ff=0, shared=spec.shared, skip=False, parameters=spec.parameters,
+        layer_parameters=spec.parameters,
+    )  # fmt: skip
+
+
+@architecture.register
+def _deep_multi_head(spec: DeepMultiHeadSpec) -> Case:
+    one = MultiHeadSpec(spec.d, spec.n, spec.d_h, spec.H, spec.d_v, spec.d_out, spec.shared)
+    return replace(
+        architecture(one), family=spec.family, layers=spec.layers, skip=True,
+        parameters=spec.parameters, layer_parameters=replace(spec, layers=1).parameters,
+    )  # fmt: skip
+
+
+@architecture.register
+def _feed_forward(spec: FeedForwardTransformerSpec) -> Case:
+    return Case(
+        spec.family, spec.m, n=spec.n, layers=spec.blocks, d_ff=spec.q, width=spec.width,
+        activation="relu", attention=spec.attention, positions="none", d_in=spec.d,
+        parameters=spec.parameters,
+    )  # fmt: skip
+
+
+def case_of(
+    spec: Spec,
+    facts: Facts | int | None = None,
+    *,
+    kruskal: int | None = None,
+    bits: int | None = None,
+    answers: int | None = None,
+    spread: float | None = None,
+) -> Case:
+    """The sizes of a spec and of facts, checked against each other.
+
+    >>> from byheart.specs import AssociativeSpec
+    >>> case = case_of(AssociativeSpec(N=10, S=2, d=64), 50)
+    >>> case.d, case.n, case.N, case.T
+    (64, 2, 10, 50)
+    """
+    said = {"bits": bits, "kruskal": kruskal, "answers": answers, "spread": spread}
+    for name, value in said.items():
+        least = 2 if name == "answers" else 1
+        if value is not None and not value >= least:
+            raise OptionError(name, f"at least {least}", value)
+    case = _with_facts(architecture(spec), facts)
+    _agree(case)
+    return replace(case, **{name: value for name, value in said.items() if value is not None})
+
+
+def _with_facts(case: Case, facts: Facts | int | None) -> Case:
+    if facts is None:
+        return case
+    if isinstance(facts, int):
+        if facts < 1 or isinstance(facts, bool):
+            raise ByheartError(f"the number of facts must be at least 1, found {facts}")
+        return replace(case, T=facts)
+    try:
+        sizes = {"T": int(facts.T), "S": int(facts.S), "last_tokens": int(facts.last_tokens)}
+        prior = facts.prior
+    except AttributeError as error:
+        raise ByheartError(
+            "facts must be a table (bh.read_facts) or a number of facts, found "
+            f"{type(facts).__name__}: {error}"
+        ) from None
+    answers = getattr(facts, "answer_ids", None)
+    count = None if answers is None else len(answers)
+    return replace(
+        case, facts=facts, answers=count, uniform=bool(prior.min() == prior.max()), **sizes
+    )
+
+
+def _agree(case: Case) -> None:
+    """Facts that the architecture cannot even read are a contradiction, not a bound."""
+    facts, N, n, T = case.facts, case.N, case.n, case.T
+    if facts is not None and N is not None and facts.N > N:
+        raise ByheartError(
+            f"the facts have {facts.N:,} tokens, the vocabulary of the model {N:,}. "
+            f"Give `N={facts.N}` or more."
+        )
+    if facts is not None and n is not None and facts.S > n:
+        raise ByheartError(
+            f"keys have {facts.S} tokens, the context of the model is {n}. "
+            f"Give `n={facts.S}` or more."
+        )
+    # log2(N^n) >= n for N >= 2, so the power is only computed where it can be small.
+    if T is not None and N is not None and n is not None and n < T.bit_length() and T > N**n:
+        raise ByheartError(
+            f"{T:,} facts are more than the N^n = {N:,}^{n} = {N**n:,} different keys. "
+            "Give a larger `N` or `n`, or fewer facts."
+        )
