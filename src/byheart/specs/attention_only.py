@@ -68,11 +68,6 @@ class AttentionOnlySpec(TokenSpec):
             del shapes["W_pos"]
         return shapes
 
-    @property
-    def heads(self) -> AttentionOnlySpec:
-        """The attention of the layers: here, all there is."""
-        return self
-
     def row_bytes(self, itemsize: int) -> int:
         positions = self.S if self.layers > 1 else 1
         heads = self.H * (self.S + 2 * self.d + self.d_h + self.qk_rank) * positions
