@@ -115,3 +115,30 @@ def test_large_tables_show_the_shards(run, run_json):
     assert "12 shards of" in said
     assert run_json("facts", "random:N=100,S=2,T=3000")["theory"]["sharded"]
     assert run_json("facts", "countries")["theory"]["sharded"] is None
+
+
+def test_a_table_without_a_header(run: Run, run_json: RunJson, make_file):
+    path = make_file("t.csv", "Paris,France\nLyon,France\nLima,Peru\n")
+    said = run("facts", path)
+    assert said.stderr.startswith("note: t: row 1 was read as column names, but 'France'")
+    assert "--no-header" in said.stderr and "header=" not in said.stderr
+    assert "Paris, France (row 1; --no-header if it is a fact)" in said.stdout
+    assert run_json("facts", path)["facts"] == 2
+    assert len(run_json("facts", path)["notes"]) == 1
+    whole = run("facts", path, "--no-header")
+    assert whole.stderr == "" and "Paris -> France" in whole.stdout
+    assert run_json("facts", path, "--no-header")["facts"] == 3
+
+
+def test_blanks_are_counted_and_kept_on_request(run: Run, run_json: RunJson, make_file):
+    path = make_file("t.csv", "country,capital\nFrance, Paris\n")
+    assert "1 cell was read without the blanks" in run("facts", path).stderr
+    assert "--no-trim" in run("facts", path).stderr
+    assert run_json("facts", path)["trimmed"] == 1
+    assert run_json("facts", path, "--no-trim")["commonest_answer"]["token"] == " Paris"
+
+
+def test_a_wrong_path_is_refused_without_torch(make_file, script, tmp_path: Path):
+    make_file("capitals.csv", "country,capital\nFrance,Paris\n")
+    said = script("facts", tmp_path / "capitls.csv")
+    assert said.returncode == 2 and "Did you mean 'capitals.csv'?" in said.stderr

@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -204,7 +204,7 @@ found the sum 4. Correct the row, or scale it (`normalise=True`).
 
     @classmethod
     def from_dict(
-        cls, table: Mapping[object, object], **reading: Unpack[Counting]
+        cls, table: Mapping[Any, object], **reading: Unpack[Counting]
     ) -> Distributions:
         """Distributions from a mapping of keys (a token, or a tuple of them) to dicts token ->
         probability; a single answer has probability 1. Options are those of `read_distributions`.

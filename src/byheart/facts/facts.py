@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -162,7 +162,7 @@ text as a token.
         return cls.gathered(gather(*rows_source(rows, columns, reading)))
 
     @classmethod
-    def from_dict(cls, table: Mapping[object, object], **reading: Unpack[Reading]) -> Facts:
+    def from_dict(cls, table: Mapping[Any, object], **reading: Unpack[Reading]) -> Facts:
         """Facts from a mapping of keys (a token, or a tuple of them) to answers.
 
         Example:
