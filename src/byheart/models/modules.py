@@ -38,7 +38,7 @@ def to_module(memory: TokenMemory) -> nn.Module:
     """The module of a token memory; a sharded one is written out as a dense layer first."""
     dense = memory.to_dense()
     module = module_for(dense.spec, dict(dense.weights), reading(dense), dense.vocabulary.tokens)
-    return module.to(dense.dtype)
+    return module
 
 
 def reading(memory: TokenMemory) -> dict[str, int | list[int] | None]:
@@ -51,7 +51,8 @@ def reading(memory: TokenMemory) -> dict[str, int | list[int] | None]:
 def module_for(
     spec: Spec, weights: Weights, reading: Mapping[str, object], tokens: tuple[str, ...]
 ) -> nn.Module:
-    """The module of an architecture, dispatched on the class of its spec."""
+    """The module of an architecture in the number format of the weights, dispatched on the class of
+    its spec."""
     raise ByheartError(f"there is no torch module for {spec.family} memories")
 
 
@@ -60,7 +61,7 @@ def _(
     spec: AttentionOnlySpec, weights: Weights, reading: Mapping, tokens: tuple[str, ...]
 ) -> nn.Module:
     module = standalone.Model(torch_config(spec) | dict(reading), list(tokens))
-    module.load_state_dict(torch_state(spec, weights))
+    module.to(weights["W_U"].dtype).load_state_dict(torch_state(spec, weights))
     return module
 
 
@@ -150,7 +151,7 @@ def _(
         for i in range(spec.layers)
     ]
     model = FeedForwardModel(torch_config(spec.heads) | dict(reading), list(tokens), mlps)
-    model.load_state_dict(torch_state(spec.heads, weights), strict=False)
+    model.to(weights["W_U"].dtype).load_state_dict(torch_state(spec.heads, weights), strict=False)
     return model
 
 
@@ -162,7 +163,7 @@ def _(
     model = standalone.Model(config, list(tokens))
     state = torch_state(spec.heads, weights)
     inner = {name: w for name, w in state.items() if name.startswith("layers.")}
-    model.load_state_dict(inner, strict=False)
+    model.to(weights["W_U"].dtype).load_state_dict(inner, strict=False)
     for name in ("W_E", "W_U", "W_pos"):
         setattr(model, name, nn.Parameter(weights[name].clone()))
     model.layers = nn.ModuleList(
