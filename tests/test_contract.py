@@ -36,8 +36,7 @@ def vectors(**options: Any) -> bh.VectorFacts:
 
 def trained(model: str, layers: int) -> bh.Memory:
     facts = bh.random_associations(N=8, S=2, T=16, seed=1)
-    sizes = {"d": 6, "H": 3, "layers": layers}
-    return bh.build(facts, "train", model=model, **sizes, steps=60, seeds=2)
+    return bh.build(facts, "train", model=model, d=6, H=3, layers=layers, steps=60, seeds=2)
 
 
 def imported(tmp_path: Path) -> bh.Memory:
@@ -124,8 +123,7 @@ class Unhooked(nn.Module):
 
 def louder(self: TokenMemory) -> nn.Module:
     module = TokenMemory.to_torch(self)
-    with torch.no_grad():
-        module.W_U.mul_(1.01)
+    module.load_state_dict({name: 1.01 * w for name, w in module.state_dict().items()})
     return module
 
 
@@ -257,7 +255,7 @@ def broken(family: type[TokenMemory], methods: dict[str, Any], monkeypatch) -> T
     """A memory of a subclass with other methods, whose folders are opened as that class."""
     method = "sharded" if family is ShardedMemory else "attention"
     good = bh.build(FACTS, method)
-    kind = type("Broken", (family,), {**methods, "__module__": __name__})
+    kind: Any = type("Broken", (family,), {**methods, "__module__": __name__})
     monkeypatch.setattr(sys.modules[__name__], "Broken", kind, raising=False)
     monkeypatch.setitem(FAMILIES, good.spec.family, f"{__name__}:Broken")
     return kind(**{f.name: getattr(good, f.name) for f in fields(good)})

@@ -1,7 +1,7 @@
 """Certificates as a sum type: what each kind says, its JSON, and proofs that others register."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,7 +24,7 @@ from byheart.certificates import (
 )
 from byheart.certificates.rounding import exact
 from byheart.errors import ByheartError, MemoryFileError
-from byheart.models import register_architecture
+from byheart.models import TokenMemory, register_architecture
 from byheart.specs import AttentionOnlySpec
 from byheart.specs.base import TokenSpec
 
@@ -140,24 +140,20 @@ def test_a_spec_of_another_package_registers_its_proof(make_memory):
 
 
 def test_a_memory_of_another_package_registers_its_proof():
+    """Dispatch goes by the class of the memory: the proof of a subclass comes before that of its
+    base, and what nobody has registered is refused."""
     good = bh.build({("a", "b"): "c", ("a", "c"): "d"})
+    assert isinstance(good, TokenMemory)
 
-    class Foreign(bh.Memory):
-        """Everything that a proof does not read is left out."""
+    class Foreign(TokenMemory):
+        """Like a token memory, with a proof of its own."""
 
-        name = "foreign"
-
-        def __init__(self) -> None:
-            pass
-
-    Foreign.__abstractmethods__ = frozenset()
-    memory = Foreign()
-    object.__setattr__(memory, "facts", good.facts)
-    object.__setattr__(memory, "spec", AttentionOnlySpec(N=4, S=2, d=1, d_h=1, H=1))
-    with pytest.raises(ByheartError, match=r"prove\.register\(Foreign"):
-        bh.certify(memory)
-    prove.register(Foreign, lambda memory, facts, asked: bh.certify(good, facts))
+    memory = Foreign(**{f.name: getattr(good, f.name) for f in fields(good)})
     assert bh.certify(memory).certified
+    prove.register(Foreign, lambda memory, facts, asked: replace(bh.certify(good), facts=7))
+    assert bh.certify(memory).facts == 7
+    with pytest.raises(ByheartError, match=r"prove\.register\(Foreign"):
+        prove.dispatch(object)(memory, memory.facts, None)
 
 
 def test_a_layer_of_one_position_attends_to_it_exactly(random_weights):

@@ -156,6 +156,7 @@ def test_one_key_is_split_as_in_a_batch(memory):
 def test_owners_of_shards_hold_their_facts_and_nothing_else():
     memory = bh.build(bh.random_associations(N=30, S=2, T=200, seed=1), "sharded", shard_size=40)
     facts, held = memory.facts, set()
+    assert isinstance(facts, bh.Facts)
     for i in range(facts.T):
         owner, split = memory.owner(*facts.key(i)), memory.split(*facts.key(i))
         assert i in owner.facts and owner.heads == split.heads
