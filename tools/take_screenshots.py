@@ -28,19 +28,17 @@ LARGEST = 150_000  # bytes of a picture
 VECTORS = {"T": 621, "n": 32, "d": 64, "context": "fixed", "classes": 100, "seed": 42}
 
 
-def memories(place: Path) -> dict[str, Path]:
+def memories(folder: Path) -> dict[str, Path]:
     """countries (attention-only), layer (one-hot multi-head), next (distributions), shards."""
     made: dict[str, Any] = {
-        "countries": bh.build(bh.read_facts("countries")),
+        "countries": bh.build("countries"),
         "layer": bh.build(bh.random_vectors(**VECTORS)),  # type: ignore[arg-type]
-        "next": bh.build_distribution(
-            bh.read_distributions(str(ROOT / "examples" / "continuations.jsonl"))
-        ),
-        "known": bh.build(bh.read_facts("countries"), "sharded"),
+        "next": bh.build(bh.read_distributions(str(ROOT / "examples" / "continuations.jsonl"))),
+        "known": bh.build("countries", "sharded"),
     }
     folders = {}
     for name, memory in made.items():
-        folders[name] = memory.save(place / f"{name}.memory")
+        folders[name] = memory.save(folder / f"{name}.memory")
         bh.certify(memory).write(folders[name])
     return folders
 
@@ -57,20 +55,20 @@ def keep(picture: bytes, name: str) -> None:
     print(f"{name}: {len(out.getvalue()):,} bytes, {image.width} x {image.height}")
 
 
-def pages(place: Path, folders: dict[str, Path], study: str | None, audit: str | None) -> None:
+def pages(folder: Path, folders: dict[str, Path], study: str | None, audit: str | None) -> None:
     from playwright.sync_api import sync_playwright
 
-    bh.report(folders["countries"], place / "countries.html")
-    bh.report(folders["layer"], place / "layer.html")
-    bh.explore(place / "explorer.html")
+    bh.report(folders["countries"], folder / "countries.html")
+    bh.report(folders["layer"], folder / "layer.html")
+    bh.explore(folder / "explorer.html")
     for name, source in (("study", study), ("audit", audit)):
         if source is not None:
-            bh.report(source, place / f"{name}.html")
+            bh.report(source, folder / f"{name}.html")
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
 
         def take(page: str, name: str, height: int, *, part: str | None = None, **how: Any) -> None:
-            if not (place / page).exists():
+            if not (folder / page).exists():
                 return
             size = {"width": how.get("width", 1100), "height": height}
             context = browser.new_context(
@@ -79,7 +77,7 @@ def pages(place: Path, folders: dict[str, Path], study: str | None, audit: str |
                 color_scheme=how.get("scheme", "light"),
             )
             tab = context.new_page()
-            tab.goto((place / page).as_uri())
+            tab.goto((folder / page).as_uri())
             if "search" in how:
                 tab.fill("#search", how["search"])
             shot = tab.locator(part).screenshot() if part else tab.screenshot()
@@ -126,10 +124,10 @@ def main() -> None:
     parser.add_argument("--audit", help="JSON of `byheart audit minilm`")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        folders = memories(place)
+        folder = Path(name)
+        folders = memories(folder)
         figures(folders, given.study, given.audit)
-        pages(place, folders, given.study, given.audit)
+        pages(folder, folders, given.study, given.audit)
 
 
 if __name__ == "__main__":

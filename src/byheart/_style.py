@@ -6,23 +6,26 @@ what is measured is solid, what a theorem says is dashed, what a paper claims ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#777777",
            "#8C6D31", "#000000")  # fmt: skip
-MEASURED, LOST, BUILT, OTHER, FRESH = COLOURS[0], COLOURS[1], COLOURS[2], COLOURS[3], COLOURS[4]
-INK, QUIET, GRID, PAPER = "#1a1a1a", "#666666", "#dddddd", "#ffffff"
+MEASURED, LOST, BUILT, FRESH = COLOURS[0], COLOURS[1], COLOURS[2], COLOURS[4]
+INK, QUIET, GRID = "#1a1a1a", "#666666", "#dddddd"
 # From "works against" over nothing to "carries": orange and blue, equal in lightness.
 DIVERGING = ("#B34700", "#E69F6B", "#F4F4F2", "#6FA8D6", "#00508A")
 # A lower bound promises, an upper bound forbids: both are dashed, a measurement is not.
 DASHES = {"lower bound": (0, (5, 2)), "upper bound": (0, (2, 2)), "measured": "-"}
 
 
-def new_figure(width: float = 7.0, height: float = 4.2, panels: int = 1) -> tuple[Figure, list]:
+def new_figure(
+    width: float = 7.0, height: float = 4.2, panels: int = 1
+) -> tuple[Figure, list[Axes]]:
     """A figure of inches with `panels` axes beside each other, drawn the same everywhere.
 
     >>> figure, (left, right) = new_figure(panels=2)
@@ -38,7 +41,7 @@ def new_figure(width: float = 7.0, height: float = 4.2, panels: int = 1) -> tupl
     return figure, axes
 
 
-def plain(axes: Any) -> None:
+def plain(axes: Axes) -> None:
     """A light grid, no box."""
     axes.grid(True, which="major", color=GRID, lw=0.6)
     axes.set_axisbelow(True)
@@ -46,19 +49,11 @@ def plain(axes: Any) -> None:
     axes.tick_params(which="both", labelsize=8, colors=INK)
 
 
-def title(axes: Any, text: str) -> None:
+def title(axes: Axes, text: str) -> None:
     axes.set_title(text, loc="left", fontsize=10, color=INK)
 
 
-def bound(axes: Any, x: Sequence[float], y: Sequence[float], kind: str, label: str, **how: Any):
-    """A theorem's line: dashed, named at its right end."""
-    colour = how.pop("color", INK)
-    axes.plot(x, y, linestyle=DASHES[kind], color=colour, lw=1.4, zorder=1.5, **how)
-    if len(x):
-        name(axes, x[-1], y[-1], label, colour)
-
-
-def level(axes: Any, y: float, kind: str, label: str, colour: str = INK) -> None:
+def level(axes: Axes, y: float, kind: str, label: str, colour: str = INK) -> None:
     """A theorem's number: a dashed line across, named at its right end."""
     axes.axhline(y, linestyle=DASHES[kind], color=colour, lw=1.4, zorder=1.5)
     axes.annotate(
@@ -67,7 +62,7 @@ def level(axes: Any, y: float, kind: str, label: str, colour: str = INK) -> None
     )  # fmt: skip
 
 
-def name(axes: Any, x: float, y: float, text: str, colour: str = INK) -> None:
+def name(axes: Axes, x: float, y: float, text: str, colour: str = INK) -> None:
     """A word beside a point, where a legend would make the eye travel."""
     axes.annotate(
         text, xy=(x, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8,
@@ -75,19 +70,19 @@ def name(axes: Any, x: float, y: float, text: str, colour: str = INK) -> None:
     )  # fmt: skip
 
 
-def whole_ticks(axes: Any) -> None:
+def whole_ticks(axes: Axes) -> None:
     """Heads and shards are counted: no 2.5 of them."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
 
 
-def diverging() -> Any:
+def diverging() -> Colormap:
     """The colour map of signed contributions."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("carries", DIVERGING)
 
 
-def legend(axes: Any, **how: Any) -> None:
-    axes.legend(frameon=False, fontsize=8, **how)
+def legend(axes: Axes) -> None:
+    axes.legend(frameon=False, fontsize=8)

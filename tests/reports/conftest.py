@@ -91,15 +91,15 @@ def visit(browser: Any) -> Iterator[Callable[..., Watched]]:
 @pytest.fixture(scope="session")
 def memories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A folder of every kind of memory; all but `associative` certified."""
-    place = tmp_path_factory.mktemp("memories")
+    path = tmp_path_factory.mktemp("memories")
     elements = bh.read_facts("elements")
     vectors = bh.random_vectors(T=57, n=8, d=16, classes=5)
     made = {
         "attention": bh.build(elements),
         "sharded": bh.build(elements, "sharded"),
         "associative": bh.build(bh.random_associations(20, 2, 30), "associative"),
-        "sqrt": bh.build_sqrt(elements),
-        "distribution": bh.build_distribution(bh.random_distributions("gauss", N=6), d=5),
+        "sqrt": bh.build(elements, "sqrt"),
+        "distribution": bh.build(bh.random_distributions("gauss", N=6), d=5),
         "numbers": bh.build(bh.random_vectors(T=29, n=8, d=16)),
         "classes": bh.build(vectors),
         "own-contexts": bh.build(bh.random_vectors(T=29, n=8, d=16, context="random")),
@@ -109,7 +109,7 @@ def memories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
     folders = {}
     for name, memory in made.items():
-        folders[name] = memory.save(place / f"{name}.memory")
+        folders[name] = memory.save(path / f"{name}.memory")
         if name != "associative":
             bh.certify(memory).write(folders[name])
     return folders

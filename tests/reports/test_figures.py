@@ -12,8 +12,11 @@ from typer.testing import CliRunner
 import byheart as bh
 from byheart.cli.main import app
 from byheart.errors import ByheartError
+from byheart.models import TokenMemory
+from byheart.models.construction import AttentionConstruction
 from byheart.reports import FIGURES, figure
-from byheart.reports.carriers import head_map, stories
+from byheart.reports.carriers import contributions, head_map
+from byheart.specs import AttentionOnlySpec
 
 HEADS = ("attention", "sharded", "numbers", "classes", "own-contexts", "one-token", "distribution")
 
@@ -48,14 +51,13 @@ def test_parts_add_up_and_attention_is_a_distribution(kind, memories):
     memory = bh.load(memories[kind])
     facts = memory.facts
     assert facts is not None
-    told = stories(memory, np.arange(facts.T), 3)
+    largest = contributions(memory, np.arange(facts.T), 3)
     if kind in ("numbers", "own-contexts"):
-        own = None if memory.context is not None else facts.contexts()  # type: ignore
-        meant = memory.outputs(facts.query, own).numpy()[:, 0]  # type: ignore
+        meant = np.asarray(memory.outputs(memory.inputs_of(facts)))[:, 0]
     else:
-        meant = memory.margins(facts).numpy()  # type: ignore
-    assert np.allclose(told.totals, meant, atol=1e-3)
-    assert np.allclose(told.attention.sum(2)[told.heads >= 0], 1, atol=1e-9)
+        meant = memory.margins()
+    assert np.allclose(largest.totals, meant, atol=1e-3)
+    assert np.allclose(largest.attention.sum(2)[largest.heads >= 0], 1, atol=1e-9)
 
 
 def test_the_head_map_is_what_taking_the_head_away_does(memories):
@@ -65,26 +67,29 @@ def test_the_head_map_is_what_taking_the_head_away_does(memories):
     from byheart.models.attention_only import head_outputs
 
     memory = bh.load(memories["attention"])
+    assert isinstance(memory, TokenMemory) and isinstance(memory.spec, AttentionOnlySpec)
     facts = memory.facts
     assert facts is not None
     found = head_map(memory)
     weights = {name: w[None].double() for name, w in memory.weights.items()}
-    skip, F = head_outputs(memory.spec, weights, memory.with_start(facts.tokens))  # type: ignore
+    skip, F = head_outputs(memory.spec, weights, memory.with_start(facts.tokens))
     F[0, :, 3] = F[0, :, 3].mean(0)
     logits = (skip[0] + F[0].flatten(1) @ weights["W_O"][0, -1].flatten(0, 1)) @ weights["W_U"][0]
     right = torch.tensor(facts.answers)[:, None]
     after = logits.gather(1, right)[:, 0] - logits.scatter(1, right, -torch.inf).amax(1)
     before = memory.margins(facts, torch.float64)
-    assert np.allclose((before - after).numpy()[found.rows], found.effect[:, 3], atol=1e-9)
+    assert np.allclose((before - after.numpy())[found.rows], found.effect[:, 3], atol=1e-9)
     assert ((after.numpy() <= 0)[found.rows] == found.lost[:, 3]).all()
 
 
 def test_the_condition_number_is_the_one_of_the_construction(memories):
-    from byheart.reports.figures import spectrum
+    from byheart.reports.figures import equations, spectrum
 
     memory = bh.load(memories["attention"])
-    values = spectrum(memory)
-    assert 0.5 < values[0] / values[-1] / memory.construction["condition"] < 2
+    assert isinstance(memory.construction, AttentionConstruction)
+    (X,) = equations(memory)
+    values = spectrum(X)
+    assert 0.5 < values[0] / values[-1] / (memory.construction.condition or 0) < 2
 
 
 def test_the_command_writes_pages_and_pictures(memories, tmp_path, monkeypatch):
@@ -110,7 +115,7 @@ def test_the_command_writes_pages_and_pictures(memories, tmp_path, monkeypatch):
         (["gone.memory"], "there is no such file or folder"),
         (["MEMORY", "-o", "map.png"], "say which (--figure NAME)"),
         (["MEMORY", "-o", "page.txt"], "must end in .html"),
-        (["MEMORY", "--figure", "head-map"], "--plot must end in"),
+        (["MEMORY", "--figure", "head-map"], "must end in .png, .svg, .pdf"),
         (["MEMORY", "MEMORY", "--figure", "head-map", "-o", "a.png"], "draws one input, found 2"),
         (["MEMORY", "--figure", "fog", "-o", "a.png"], "there is no figure 'fog'"),
     ],

@@ -42,7 +42,7 @@ def test_every_kind_renders(kind, page_of, memories, visit):
     assert page.locator("#load + pre").count() == 1
 
 
-def test_the_story_adds_up_to_the_margin(page_of, memories, visit):
+def test_the_parts_add_up_to_the_margin(page_of, memories, visit):
     page = visit(page_of("attention")).page
     page.fill("#search", "Fe name")
     assert "iron" in page.inner_text("#detail h3")
@@ -230,17 +230,17 @@ def test_the_policy_is_strict(page_of, visit):
 def test_a_damaged_or_unproved_memory_is_not_called_proved(memories, tmp_path, visit):
     import shutil
 
-    place = Path(shutil.copytree(memories["attention"], tmp_path / "changed.memory"))
-    record = json.loads((place / "certificate.json").read_text())
+    folder = Path(shutil.copytree(memories["attention"], tmp_path / "changed.memory"))
+    record = json.loads((folder / "certificate.json").read_text())
     record["weights_sha256"] = "0" * 64
-    (place / "certificate.json").write_text(json.dumps(record))
-    bh.report(place, tmp_path / "a.html")
+    (folder / "certificate.json").write_text(json.dumps(record))
+    bh.report(folder, tmp_path / "a.html")
     assert "Not proved" in visit(tmp_path / "a.html").page.inner_text("#verdict")
-    weights = place / "weights.safetensors"
+    weights = folder / "weights.safetensors"
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
     weights.write_bytes(bytes(data))
-    bh.report(place, tmp_path / "b.html")
+    bh.report(folder, tmp_path / "b.html")
     page = visit(tmp_path / "b.html").page
     assert "Changed after it was built" in page.inner_text("#verdict")
     assert "Weights.safetensors differs from the SHA-256" in page.inner_text(".verdict")
@@ -251,25 +251,23 @@ def test_the_loading_code_runs(memories, tmp_path, monkeypatch):
 
     for name, folder in memories.items():
         monkeypatch.chdir(folder.parent)
-        code = loading(bh.load(folder), folder)
+        code = loading(bh.load(folder), folder.name)
         exec(compile(code, name, "exec"), {})
 
 
 def test_boxes_count_all_parameters(memories):
-    from byheart.reports.memory_words import boxes
-
     for name, folder in memories.items():
         memory = bh.load(folder)
         if name != "sqrt":
-            counted = sum(box.parameters or 0 for box in boxes(memory))
+            counted = sum(box.parameters or 0 for box in memory.parts())
             assert counted == memory.spec.parameters, name
 
 
-def test_larger_tables_are_sampled_and_the_page_says_so(monkeypatch, tmp_path, visit):
-    from byheart.reports import memory_page
+def test_larger_tables_are_sampled_and_the_page_says_so(tmp_path, visit):
+    from byheart.reports.memory_page import Budget, memory_page
 
-    monkeypatch.setattr(memory_page, "LISTED", 100)
-    bh.report(bh.build(bh.read_facts("elements")), tmp_path / "few.html")
+    few = memory_page(bh.build("elements"), Budget(listed=100))
+    (tmp_path / "few.html").write_text(few.html)
     page = visit(tmp_path / "few.html").page
     assert page.inner_text("#found") == "100 facts"
     assert "100 of the 236 facts are listed" in page.inner_text("main")

@@ -204,13 +204,9 @@ def _fresh(
 def owners(memory: VectorMemory, facts: VectorFacts, effect: np.ndarray) -> tuple[np.ndarray, str]:
     """The head that owns each example (T,), -1 for none, and where that is from: the groups of the
     construction, or the largest `effect` of an ablation."""
-    groups = getattr(memory.construction, "groups", None)
-    stored = memory.facts
-    if groups and stored is not None and stored.digest() == facts.digest():
-        owner = np.full(facts.T, -1)
-        for h, group in enumerate(groups):
-            owner[list(group)] = h
-        return owner, "construction"
+    heads, stored = memory.owners(), memory.facts
+    if heads is not None and stored is not None and stored.digest() == facts.digest():
+        return heads, "construction"
     return effect.argmax(1), "ablation"
 
 

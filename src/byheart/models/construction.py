@@ -79,11 +79,16 @@ class Construction:
         cls.method, cls.kind = method, kind or method
         Construction.kinds[cls.kind] = cls
 
+    @property
+    def theorem(self) -> str:
+        """The theorem behind `capacity`."""
+        return self.promise
+
     def rows(self) -> list[tuple[str, str]]:
         """What there is to say, as (what, value)."""
         rows = []
-        if self.capacity is not None and self.promise:
-            rows.append(("promised", f"{self.capacity:,} {self.unit} ({self.promise})"))
+        if self.capacity is not None and self.theorem:
+            rows.append(("promised", f"{self.capacity:,} {self.unit} ({self.theorem})"))
         rows.append(("recalled", self._recalled()))
         return [*rows, *self._quality(), ("seconds", f"{self.seconds:.2f}")]
 
@@ -265,9 +270,9 @@ class MultiHeadConstruction(Construction, method="multihead"):
     theorem1: int | None = None
     conditions_seen: tuple[float, ...] | None = None
 
-    def rows(self) -> list[tuple[str, str]]:
-        promised = f"{self.capacity or 0:,} examples ({self.promises[self.proof]})"
-        return [("promised", promised), *super().rows()]
+    @property
+    def theorem(self) -> str:
+        return self.promises[self.proof]
 
     def _quality(self) -> list[tuple[str, str]]:
         rows = super()._quality()
@@ -307,6 +312,8 @@ class Theorem3Quantities:
 class DistributionConstruction(Construction, method="attention", kind="distribution"):
     """A memory whose softmax follows distributions: divergences in nats, of the memory (`kl`) and
     of the `encoder` it follows, and what Theorems 1 and 3 say about them."""
+
+    promise: ClassVar[str] = AttentionConstruction.promise
 
     encoder: str
     kl: float

@@ -27,7 +27,7 @@ from byheart.facts import Facts, Vocabulary
 from byheart.models.construction import Construction, SquareRootConstruction
 from byheart.models.facts_files import facts_from, facts_record, facts_tensors
 from byheart.models.folder import NETWORK, Files, Record
-from byheart.models.memory import FactTable, Memory, Part, Recall
+from byheart.models.memory import FactTable, Memory, PageWords, Part, Recall
 from byheart.models.token_memory import check_reading, key_ids, token_table
 from byheart.specs import ExactSpec, Spec
 
@@ -190,6 +190,12 @@ class ExactMemory(Memory[np.ndarray]):
             Part("FF2", ("the sum to a class", "by folds and tables")),
             Part("class", (f"one of {spec.classes:,}, 0: unknown", size)),
         )
+
+    def page_words(self) -> PageWords:
+        key = ", ".join(map(repr, self.example())) or "..."
+        asking = f"memory.recall({key})", "# integers that no float holds: no torch module"
+        answers = None if self.facts is None else len(self.facts.answer_ids)
+        return PageWords(asking, margin=None, answers=answers, bits=self.spec.total_bits)
 
     # What it becomes
 

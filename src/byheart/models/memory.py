@@ -119,6 +119,23 @@ class Part:
 
 
 @dataclass(frozen=True)
+class PageWords:
+    """What pages and figures say in a family's own words.
+
+    `asking`: lines of Python that ask `memory`. `positions`: what the attention of `head_parts`
+    runs over, each a word or the number of a key's column. `margin`: what `margins` are (None: an
+    answer is right or wrong). `answers`: among how many a fact has its own (None: labels are
+    numbers). `bits`: of all weights as they are stored.
+    """
+
+    asking: tuple[str, ...]
+    positions: tuple[str | int, ...] = ()
+    margin: str | None = "right answer minus the next best"
+    answers: int | None = None
+    bits: int | None = None
+
+
+@dataclass(frozen=True)
 class Description:
     """A memory in words, from which `repr`, notebooks, the command line and pages are made.
 
@@ -181,6 +198,10 @@ class Memory(ABC, Generic[Inputs]):
     def inputs_of(self, facts: FactTable) -> Inputs:
         """The keys of a table in this memory's vocabulary, as the model reads them."""
 
+    def answers_of(self, facts: FactTable) -> Tensor | None:
+        """The right answers of a table as ids, for `head_parts`; None where answers have none."""
+        return None
+
     @abstractmethod
     def outputs(self, inputs: Inputs, dtype: torch.dtype | None = None) -> Tensor | np.ndarray:
         """What the model computes, in the stored number format or in `dtype`."""
@@ -241,6 +262,11 @@ class Memory(ABC, Generic[Inputs]):
             f"{self.name}, where no head holds a fact alone (`split` shows what each adds)."
         )
 
+    def owners(self) -> np.ndarray | None:
+        """The group of heads (a head, a shard) that the construction gave each fact to (T,), -1 for
+        none; None where it gave facts to no heads in particular."""
+        return None
+
     # What it is
 
     @property
@@ -285,6 +311,10 @@ class Memory(ABC, Generic[Inputs]):
         made, count = self.construction, self.spec.parameters
         per = f" ({count / made.facts:.1f} per {made.unit[:-1]})" if made.facts else ""
         return [("parameters", f"{count:,}{per}")]
+
+    def page_words(self) -> PageWords:
+        """What pages and figures say about this memory in the words of its family."""
+        return PageWords(("memory.recall(...)",))
 
     def describe(self) -> Description:
         """The memory in words; the one source of `repr`, notebooks, command line and pages."""

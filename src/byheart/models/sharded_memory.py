@@ -123,6 +123,13 @@ class ShardedMemory(TokenMemory):
         mates = () if self.facts is None else np.flatnonzero(self.shards_of(self.facts) == shard)
         return Owner(tuple(key), tuple(range(first, end)), tuple(map(int, mates)), shard)
 
+    def owners(self) -> np.ndarray | None:
+        return None if self.facts is None else self.shards_of(self.facts)
+
+    @property
+    def positions(self) -> tuple[str | int, ...]:
+        return ("start", *super().positions)
+
     @property
     def no_heads(self) -> str | None:
         return None if self.spec.N > 1 else super().no_heads

@@ -31,6 +31,7 @@ from byheart.models.memory import (
     FactTable,
     HeadParts,
     Memory,
+    PageWords,
     Part,
     Recall,
     answer_margins,
@@ -115,6 +116,9 @@ class TokenMemory(Memory[Tensor]):
 
     def inputs_of(self, facts: FactTable) -> Tensor:
         return self.with_start(token_table(facts).tokens)
+
+    def answers_of(self, facts: FactTable) -> Tensor:
+        return torch.tensor(token_table(facts).answers)
 
     def with_start(self, tokens: Tensor | np.ndarray) -> Tensor:
         """Token ids as the model reads them: in its order, the start token, if any, in front."""
@@ -204,6 +208,23 @@ class TokenMemory(Memory[Tensor]):
 
     def parts(self) -> tuple[Part, ...]:
         return token_parts(self, self.spec, self.key_length)
+
+    def page_words(self) -> PageWords:
+        key = ", ".join(map(repr, self.example())) or "..."
+        asking = (
+            f"memory.recall({key})",
+            "module = memory.to_torch()  # a plain torch.nn.Module with named, hookable parts",
+            f"logits = module(memory.encode([{self.example() or ...}]))",
+            "memory.answer_name(int(logits.argmax()))",
+        )
+        answers = None if self.facts is None else len(self.facts.answer_ids)
+        bits = 8 * self.dtype.itemsize * self.spec.parameters
+        return PageWords(asking, self.positions, answers=answers, bits=bits)
+
+    @property
+    def positions(self) -> tuple[str | int, ...]:
+        """What each position of an input holds: the start token, or a column of the key."""
+        return (*["start"][: self.start_id is not None], *(self.order or range(self.key_length)))
 
     # Files
 

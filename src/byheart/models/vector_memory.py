@@ -22,6 +22,7 @@ from byheart.models.memory import (
     HeadParts,
     Memory,
     Owner,
+    PageWords,
     Part,
     Recall,
     answer_margins,
@@ -130,6 +131,13 @@ class VectorMemory(Memory[VectorInputs]):
         return self.inputs(
             examples.query, None if self.context is not None else examples.contexts()
         )
+
+    def answers_of(self, facts: FactTable) -> Tensor:
+        """Classes; of numbers the coordinate that is furthest from 0."""
+        examples = self.fitting(facts)
+        if examples.classes is None:
+            return torch.tensor(np.abs(examples.targets).argmax(1))
+        return torch.tensor(examples.label)
 
     def _each(
         self, compute: Callable[..., Tensor], inputs: VectorInputs, dtype: torch.dtype
@@ -241,25 +249,52 @@ class VectorMemory(Memory[VectorInputs]):
 
     def owner(self, *key: np.ndarray | None) -> Owner:
         """The head whose group of the proof holds the example, and the other examples of it."""
-        made, facts = self.construction, self.facts
-        groups = made.groups if isinstance(made, MultiHeadConstruction) else None
-        if groups is None or facts is None:
+        heads, facts = self.owners(), self.facts
+        if heads is None or facts is None:
             reason = "was saved without its examples" if facts is None else "has no groups"
             raise ByheartError(
                 f"this memory {reason}: `proof=one-hot` and `proof=literal` give every head a "
                 "group of examples of its own."
             )
         e = self.encode([key]).query.numpy()
-        rows = np.flatnonzero((facts.query == e).all(axis=1)).tolist()
+        rows = np.flatnonzero((facts.query == e).all(axis=1))
+        if not len(rows) or heads[rows[0]] < 0:
+            return Owner((), (), ())
+        head = int(heads[rows[0]])
+        return Owner((), (head,), tuple(np.flatnonzero(heads == head).tolist()))
+
+    def owners(self) -> np.ndarray | None:
+        made, facts = self.construction, self.facts
+        groups = made.groups if isinstance(made, MultiHeadConstruction) else None
+        if not groups or facts is None:
+            return None
+        heads = np.full(facts.T, -1)
         for head, group in enumerate(groups):
-            if rows and rows[0] in group:
-                return Owner((), (head,), tuple(group))
-        return Owner((), (), ())
+            heads[list(group)] = head
+        return heads
 
     # Describing
 
     def example(self) -> tuple[str, ...]:
         return () if self.facts is None else (str(self.facts.rows[0]),)
+
+    def page_words(self) -> PageWords:
+        shared = self.context is not None
+        key, comma = ("f.query[0]", ",") if shared else ("f.query[0], f.contexts()[0]", "")
+        asking = (
+            "f = memory.facts",
+            f"memory.recall({key})",
+            "module = memory.to_torch()  # a plain torch.nn.Module with named, hookable parts",
+            f"module(memory.encode([({key}{comma})]))",
+        )
+        numbers = "tolerance minus the error of the label"
+        return PageWords(
+            asking,
+            tuple(f"token {i}" for i in range(self.spec.n)),
+            numbers if self.classes is None else PageWords.margin,
+            None if self.facts is None else self.facts.classes,
+            8 * self.dtype.itemsize * self.spec.parameters,
+        )
 
     def parts(self) -> tuple[Part, ...]:
         spec, shapes = self.spec, self.spec.weight_shapes()

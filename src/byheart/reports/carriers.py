@@ -12,27 +12,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import singledispatch
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from byheart.models import Memory, VectorMemory, attention_only
-from byheart.models.sharded import own_attention, own_features, shard_of
+from byheart.errors import ByheartError
+from byheart.models.memory import HeadParts, Memory, answer_margins
 from byheart.models.threads import one_thread
-from byheart.specs import AttentionOnlySpec, ShardedSpec
+from byheart.models.token_memory import TokenMemory
+from byheart.models.vector_memory import VectorMemory
 
 MAP_BYTES = 256 * 2**20  # of the logits that a head map holds at once
+NO_FACTS = "The memory was saved without its facts."
 
 
 @dataclass(frozen=True)
-class Stories:
+class Contributions:
     """Of chosen facts (B): the K heads with the largest parts, and everything else summed up.
 
     `heads` (B, K) with -1 where there are fewer, `parts` (B, K), `attention` (B, K, P), `skip`
     (B,) (biases included), `rest` (B,) of all other heads, `runners_up` (B,) token or class ids;
     margin = skip + Σ parts + rest. Vector memories with numbers as labels: parts of the output.
+    `most`: as many heads belong to one fact, at most.
     """
 
     heads: np.ndarray
@@ -41,6 +45,7 @@ class Stories:
     skip: np.ndarray
     rest: np.ndarray
     runners_up: np.ndarray
+    most: int
 
     @property
     def totals(self) -> np.ndarray:
@@ -50,7 +55,7 @@ class Stories:
 @dataclass(frozen=True)
 class HeadMap:
     """`effect` (rows, H) of the facts `rows`, sorted by `owner`, the head with the largest effect
-    (or the construction's); `lost`: the fact is lost with the head; `margins` (rows,)."""
+    (or the construction's); `lost`: the fact is lost with the head; `what` the effect is of."""
 
     rows: np.ndarray
     effect: np.ndarray
@@ -67,241 +72,127 @@ class HeadMap:
         total = size.sum(1)
         return float((size.max(1)[total > 0] / total[total > 0]).mean()) if total.any() else 0.0
 
+    @property
+    def scale(self) -> float:
+        """The 99th percentile of the effects that are not 0: the end of the colours."""
+        size = np.abs(self.effect[self.effect != 0])
+        return float(np.quantile(size, 0.99)) if len(size) else 1.0
 
-def why_no_heads(memory: Any) -> str | None:
-    """None where a margin can be split over heads; else why it cannot."""
-    if isinstance(memory, VectorMemory):
-        return None if memory.facts is not None else "The memory was saved without its facts."
-    spec = memory.spec
+
+def why_no_heads(memory: Memory) -> str | None:
+    """None where the margins of a memory's own facts can be split over heads; else why not."""
+    return NO_FACTS if memory.facts is None else memory.no_heads
+
+
+def head_count(memory: Memory) -> int:
+    """The heads of the last layer."""
+    return max(part.heads for part in memory.parts())
+
+
+def parts_of(memory: Memory, chosen: np.ndarray) -> Iterator[HeadParts]:
+    """The margins of the facts `chosen` split over heads; `at` are indices into `chosen`."""
     if memory.facts is None:
-        return "The memory was saved without its facts."
-    if spec.N == 1:
-        return "There is only one token: no answer has a competitor, and no margin is split."
-    if isinstance(spec, (AttentionOnlySpec, ShardedSpec)):
-        return None
-    reasons = {
-        "associative": "An associative memory is one matrix: it has no heads.",
-        "sqrt": "A square-root Transformer has one uniform attention: every fact runs through the "
-        "same integers, and none belongs to a head.",
-    }
-    return reasons.get(
-        spec.family,
-        "Feed-forward or shared layers follow the heads: the logit is no sum over heads.",
-    )
+        raise ByheartError(NO_FACTS)
+    some = memory.facts.subset(chosen)
+    return memory.head_parts(memory.inputs_of(some), memory.answers_of(some))
 
 
 @one_thread()
-def stories(memory: Memory | VectorMemory, chosen: np.ndarray, K: int) -> Stories:
-    """The stories of the facts `chosen`, the K largest heads of each.
+def contributions(memory: Memory, chosen: np.ndarray, K: int) -> Contributions:
+    """What the skip and at most K heads, the largest, of each of the facts `chosen` add.
 
     >>> import byheart as bh
-    >>> memory = bh.build(bh.read_facts("elements"))
-    >>> told = stories(memory, np.array([0, 1]), 5)
-    >>> bool(np.allclose(told.totals, memory.margins(memory.facts).numpy()[:2], atol=1e-4))
+    >>> memory = bh.build("elements")
+    >>> largest = contributions(memory, np.array([0, 1]), 5)
+    >>> bool(np.allclose(largest.totals, memory.margins()[:2], atol=1e-4))
     True
     """
-    tables = []
-    for part in _parts(memory, chosen):
-        k = min(K, part.parts.shape[1])
+    tables, most = [], 0
+    for part in parts_of(memory, chosen):
+        most = max(most, len(part.heads))
+        k = min(K, len(part.heads))
         top = part.parts.abs().topk(k, dim=1).indices
-        kept = part.parts.gather(1, top)
-        attention = part.attention.gather(
-            1, top[:, :, None].expand(-1, -1, part.attention.shape[2])
-        )
-        heads = part.heads[top]
-        rest = part.parts.sum(1) - kept.sum(1)
+        largest = part.parts.gather(1, top)
+        seen = part.attention.gather(1, top[:, :, None].expand(-1, -1, part.attention.shape[2]))
+        rest = part.parts.sum(1) - largest.sum(1)
         short = (0, K - k)
-        tables.append(
-            (
-                part.at,
-                torch.nn.functional.pad(heads, short, value=-1),
-                torch.nn.functional.pad(kept, short),
-                torch.nn.functional.pad(attention, (0, 0, *short)),
-                part.skip,
-                rest,
-                part.runners_up,
-            )
-        )
+        heads = pad(part.heads[top], short, value=-1)
+        columns = (heads, pad(largest, short), pad(seen, (0, 0, *short)), part.skip, rest)
+        tables.append((part.at, *columns, part.runners_up))
     at, *columns = (torch.cat(column) for column in zip(*tables, strict=True))
-    order = at.argsort()
-    return Stories(*(column[order].numpy() for column in columns))
+    table = [column[at.argsort()].numpy() for column in columns]
+    table[:3] = [column[:, : min(K, most)] for column in table[:3]]
+    return Contributions(*table, most=most)
 
 
 @one_thread()
-def head_map(memory: Memory | VectorMemory, rows: int = 600) -> HeadMap:
+def head_map(memory: Memory, rows: int = 600) -> HeadMap:
     """The effects of all heads on at most `rows` facts, spread evenly over the owners.
 
     >>> import byheart as bh
-    >>> found = head_map(bh.build(bh.random_vectors(T=29, n=8, d=16)))
-    >>> found.effect.shape, found.owner_from
+    >>> heads = head_map(bh.build(bh.random_vectors(T=29, n=8, d=16)))
+    >>> heads.effect.shape, heads.owner_from
     ((29, 4), 'construction')
     """
-    if isinstance(memory, VectorMemory):
-        return _vector_map(memory, rows)
-    facts, spec = memory.facts, memory.spec
-    assert facts is not None and isinstance(spec, (AttentionOnlySpec, ShardedSpec))
-    shards = np.zeros(facts.T, dtype=int)
-    if isinstance(spec, ShardedSpec):
-        shards = shard_of(dict(memory.weights), memory.with_start(facts.tokens)).numpy()
-    chosen = _evenly(np.argsort(shards, kind="stable"), rows)
-    effect = np.zeros((len(chosen), spec.H))
-    lost = np.zeros((len(chosen), spec.H), dtype=bool)
-    means = _means(memory)
-    W_U = memory.weights["W_U"].double()
-    answers = torch.tensor(facts.answers)[chosen]
-    for part in _parts(memory, chosen, outputs=True):
-        assert part.out is not None
-        change = (means[part.heads] - part.out) @ W_U  # (B, heads, N)
-        after = part.logits[:, None] + change
-        right = answers[part.at][:, None, None].expand(-1, after.shape[1], 1)
-        own = after.gather(2, right)[..., 0]
-        margin = own - after.scatter(2, right, -torch.inf).amax(2)
-        before = part.skip + part.parts.sum(1)
-        at, heads = part.at.numpy(), part.heads.numpy()
-        effect[np.ix_(at, heads)] = (before[:, None] - margin).numpy()
-        lost[np.ix_(at, heads)] = ((before[:, None] > 0) & (margin <= 0)).numpy()
-    owner = effect.argmax(1)
-    source = "construction" if isinstance(spec, ShardedSpec) else "ablation"
-    order = np.lexsort((-effect.max(1), owner, shards[chosen]))
-    what = "of the margin"
-    return HeadMap(chosen[order], effect[order], lost[order], owner[order], source, facts.T, what)
+    if memory.facts is None:
+        raise ByheartError(NO_FACTS)
+    owners, T = memory.owners(), memory.facts.T
+    groups = np.zeros(T, dtype=int) if owners is None else owners
+    chosen = np.argsort(groups, kind="stable")
+    if T > rows:
+        chosen = chosen[np.linspace(0, T - 1, rows).astype(int)]
+    effect, lost, what = effects(memory, chosen)
+    # Groups are heads where each head owns facts by itself, and shards of several heads otherwise.
+    heads = owners is not None and owners.max(initial=-1) + 1 == effect.shape[1]
+    owner = groups[chosen] if heads else effect.argmax(1)
+    order = np.lexsort((-effect.max(1), owner, groups[chosen]))
+    source = "ablation" if owners is None else "construction"
+    return HeadMap(chosen[order], effect[order], lost[order], owner[order], source, T, what)
 
 
-def _vector_map(memory: VectorMemory, rows: int) -> HeadMap:
-    from byheart.measure.specialisation import ablation, owners
-
-    facts = memory.facts
-    assert facts is not None
-    effect, breaks = ablation(memory, facts)
-    owner, source = owners(memory, facts, effect)
-    order = _evenly(np.lexsort((-effect.max(1), owner)), rows)
-    what = "of the output" if facts.classes is None else "of the margin"
-    return HeadMap(order, effect[order], breaks[order], owner[order], source, facts.T, what)
+@singledispatch
+def effects(memory: Memory, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, str]:
+    """Effect and loss (rows, H) of each head on the facts `chosen`, and what the effect is of."""
+    raise ByheartError(f"a {memory.name} has no map of its heads.")
 
 
-def _evenly(order: np.ndarray, rows: int) -> np.ndarray:
-    if len(order) <= rows:
-        return order
-    return order[np.linspace(0, len(order) - 1, rows).astype(int)]
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Some of the facts, all with the same heads: `at` are places in `chosen`, `out` (B, H, d)."""
-
-    at: Tensor
-    heads: Tensor
-    parts: Tensor
-    attention: Tensor
-    skip: Tensor
-    runners_up: Tensor
-    logits: Tensor
-    out: Tensor | None = None
-
-
-def _parts(
-    memory: Memory | VectorMemory, chosen: np.ndarray, *, outputs: bool = False
-) -> Iterator[_Part]:
-    if isinstance(memory, VectorMemory):
-        yield from _vector_parts(memory, chosen)
-        return
-    facts = memory.facts
-    assert facts is not None
-    tokens = memory.with_start(facts.tokens[chosen])
-    answers = torch.tensor(facts.answers[chosen])
-    ways = _sharded_parts if isinstance(memory.spec, ShardedSpec) else _dense_parts
-    for at, heads, skip, out, attention in ways(memory, tokens):
-        W_U = memory.weights["W_U"].double()
-        step = len(at)
-        if outputs:  # a head map needs logits without each head
-            step = max(1, MAP_BYTES // (8 * len(heads) * W_U.shape[1]))
-        for i in range(0, len(at), step):
+@effects.register
+def _(memory: TokenMemory, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, str]:
+    means, W_U = _means(memory), memory.weights["W_U"].double()
+    effect = np.zeros((len(chosen), len(means)))
+    lost = np.zeros(effect.shape, dtype=bool)
+    for part in parts_of(memory, chosen):
+        assert part.written is not None
+        step = max(1, MAP_BYTES // (8 * max(1, len(part.heads)) * W_U.shape[1]))
+        for i in range(0, len(part.at), step):
             b = slice(i, i + step)
-            logits = (skip[b] + out[b].sum(1)) @ W_U
-            g = answers[at[b]]
-            j = logits.scatter(1, g[:, None], -torch.inf).argmax(1)
-            direction = (W_U[:, g] - W_U[:, j]).T
-            yield _Part(
-                at[b],
-                heads,
-                torch.einsum("bhd,bd->bh", out[b], direction),
-                attention[b],
-                (skip[b] * direction).sum(1),
-                j,
-                logits,
-                out[b],
-            )
+            change = (means[part.heads] - part.written[b]) @ W_U  # (B, heads, N)
+            after = (part.logits[b, None] + change).flatten(0, 1)
+            right = part.answers[b].repeat_interleave(len(part.heads))
+            margin = answer_margins(after, right).view(change.shape[:2])
+            before = part.margins[b, None]
+            cells = np.ix_(part.at[b].numpy(), part.heads.numpy())
+            effect[cells] = (before - margin).numpy()
+            lost[cells] = ((before > 0) & (margin <= 0)).numpy()
+    return effect, lost, "of the margin"
 
 
-_Raw = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+@effects.register
+def _(memory: VectorMemory, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, str]:
+    from byheart.measure.specialisation import ablation
+
+    if memory.facts is None:
+        raise ByheartError(NO_FACTS)
+    effect, lost = ablation(memory, memory.facts)
+    what = "of the output" if memory.facts.classes is None else "of the margin"
+    return effect[chosen], lost[chosen], what
 
 
-def _dense_parts(memory: Memory, tokens: Tensor) -> Iterator[_Raw]:
-    spec = memory.spec
-    assert isinstance(spec, AttentionOnlySpec)
-    weights = {name: w[None].double() for name, w in memory.weights.items()}
-    heads = torch.arange(spec.H)
-    for batch in memory.batches(len(tokens), copies=3):
-        skip, F = attention_only.head_outputs(spec, weights, tokens[batch])
-        out = torch.einsum("bhe,hed->bhd", F[0], weights["W_O"][0, -1])
-        a = attention_only.attention(spec, weights, tokens[batch])[0]
-        yield torch.arange(batch.start, batch.stop), heads, skip[0], out, a
-
-
-def _sharded_parts(memory: Memory, tokens: Tensor) -> Iterator[_Raw]:
-    spec = memory.spec
-    assert isinstance(spec, ShardedSpec)
-    weights = dict(memory.weights)
-    shards = shard_of(weights, tokens)
-    for shard in shards.unique().tolist():
-        at = (shards == shard).nonzero()[:, 0]
-        first, end = weights["head_start"][shard : shard + 2].tolist()
-        skip, F = own_features(spec, weights, tokens[at], end - first, torch.float64)
-        W_O = weights["W_O"][first:end].double()[..., : spec.d_g]
-        out = torch.einsum("bhe,hed->bhd", F, W_O)
-        yield (
-            at,
-            torch.arange(first, end),
-            skip,
-            out,
-            own_attention(spec, weights, tokens[at], first, end),
-        )
-
-
-def _means(memory: Memory) -> Tensor:
+def _means(memory: TokenMemory) -> Tensor:
     """The mean of W_O^h F^h over all facts, (H, d): heads of other shards are silent, 0."""
-    facts, spec = memory.facts, memory.spec
-    assert facts is not None
-    ways = _sharded_parts if isinstance(spec, ShardedSpec) else _dense_parts
-    d = memory.weights["W_U"].shape[0]
-    total = torch.zeros(spec.H, d, dtype=torch.float64)  # type: ignore[union-attr]
-    for _, heads, _, out, _ in ways(memory, memory.with_start(facts.tokens)):
-        total[heads] += out.sum(0)
-    return total / facts.T
-
-
-def _vector_parts(memory: VectorMemory, chosen: np.ndarray) -> Iterator[_Part]:
-    facts = memory.facts
-    assert facts is not None
-    heads = torch.arange(memory.spec.H)
-    step = max(1, MAP_BYTES // (8 * memory.spec.H * (memory.spec.d_out + memory.spec.n)))
-    for i in range(0, len(chosen), step):
-        some = chosen[i : i + step]
-        own = None if memory.context is not None else facts.contexts()[some]
-        parts = memory.contributions(facts.query[some], own)  # (B, H, d_out)
-        out = memory.outputs(facts.query[some], own, torch.float64)
-        constant = out - parts.sum(1)  # the decoder's bias, if there is one
-        attention = memory.attention(facts.query[some], own)
-        at = torch.arange(i, i + len(some))
-        if facts.classes is None:
-            # The coordinate that is furthest from 0 tells the story of an output of several.
-            j = torch.tensor(facts.targets[some]).abs().argmax(1)
-            pick = j[:, None, None].expand(-1, parts.shape[1], 1)
-            split, skip = parts.gather(2, pick)[..., 0], constant.gather(1, j[:, None])[:, 0]
-        else:
-            g = torch.tensor(facts.label[some]).long()
-            j = out.scatter(1, g[:, None], -torch.inf).argmax(1)
-            index = torch.arange(len(g))
-            split = parts[index, :, g] - parts[index, :, j]
-            skip = constant[index, g] - constant[index, j]
-        yield _Part(at, heads, split, attention, skip, j, out)
+    table = memory.own()
+    total = torch.zeros(head_count(memory), len(memory.weights["W_U"]), dtype=torch.float64)
+    for part in memory.head_parts(memory.inputs_of(table)):
+        assert part.written is not None
+        total[part.heads] += part.written.sum(0)
+    return total / table.T

@@ -8,63 +8,73 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import singledispatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from byheart import _style as style
 from byheart.errors import ByheartError
-from byheart.models import VectorMemory
-from byheart.models.exact import ExactMemory
-from byheart.reports.carriers import head_map, stories, why_no_heads
+from byheart.facts import Facts, VectorFacts
+from byheart.models.memory import Memory
+from byheart.models.sharded_memory import ShardedMemory
+from byheart.models.token_memory import DistributionMemory, TokenMemory
+from byheart.models.vector_memory import VectorMemory
+from byheart.reports.carriers import (
+    NO_FACTS,
+    HeadMap,
+    contributions,
+    head_count,
+    head_map,
+    why_no_heads,
+)
 from byheart.reports.memory_words import capacity_bars
-from byheart.specs import AttentionOnlySpec, ShardedSpec
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 LARGEST_SVD = 4000  # rows and columns
+RANKS = 12  # of encoders, at most
+SHARDS = 400  # whose condition numbers are drawn, evenly chosen
 
 
-def head_map_figure(memory: Any) -> Figure:
+def head_map_figure(memory: Memory) -> Figure:
     """Facts by heads: what a fact loses of its margin when a head is replaced by its mean."""
-    _needs_heads(memory)
-    found = head_map(memory)
+    heads = _head_map(memory)
     figure, (axes,) = style.new_figure(7.0, 4.6)
     axes.grid(False)
-    size = np.abs(found.effect[found.effect != 0])
-    scale = float(np.quantile(size, 0.99)) if len(size) else 1.0
+    scale = heads.scale
     image = axes.imshow(
-        found.effect, aspect="auto", interpolation="nearest", cmap=style.diverging(),
+        heads.effect, aspect="auto", interpolation="nearest", cmap=style.diverging(),
         vmin=-scale, vmax=scale,
     )  # fmt: skip
-    _rows_by_owner(axes, found)
+    _rows_by_owner(axes, heads)
     bar = figure.colorbar(image, ax=axes, shrink=0.8, extend="both")
-    bar.set_label(f"loss {found.what} without the head", fontsize=8)
+    bar.set_label(f"loss {heads.what} without the head", fontsize=8)
     bar.ax.tick_params(labelsize=8)
-    share = 100 * found.concentration
+    share = 100 * heads.concentration
     style.title(axes, f"Who carries which fact (strongest head: {share:.0f} % on average)")
     return figure
 
 
-def ablation_figure(memory: Any) -> Figure:
+def ablation_figure(memory: Memory) -> Figure:
     """Which facts are lost with which head, and how many facts each head takes with it."""
-    _needs_heads(memory)
+    heads = _head_map(memory)
     from matplotlib.colors import ListedColormap
 
-    found = head_map(memory)
     figure, (left, right) = style.new_figure(9.0, 4.2, panels=2)
     left.grid(False)
     left.imshow(
-        found.lost, aspect="auto", interpolation="nearest",
+        heads.lost, aspect="auto", interpolation="nearest",
         cmap=ListedColormap(["#f2f2f2", style.LOST]), vmin=0, vmax=1,
     )  # fmt: skip
-    _rows_by_owner(left, found)
+    _rows_by_owner(left, heads)
     style.title(left, "Lost without the head (orange)")
-    share = found.lost.mean(0)
+    share = heads.lost.mean(0)
     right.bar(np.arange(len(share)), share, 0.9, color=style.LOST)
     right.set_ylim(0, 1.02)
     style.whole_ticks(right)
@@ -73,56 +83,61 @@ def ablation_figure(memory: Any) -> Figure:
     return figure
 
 
-def margins_figure(memory: Any) -> Figure:
+def margins_figure(memory: Memory) -> Figure:
     """The margins of all facts, sorted; zero is where a fact is lost."""
-    facts = _facts(memory)
-    if isinstance(memory, ExactMemory):
+    from byheart.certificates import certify
+
+    facts, meaning = _facts(memory), memory.page_words().margin
+    if meaning is None:
         raise ByheartError("an exact memory has no margins: its outputs are right or wrong.")
-    margins = np.sort(memory.margins(facts).numpy())
+    margins = np.sort(memory.margins())
     figure, (axes,) = style.new_figure()
     real = np.isfinite(margins)
     axes.plot(np.arange(1, len(margins) + 1)[real], margins[real], color=style.MEASURED, lw=1.8)
     axes.axhline(0, color=style.LOST, lw=1.2)
-    ideal = memory.construction.get("ideal_margin")
+    ideal = getattr(memory.construction, "ideal_margin", None)
     if ideal is not None:
         style.level(axes, float(ideal), "lower bound", "smallest margin by construction")
-    error = None
-    if not isinstance(memory, VectorMemory) and memory.distribution is None:
-        from byheart.certificates import certify
-
-        made = certify(memory)
-        error = made.error_bound
+    error = certify(memory).error_bound
     proven = "" if error is None else f"; proven error at most {error:.1e}"
     axes.set_xlabel("facts, by margin")
-    axes.set_ylabel("right answer minus next best")
+    axes.set_ylabel(meaning)
     style.title(axes, f"Margins of {facts.T:,} facts, smallest {margins[0]:.3g}{proven}")
     return figure
 
 
-def attention_figure(memory: Any, facts: int = 6) -> Figure:
+def attention_figure(memory: Memory, facts: int = 6) -> Figure:
     """Where the heads that carry a fact look: attention of the strongest heads, some facts."""
     _needs_heads(memory)
-    table = _facts(memory)
+    table, positions = _facts(memory), memory.page_words().positions
     chosen = np.unique(np.linspace(0, table.T - 1, facts).astype(int))
-    told = stories(memory, chosen, min(12, memory.spec.H))
+    largest = contributions(memory, chosen, min(12, head_count(memory)))
     figure, panels = style.new_figure(1.1 + 1.5 * len(chosen), 3.8, panels=len(chosen))
     for k, (i, axes) in enumerate(zip(chosen, panels, strict=True)):
         axes.grid(False)
-        kept = told.heads[k] >= 0
-        axes.imshow(told.attention[k][kept], aspect="auto", cmap="Blues", vmin=0, vmax=1)
-        axes.set_yticks(np.arange(kept.sum()), [f"h {h}" for h in told.heads[k][kept]])
-        if isinstance(memory, VectorMemory):
-            axes.set_xlabel("context token", fontsize=8)
-            axes.set_title(f"example {table.rows[i]}", fontsize=8)
-        else:
-            key = [table.key(int(i))[p] for p in (memory.order or range(table.S))]
-            names = ["start"] * (told.attention.shape[2] - len(key)) + key
-            axes.set_xticks(np.arange(len(names)), [_brief(n) for n in names], rotation=30)
-            axes.set_title(f"→ {_brief(table.answer(int(i)))}", fontsize=8)
+        present = largest.heads[k] >= 0
+        axes.imshow(largest.attention[k][present], aspect="auto", cmap="Blues", vmin=0, vmax=1)
+        axes.set_yticks(np.arange(present.sum()), [f"h {h}" for h in largest.heads[k][present]])
+        name_key(table, axes, int(i), positions)
     return figure
 
 
-def capacity_figure(memory: Any) -> Figure:
+@singledispatch
+def name_key(facts: Facts, axes: Axes, i: int, positions: tuple[str | int, ...]) -> None:
+    """Write what fact i is, and what its positions hold, beside a picture of attention."""
+    key = facts.key(i)
+    names = [p if isinstance(p, str) else key[p] for p in positions]
+    axes.set_xticks(np.arange(len(names)), [_brief(n) for n in names], rotation=30)
+    axes.set_title(f"→ {_brief(facts.answer(i))}", fontsize=8)
+
+
+@name_key.register(VectorFacts)
+def _(facts: VectorFacts, axes: Axes, i: int, positions: tuple[str | int, ...]) -> None:
+    axes.set_xlabel("context token", fontsize=8)
+    axes.set_title(f"example {facts.rows[i]}", fontsize=8)
+
+
+def capacity_figure(memory: Memory) -> Figure:
     """Facts held, room by the theorem, parameters, information limit, on one log scale."""
     bars = capacity_bars(memory)[::-1]
     figure, (axes,) = style.new_figure(7.0, 0.6 + 0.5 * len(bars))
@@ -144,52 +159,32 @@ def capacity_figure(memory: Any) -> Figure:
     return figure
 
 
-def condition_figure(memory: Any) -> Figure:
+def condition_figure(memory: Memory) -> Figure:
     """The singular values of the equations behind the weights, or a condition number a shard."""
-    if isinstance(memory, ExactMemory) or why_no_heads(memory):
+    if why_no_heads(memory):
         raise ByheartError("condition numbers belong to memories that solve for attention heads.")
+    spectra = [spectrum(X) for X in equations(memory)]
+    conditions = np.sort([values[0] / values[-1] for values in spectra])
     figure, (axes,) = style.new_figure()
-    if isinstance(memory.spec, ShardedSpec):
-        found = np.sort(np.array([_condition(s) for s in shard_spectra(memory)]))
-        axes.plot(np.arange(1, len(found) + 1), found, ".", color=style.MEASURED, ms=5)
-        axes.set_ylim(1, 10 * found[-1])
+    if len(spectra) > 1:
+        axes.plot(np.arange(1, len(conditions) + 1), conditions, ".", color=style.MEASURED, ms=5)
+        axes.set_ylim(1, 10 * conditions[-1])
         style.whole_ticks(axes)
         axes.set_xlabel("shards, by condition number")
         axes.set_ylabel("condition number")
-        worst = found[-1]
     else:
-        values = spectrum(memory)
-        axes.plot(np.arange(1, len(values) + 1), values, color=style.MEASURED, lw=1.8)
+        axes.plot(np.arange(1, len(spectra[0]) + 1), spectra[0], color=style.MEASURED, lw=1.8)
         axes.set_xlabel("singular value")
         axes.set_ylabel("size")
-        worst = _condition(values)
     axes.set_yscale("log")
+    worst = conditions[-1]
     lost = math.log10(worst)
     style.title(axes, f"Condition number {worst:.3g}: about {lost:.0f} decimal digits are lost")
     return figure
 
 
-def _condition(values: np.ndarray) -> float:
-    return float(values[0] / values[-1])
-
-
-def spectrum(memory: Any) -> np.ndarray:
-    """Singular values of the features: [F^h(t), x_S(t)] of tokens, [Σ_i a_i E_i] of vectors."""
-    facts = _facts(memory)
-    if isinstance(memory, VectorMemory):
-        own = None if memory.context is not None else facts.contexts()
-        a = memory.attention(facts.query, own).numpy()
-        E = facts.context
-        z = a @ E if E.ndim == 2 else np.einsum("thn,tnd->thd", a, E)
-        X = z.reshape(facts.T, -1)
-    else:
-        from byheart.models.attention_only import head_outputs
-
-        spec = memory.spec
-        assert isinstance(spec, AttentionOnlySpec)
-        weights = {name: w[None].double() for name, w in memory.weights.items()}
-        skip, F = head_outputs(spec, weights, memory.with_start(facts.tokens))
-        X = torch.cat([F[0].flatten(1), skip[0]], 1).numpy()
+def spectrum(X: np.ndarray) -> np.ndarray:
+    """The singular values of `X` that are not rounding errors, the largest first."""
     if min(X.shape) > LARGEST_SVD:
         raise ByheartError(
             f"the equations are {X.shape[0]:,} x {X.shape[1]:,}: too many for a picture of their "
@@ -199,46 +194,81 @@ def spectrum(memory: Any) -> np.ndarray:
     return values[values > values[0] * np.finfo(float).eps * max(X.shape)]
 
 
-def shard_spectra(memory: Any) -> list[np.ndarray]:
-    """Singular values of each shard's own features (at most 400 shards, evenly chosen)."""
-    from byheart.models.sharded import own_features, shard_of
-
-    facts, weights = _facts(memory), dict(memory.weights)
-    tokens = memory.with_start(facts.tokens)
-    shards = shard_of(weights, tokens)
-    found = []
-    names = shards.unique().tolist()
-    for shard in names[:: -(-len(names) // 400)]:
-        first, end = weights["head_start"][shard : shard + 2].tolist()
-        rows = tokens[shards == shard]
-        _, F = own_features(memory.spec, weights, rows, end - first, torch.float64)
-        found.append(np.linalg.svd(F.flatten(1).numpy(), compute_uv=False))
-    return found
+@singledispatch
+def equations(memory: Memory) -> Iterator[np.ndarray]:
+    """The features (facts, unknowns) of the linear equations behind the weights: one matrix, or one
+    a shard."""
+    raise ByheartError(f"a {memory.name} has no equations to draw.")
 
 
-def kl_figure(memory: Any, most: int = 12) -> Figure:
+@equations.register
+def _(memory: TokenMemory) -> Iterator[np.ndarray]:
+    """[F^h(t), x_S(t)] of every fact t."""
+    from byheart.models.architectures import module_of
+
+    weights = {name: w[None].double() for name, w in memory.weights.items()}
+    inputs = memory.inputs_of(_facts(memory))
+    skip, F = module_of(memory.spec).head_outputs(memory.spec, weights, inputs)
+    yield torch.cat([F[0].flatten(1), skip[0]], 1).numpy()
+
+
+@equations.register
+def _(memory: ShardedMemory) -> Iterator[np.ndarray]:
+    """The own features F^h(t) of the facts of each shard."""
+    from byheart.models.sharded import own_features
+
+    facts = memory.facts
+    if facts is None:
+        raise ByheartError(NO_FACTS)
+    tokens, shards = memory.in_order(facts.tokens), memory.shards_of(facts)
+    names = np.unique(shards)
+    starts = memory.weights["head_start"]
+    for shard in names[:: -(-len(names) // SHARDS)]:
+        heads = int(starts[shard + 1] - starts[shard])
+        rows = tokens[torch.tensor(shards == shard)]
+        _, F = own_features(memory.spec, memory.tensors, rows, heads, torch.float64)
+        yield F.flatten(1).numpy()
+
+
+@equations.register
+def _(memory: VectorMemory) -> Iterator[np.ndarray]:
+    """[Σ_i a_i E_i] of every example, head by head."""
+    inputs = memory.inputs_of(_facts(memory))
+    a, E = memory.attention(inputs), inputs.context.double()
+    z = a @ E if E.dim() == 2 else torch.einsum("thn,tnd->thd", a, E)
+    yield z.flatten(1).numpy()
+
+
+@singledispatch
+def kl_figure(memory: Memory) -> Figure:
     """d_KL of the best encoder of each rank, and of this memory, against the rank."""
+    raise ByheartError("kl belongs to memories of distributions (`method=distribution`).")
+
+
+@kl_figure.register(DistributionMemory)
+def _(memory: DistributionMemory) -> Figure:
     from byheart.construct.encoders import encode
     from byheart.measure import encoder_bounds, losses, memory_losses
 
-    table = getattr(memory, "distribution", None)
+    table = memory.distribution
     if table is None:
-        raise ByheartError("kl belongs to memories of distributions (--distribution).")
+        raise ByheartError(NO_FACTS)
     exact = min(table.T, table.A - 1)
-    ranks = list(range(1, min(most, exact) + 1))
+    ranks = list(range(1, min(RANKS, exact) + 1))
     rows = [encode(table, d, "best") for d in ranks]
     kl = [max(losses(table, row.logits).mean()["kl"], 1e-16) for row in rows]
     proved = [encoder_bounds(table, row)["bennett"] for row in rows]
     figure, (axes,) = style.new_figure()
     axes.plot(ranks, kl, "o-", color=style.MEASURED, lw=1.8, ms=4, label="best encoder found")
-    known = [(d, b) for d, b in zip(ranks, proved, strict=True) if b is not None and b > 0]
-    if known:
-        x, y = zip(*known, strict=True)
-        axes.plot(
-            x, y, linestyle=style.DASHES["upper bound"], color=style.INK, label="Bennett's bound"
-        )
-    own = max(memory_losses(memory).mean()["kl"], 1e-16)
-    axes.plot([memory.spec.d], [own], "D", color=style.LOST, ms=7, label="this memory")
+    points = [(d, b) for d, b in zip(ranks, proved, strict=True) if b is not None and b > 0]
+    if points:
+        dashes = style.DASHES["upper bound"]
+        label = "Bennett's bound"
+        axes.plot(*zip(*points, strict=True), linestyle=dashes, color=style.INK, label=label)
+    loss = max(memory_losses(memory).mean()["kl"], 1e-16)
+    axes.plot(
+        [len(memory.weights["W_U"])], [loss], "D", color=style.LOST, ms=7, label="this memory"
+    )
     axes.axvline(exact, linestyle=style.DASHES["lower bound"], color=style.BUILT, lw=1.4)
     style.name(axes, exact, max(kl), "exact (Proposition 2)", style.BUILT)
     axes.set_yscale("log")
@@ -249,7 +279,7 @@ def kl_figure(memory: Any, most: int = 12) -> Figure:
     return figure
 
 
-FIGURES: dict[str, tuple[Callable[[Any], Figure], str]] = {
+FIGURES: dict[str, tuple[Callable[[Memory], Figure], str]] = {
     "head-map": (head_map_figure, "facts by heads: who carries which fact"),
     "ablation": (ablation_figure, "facts that are lost without a head"),
     "margins": (margins_figure, "the margins of all facts, with the proven error"),
@@ -260,61 +290,75 @@ FIGURES: dict[str, tuple[Callable[[Any], Figure], str]] = {
 }
 
 
-def figure(source: Any, name: str, output: str | os.PathLike[str] | None = None) -> Figure:
+def figure(
+    source: str | os.PathLike[str] | Memory,
+    name: str,
+    output: str | os.PathLike[str] | None = None,
+) -> Figure:
     """Draw figure `name` of a memory (or its folder), a study or an audit; save it to `output`.
 
     Studies: `name` is the study's (dana2025/fig1a); audits: "layers".
 
     >>> import byheart as bh
-    >>> len(figure(bh.build(bh.read_facts("elements")), "head-map").axes)
+    >>> len(figure(bh.build("elements"), "head-map").axes)
     2
     """
-    from byheart.models import load
-    from byheart.reports.audit_page import read_audit
-    from byheart.reports.study_page import study_figure
-    from byheart.reports.write import AUDIT, STUDY, kind_of
     from byheart.theory.plots import check_path, save
 
     if output is not None:
-        check_path(output)
-    kind = kind_of(source)
-    if kind == STUDY:
-        drawn = study_figure(Path(source), name)
-    elif kind == AUDIT:
-        from byheart.audits.tables import audit_figure
-
-        if name != "layers":
-            raise ByheartError(f"an audit has the figure layers, found {name!r}.")
-        drawn = audit_figure(read_audit(source))
-    else:
-        if name not in FIGURES:
-            raise ByheartError(f"there is no figure {name!r}: choose from {', '.join(FIGURES)}.")
-        memory = load(Path(source)) if isinstance(source, (str, os.PathLike)) else source
-        drawn = FIGURES[name][0](memory)
+        check_path(output, "output")
+    drawn = _draw(source, name)
     if output is not None:
         save(drawn, output)
     return drawn
 
 
-def _facts(memory: Any) -> Any:
+def _draw(source: str | os.PathLike[str] | Memory, name: str) -> Figure:
+    from byheart.models import load
+    from byheart.reports.write import AUDIT, STUDY, kind_of
+
+    kind = kind_of(source)
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        if kind == STUDY:
+            from byheart.reports.study_page import study_figure
+
+            return study_figure(path, name)
+        if kind == AUDIT:
+            from byheart.audits.tables import audit_figure
+            from byheart.reports.audit_page import read_audit
+
+            if name != "layers":
+                raise ByheartError(f"an audit has the figure layers, found {name!r}.")
+            return audit_figure(read_audit(path))
+        source = load(path)
+    if name not in FIGURES:
+        raise ByheartError(f"there is no figure {name!r}: choose from {', '.join(FIGURES)}.")
+    return FIGURES[name][0](source)
+
+
+def _facts(memory: Memory) -> Facts | VectorFacts:
     if memory.facts is None:
-        raise ByheartError("the memory was saved without its facts: nothing to draw.")
+        raise ByheartError(f"{NO_FACTS} There is nothing to draw.")
     return memory.facts
 
 
-def _needs_heads(memory: Any) -> None:
+def _needs_heads(memory: Memory) -> None:
     why = why_no_heads(memory)
     if why is not None:
         raise ByheartError(f"{why} The figure needs heads.")
 
 
-def _rows_by_owner(axes: Any, found: Any) -> None:
+def _head_map(memory: Memory) -> HeadMap:
+    _needs_heads(memory)
+    return head_map(memory)
+
+
+def _rows_by_owner(axes: Axes, heads: HeadMap) -> None:
     axes.set_xlabel("head")
     style.whole_ticks(axes)
-    part = f"{len(found.rows):,} of {found.total:,}" if len(found.rows) < found.total else (
-        f"{found.total:,}"
-    )  # fmt: skip
-    axes.set_ylabel(f"{part} facts, by owner ({found.owner_from})")
+    drawn = f"{len(heads.rows):,} of " if len(heads.rows) < heads.total else ""
+    axes.set_ylabel(f"{drawn}{heads.total:,} facts, by owner ({heads.owner_from})")
 
 
 def _brief(text: str) -> str:

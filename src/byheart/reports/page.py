@@ -12,12 +12,16 @@ import hashlib
 import json
 import re
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 SURROGATES = re.compile("[\ud800-\udfff]")
 LIMIT = 3_000_000  # bytes of a page
@@ -44,35 +48,47 @@ def source(name: str) -> str:
 
 
 @lru_cache
-def _environment() -> Any:
+def _environment() -> Environment:
     from jinja2 import DictLoader, Environment, StrictUndefined
 
     names = ("base.html", "memory.html", "explorer.html", "study.html", "audit.html", "index.html")
     loader = DictLoader({name: source(name) for name in names})
-    made = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+    environment = Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
         lstrip_blocks=True,
-    )  # fmt: skip
-    made.filters |= {"whole": whole, "short": short, "shown": shown}
-    return made
+    )
+    environment.filters |= {"whole": whole, "short": short, "shown": shown}
+    return environment
 
 
 def render(
-    template: str, scripts: tuple[str, ...], data: dict[str, Any], *, title: str, line: str = "",
-    extra: str = "", **context: Any,
-) -> Page:  # fmt: skip
+    template: str,
+    scripts: tuple[str, ...],
+    data: Mapping[str, object],
+    *,
+    title: str,
+    line: str = "",
+    extra: str = "",
+    **context: object,
+) -> Page:
     """The page: `template` with `context`, the `scripts` with `extra`, and `data` as JSON."""
     from byheart._version import __version__
 
     style = source("page.css")
-    script = "\n".join(['"use strict";', *(source(name) for name in scripts[:1]), extra,
-                        *(source(name) for name in scripts[1:])])  # fmt: skip
-    policy = POLICY.format(script=_sha256(script), style=_sha256(style))
-    html = _environment().get_template(template).render(
-        policy=policy, style=style, script=script, data=json_text(data), version=__version__,
-        title=title, **context,
-    )  # fmt: skip
-    return Page(title, line, html)
+    first, *others = map(source, scripts)
+    script = "\n".join(['"use strict";', first, extra, *others])
+    context |= {
+        "policy": POLICY.format(script=_sha256(script), style=_sha256(style)),
+        "style": style,
+        "script": script,
+        "data": json_text(data),
+        "version": __version__,
+        "title": title,
+    }
+    return Page(title, line, _environment().get_template(template).render(context))
 
 
 def _sha256(text: str) -> str:
@@ -80,21 +96,21 @@ def _sha256(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode()
 
 
-def json_text(data: Any) -> str:
+def json_text(data: object) -> str:
     """JSON that can stand inside a script element: no tag can begin or end in it.
 
     >>> json_text({"a": "</script><script>alert(1)"})
     '{"a":"\\\\u003c/script\\\\u003e\\\\u003cscript\\\\u003ealert(1)"}'
     """
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    text = SURROGATES.sub(lambda found: f"\\u{ord(found[0]):04x}", text)  # UTF-8 has none
+    text = SURROGATES.sub(lambda lone: f"\\u{ord(lone[0]):04x}", text)  # UTF-8 has none
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 CODES = {"u1": np.uint8, "i1": np.int8, "u2": np.uint16, "i4": np.int32, "f4": np.float32}
 
 
-def packed(values: np.ndarray, code: str) -> dict[str, Any]:
+def packed(values: np.ndarray, code: str) -> dict[str, str]:
     """Numbers as base64, little-endian: `core.js` has the inverse.
 
     >>> packed(np.array([1, 2]), "u1")

@@ -1,4 +1,4 @@
-"""The door: folders and files in, one page out (and an index with a page each for several)."""
+"""Reports: folders and files in, one page out (an index and a page each for several)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from byheart._folders import write_text
+from byheart._json import Json
 from byheart.errors import ByheartError
 from byheart.reports.page import LIMIT, Page, render, shown
+
+if TYPE_CHECKING:
+    from byheart.models import Memory
+
+    Source = str | os.PathLike[str] | Memory
 
 MARK = '<meta name="generator" content="byheart '
 MEMORY, STUDY, AUDIT = "memory", "study", "audit"
@@ -26,17 +32,15 @@ class Written:
     title: str
     bytes: int
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "path": str(self.path),
-            "kind": self.kind,
-            "title": self.title,
-            "bytes": self.bytes,
-        }
+    def to_json(self) -> dict[str, Json]:
+        return {**vars(self), "path": str(self.path)}
 
 
 def report(
-    sources: Any, output: str | os.PathLike[str] = "report.html", *, force: bool = False
+    sources: Source | list[Source] | tuple[Source, ...],
+    output: str | os.PathLike[str] = "report.html",
+    *,
+    force: bool = False,
 ) -> list[Written]:
     """Write the page of a memory folder, a study (.db) or an audit (.json), or of several.
 
@@ -45,8 +49,8 @@ def report(
     A file that is there is replaced if byheart wrote it, or with `force`.
 
     >>> import byheart as bh, tempfile, pathlib
-    >>> place = pathlib.Path(tempfile.mkdtemp()) / "elements.html"
-    >>> [page.kind for page in report(bh.build(bh.read_facts("elements")), place)]
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "elements.html"
+    >>> [page.kind for page in report(bh.build("elements"), path)]
     ['memory']
     """
     several = list(sources) if isinstance(sources, (list, tuple)) else [sources]
@@ -78,7 +82,7 @@ def explore(output: str | os.PathLike[str] = "explorer.html", *, force: bool = F
     return _write(target, "explorer", explorer_page())
 
 
-def kind_of(source: Any) -> str:
+def kind_of(source: Source) -> str:
     """memory, study or audit; anything else is refused with what was expected.
 
     >>> kind_of("nowhere.memory")
@@ -111,9 +115,9 @@ memory folder (`byheart build`), a study (.db of `byheart reproduce`) or an audi
 
 
 def check_target(path: Path, force: bool) -> None:
-    """Refuse, before any work, a place that cannot be written or holds something else."""
+    """Refuse, before any work, a path that cannot be written or holds something else."""
     if path.suffix.lower() not in (".html", ".htm"):
-        raise ByheartError(f"-o must end in .html, found {path}.")
+        raise ByheartError(f"`output` must end in .html, found {path}.")
     if not path.parent.is_dir():
         raise ByheartError(f"{path} cannot be written: there is no folder {path.parent}.")
     if path.is_dir():
@@ -122,22 +126,24 @@ def check_target(path: Path, force: bool) -> None:
         with path.open("rb") as file:
             if MARK.encode() not in file.read(4096):
                 raise ByheartError(
-                    f"{path} exists and is no page of byheart. Give another -o FILE, or --force "
+                    f"{path} exists and is no page of byheart. Give another `output`, or `force` "
                     "to replace it."
                 )
 
 
-def _page(source: Any, kind: str) -> Page:
+def _page(source: Source, kind: str) -> Page:
     from byheart.reports.audit_page import audit_page
     from byheart.reports.memory_page import memory_page
     from byheart.reports.study_page import study_page
 
-    makers: dict[str, Callable[[Any], Page]] = {
+    if not isinstance(source, (str, os.PathLike)):
+        return memory_page(source)
+    makers: dict[str, Callable[[Path], Page]] = {
         MEMORY: memory_page,
         STUDY: study_page,
         AUDIT: audit_page,
     }
-    return makers[kind](source)
+    return makers[kind](Path(source))
 
 
 def _names(target: Path, kinds: Sequence[str], pages: Sequence[Page]) -> list[Path]:

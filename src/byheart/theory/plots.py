@@ -105,8 +105,8 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
         raise ByheartError(f"{path} cannot be written: {error.strerror}.") from None
 
 
-def check_path(path: str | os.PathLike[str]) -> None:
-    """Refuse a plot file that could not be written, before any work.
+def check_path(path: str | os.PathLike[str], parameter: str = "plot") -> None:
+    """Refuse a plot file that could not be written, before any work; `parameter` names it.
 
     >>> check_path("size.gif")
     Traceback (most recent call last):
@@ -115,7 +115,7 @@ def check_path(path: str | os.PathLike[str]) -> None:
     """
     target = Path(path)
     if target.suffix.lower() not in FORMATS:
-        raise ByheartError(f"`plot` must end in {', '.join(FORMATS)}, found {path}")
+        raise ByheartError(f"`{parameter}` must end in {', '.join(FORMATS)}, found {path}")
     if not target.parent.is_dir():
         raise ByheartError(f"{path} cannot be written: there is no folder {target.parent}.")
 

@@ -1,10 +1,10 @@
-// The page of a memory: the list of facts, the story of one, the head map, the margins.
-const F = DATA.facts, STORY = DATA.story, MAP = DATA.map;
+// The page of a memory: the list of facts, the parts of one margin, the head map, the margins.
+const F = DATA.facts, SPLIT = DATA.split, MAP = DATA.map;
 
 if (F) {
   const keys = unpack(F.keys), answers = unpack(F.answers), margins = unpack(F.margins);
   const right = unpack(F.right), rows = unpack(F.rows), labels = unpack(F.labels);
-  const S = F.columns.length, ROW = 30;
+  const S = F.S, ROW = 30;
 
   const tokenAt = (i, s) => F.tokens[keys[i * S + s]];
   const keyOf = (i) => F.vectors ? [`example ${rows[i]}`]
@@ -47,7 +47,7 @@ if (F) {
       if (top + ROW > list.scrollTop + list.clientHeight) list.scrollTop = top + ROW - list.clientHeight;
     }
     draw();
-    tellStory(order[chosen]);
+    explain(order[chosen]);
   }
 
   function find() {
@@ -79,43 +79,43 @@ if (F) {
   addEventListener("keydown", (e) => { if (e.key === "/" && document.activeElement !== search) { e.preventDefault(); search.focus(); } });
   new ResizeObserver(draw).observe(list);
 
-  // The story of one fact: what the skip and each head add, and where each head looks.
-  let story = null;
-  function stories() {
-    story ??= { heads: unpack(STORY.heads), parts: unpack(STORY.parts), attention: unpack(STORY.attention), skip: unpack(STORY.skip), rest: unpack(STORY.rest), runners: unpack(STORY.runners) };
-    return story;
+  // One fact: what the skip and each head add, and where each head looks.
+  let split = null;
+  function splits() {
+    split ??= { heads: unpack(SPLIT.heads), parts: unpack(SPLIT.parts), attention: unpack(SPLIT.attention), skip: unpack(SPLIT.skip), rest: unpack(SPLIT.rest), runners: unpack(SPLIT.runners) };
+    return split;
   }
 
-  function tellStory(i) {
+  function explain(i) {
     const detail = $("detail");
     const title = make("h3", { class: "text" }, line(i));
     const parts = [title];
     if (DATA.distribution) parts.push(distribution(i));
     if (!right[i]) parts.push(make("p", { class: "no" }, "This fact is lost: the memory answers something else."));
-    if (STORY) parts.push(...additive(i));
+    if (SPLIT) parts.push(...additive(i));
     else parts.push(make("p", { class: "quiet" }, margins ? `Margin ${short(margins[i])}: the right answer minus the next best.` : "The network outputs exactly this answer's class."));
     detail.replaceChildren(...parts);
   }
 
   function additive(i) {
-    const s = stories(), K = STORY.K, P = STORY.positions.length;
+    const s = splits(), K = SPLIT.K, P = SPLIT.positions.length;
     const total = margins && !(F.vectors && F.classes === null) ? margins[i] : null;
-    const runner = F.vectors ? `class ${s.runners[i]}` : STORY.runner_names[s.runners[i]];
+    const name = SPLIT.runner_names[s.runners[i]], runner = F.vectors ? `class ${name}` : name;
     const items = [];
     for (let k = 0; k < K; k++) {
       const head = s.heads[i * K + k];
       if (head === 65535 || head < 0) continue;
       items.push({ name: `head ${head}`, value: s.parts[i * K + k], seen: Array.from(s.attention.slice((i * K + k) * P, (i * K + k + 1) * P), (v) => v / 255) });
     }
-    const others = STORY.own - items.length;
+    const others = SPLIT.own - items.length;
     const all = [...items];
     if (others > 0) all.push({ name: `${others} more head${others === 1 ? "" : "s"}`, value: s.rest[i] });
     if (Math.abs(s.skip[i]) > 1e-9 || !F.vectors) all.push({ name: F.vectors ? "bias" : "skip", value: s.skip[i] });
     const sum = all.reduce((a, b) => a + b.value, 0);
     const words = F.vectors && F.classes === null
-      ? `The label is the sum of what the heads write${F.width > 1 ? ` (coordinate ${s.runners[i]})` : ""}:`
+      ? `The label is the sum of what the heads write${F.width > 1 ? ` (coordinate ${name})` : ""}:`
       : `${DATA.distribution ? "The likeliest answer" : "The right answer"} is ${short(total ?? sum)} ahead of ${shown(runner)}. That lead is the sum of these parts:`;
-    const own = STORY.own < STORY.H ? `${STORY.own} of ${count(STORY.H)} heads belong to this fact's shard; all others are silent on it.` : null;
+    const own = SPLIT.own < SPLIT.H ? `${SPLIT.own} of ${count(SPLIT.H)} heads belong to this fact's shard; all others are silent on it.` : null;
     return [make("p", { class: "text" }, words), waterfall(all, sum), ...(own ? [make("p", { class: "small quiet" }, own)] : []),
       make("h3", {}, "Where these heads look"), looks(i, items)];
   }
@@ -141,8 +141,8 @@ if (F) {
   }
 
   function looks(i, items) {
-    const P = STORY.positions.length, few = P <= 8;
-    const names = STORY.positions.map((p) => (typeof p === "number" ? shown(tokenAt(i, p)) : p));
+    const P = SPLIT.positions.length, few = P <= 8;
+    const names = SPLIT.positions.map((p) => (typeof p === "number" ? shown(tokenAt(i, p)) : p));
     const cell = few ? Math.min(110, 340 / P) : 340 / P, step = 18, top = few ? 22 : 18, left = 62;
     const picture = svg("svg", { viewBox: `0 0 410 ${top + items.length * step + 4}`, role: "img", "aria-label": `Attention of ${items.length} heads over ${P} positions` });
     names.forEach((name, p) => {
