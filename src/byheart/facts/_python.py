@@ -95,7 +95,7 @@ def _entries(data: Mapping[object, object], cells: Cells) -> Iterator[Record]:
             raise FactsError(f"{cells.place(row)}: expected a key with tokens, found ().")
         tokens = cells.tokens(parts, row, ["key"] * len(parts))
         if isinstance(answer, Mapping):
-            yield Record(row, tokens, mixture(answer, row, cells), None)
+            yield row, tokens, mixture(answer, row, cells), None
             continue
         if isinstance(answer, (list, tuple, set, frozenset, np.ndarray)):
             raise FactsError(
@@ -103,7 +103,7 @@ def _entries(data: Mapping[object, object], cells: Cells) -> Iterator[Record]:
                 f"{type(answer).__name__}. Several right answers are a dict token -> probability; "
                 "columns of a table are rows: zip(*columns)."
             )
-        yield Record(row, tokens, cells.token(answer, row, "answer"), None)
+        yield row, tokens, cells.token(answer, row, "answer"), None
 
 
 def rows_source(

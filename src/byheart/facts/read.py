@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from importlib.resources import as_file
@@ -248,7 +248,7 @@ def _table(path: Path, options: Options, kind: str) -> Gathered:
 
 def _rows(
     path: Path, suffix: str, options: Options
-) -> Generator[tuple[int, list[object]], None, None]:
+) -> Generator[tuple[int, Sequence[object]], None, None]:
     if suffix in DELIMITERS:
         return csv_rows(path, DELIMITERS[suffix], options.where)
     if suffix == ".parquet":

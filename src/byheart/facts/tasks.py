@@ -8,7 +8,7 @@ import operator
 import numpy as np
 
 from byheart.errors import FactsError
-from byheart.facts._checks import check_room
+from byheart.facts import _checks as check
 from byheart.facts.distinct import group_equal_rows
 from byheart.facts.distributions import Distributions
 from byheart.facts.facts import Facts
@@ -129,7 +129,7 @@ def random_distributions(
     if not 0 < eta < 1:
         raise FactsError(f"expected `eta` strictly between 0 and 1, found {eta}.")
     T = int(N**S) if T is None else T
-    check_room(T, N, f"random:{kind}")
+    check.room(T, N, f"random:{kind}")
     keys = random_associations(N, S, T, seed)
     rng = np.random.default_rng([seed, 1])
     if kind == "gauss":

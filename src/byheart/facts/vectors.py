@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 from byheart._json import Json
 from byheart._words import quote
 from byheart.errors import Conflict, ConflictError, FactsError
+from byheart.facts import _checks as check
 from byheart.facts._arrays import write_arrays
-from byheart.facts._checks import freeze
 from byheart.facts._html import html_table
 
 __all__ = ["VectorFacts"]
@@ -52,7 +52,7 @@ class VectorFacts:
     merged: int = 0
 
     def __post_init__(self) -> None:
-        freeze(self, context=None, query=None, label=None, rows=None)
+        check.freeze(self, context=None, query=None, label=None, rows=None)
 
     @classmethod
     def make(
