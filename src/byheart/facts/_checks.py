@@ -33,6 +33,15 @@ def integers(values: ArrayLike, what: str, name: str) -> np.ndarray:
     return array.astype(np.int64)
 
 
+def whole(**sizes: object) -> None:
+    """Refuse what is no integer >= 1; a seed may be 0."""
+    for letter, value in sizes.items():
+        least = 0 if letter == "seed" else 1
+        number = isinstance(value, (int, np.integer))
+        if not number or isinstance(value, bool) or int(value) < least:
+            raise FactsError(f"expected `{letter}` to be an integer >= {least}, found {value!r}.")
+
+
 def row_numbers(rows: ArrayLike | None, T: int, name: str) -> np.ndarray:
     """Where facts stand in their source; 1, ..., T unless it is said."""
     return np.arange(1, T + 1) if rows is None else integers(rows, "rows", name)

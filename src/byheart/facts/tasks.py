@@ -3,8 +3,6 @@ over them (Gaussian logits, noisy tables, power laws)."""
 
 from __future__ import annotations
 
-import operator
-
 import numpy as np
 
 from byheart.errors import FactsError
@@ -41,16 +39,7 @@ Choose a larger N or S, or fewer facts.
         The same arguments give the same facts, as long as numpy keeps the stream of its
         default generator. N^S may exceed every machine integer.
     """
-    for letter, value in (("N", N), ("S", S), ("T", T), ("seed", seed)):
-        smallest = 0 if letter == "seed" else 1
-        try:
-            too_small = operator.index(value) < smallest
-        except TypeError:
-            too_small = True
-        if too_small:
-            raise FactsError(
-                f"expected `{letter}` to be an integer >= {smallest}, found {value!r}."
-            )
+    check.whole(N=N, S=S, T=T, seed=seed)
     if N > MAX_TOKENS or T * S > MAX_CELLS:
         raise FactsError(
             f"expected at most {MAX_TOKENS:,} tokens and {MAX_CELLS:,} cells T·S, found N = {N:,} "
