@@ -66,14 +66,15 @@ def step_seconds(settings: Row, models: int = 5) -> tuple[str, float]:
 
     from byheart.models.threads import one_thread
     from byheart.papers.dana2025.experiment import TRAIN, pairs, spec_of
-    from byheart.training.choose import learner
+    from byheart.training.choose import choose
     from byheart.training.learner import Goal
     from byheart.training.optimizers import FlatOptimizer
     from byheart.training.trainer import initial
 
     p = TRAIN.cell("time", **settings).params
     spec, data = spec_of(p), pairs(p)
-    made = learner(spec, models, Goal(loss=p["loss"]), data)
+    goal = Goal(loss=p["loss"])
+    made = choose(spec, goal, data)(spec, models, goal)
     made.load(initial(spec, list(range(models))))
     made.prepare(data, torch.randint(data.T, (8, models, p["batch"])))
     optimizer = FlatOptimizer("adam", made.theta, made.grad)

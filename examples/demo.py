@@ -58,22 +58,17 @@ def scaling_law(only: str | None = None) -> None:
 
     `only`: part of the models, for example "H <= 6".
     """
-    from byheart.papers import find
-    from byheart.studies import Progress, figure, open_store, rows_of, run
+    from byheart.studies import figure
 
-    def tell(done: Progress) -> None:
+    def tell(progress: str) -> None:
         if sys.stdout.isatty():
-            print(f"\r    {done.done} of {done.total} models trained", end="\r", flush=True)
+            print(f"\r    {progress}", end="\r", flush=True)
 
-    (study,) = find("dana2025/demo")
     store, picture = FOLDER.with_name("scaling-law.db"), FOLDER.with_name("scaling-law.png")
     print("\nTrained instead, on all pairs of 50 tokens, accuracy against the number of heads:")
-    run(study, store, only=only, progress=tell)
-    with open_store(store) as opened:
-        rows, _ = rows_of(study, opened, "quick", only=only)
-    finding = study.analyse(rows)
-    figure.save(study.draw(rows, finding), picture)
-    print(f"    {finding.sentence}\n    Drawn: {picture}")
+    result = bh.reproduce("dana2025/demo", only=only, progress=tell, store=store)
+    figure.save(result.figure, picture)
+    print(f"    {result.finding.sentence}\n    Drawn: {picture}")
 
 
 def _short(path: Path) -> Path:

@@ -56,7 +56,7 @@ STUDIES = {
     "slides/associative": ("d<=16", 1),
 }
 CHECKPOINTED = (
-    *("--melt", "--d-model", 6, "--heads", 2, "--models", 2, "--lr", 0.0005, "--steps", 3000),
+    *("--melt", "--d-model", 6, "--heads", 2, "--seeds", 2, "--lr", 0.0005, "--steps", 3000),
     *("--checkpoint", "training.safetensors", "--json"),
 )
 

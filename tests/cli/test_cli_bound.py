@@ -108,6 +108,25 @@ def test_it_answers_within_a_second_and_without_torch(script, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+LAYER = ("--d-model", 8, "--heads", 2, "--context", 4)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("bound", "--d-modle", 8),
+        ("bound", "--explain", "dana2025.corolary1"),
+        ("bound", *LAYER, "--facts", "nowhere.csv"),
+        ("bound", *LAYER, "--heads", 0),
+        ("size", "--facts", 9, "--vocab", 9, "--length", 2, "--family", "shraded"),
+    ],
+)
+def test_wrong_use_is_refused_without_torch(script, tmp_path, args):
+    (tmp_path / "torch.py").write_text("raise ImportError('torch must not be loaded')\n")
+    done = script(*args, env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin"})
+    assert done.returncode == 2 and "torch" not in done.stderr
+
+
 def test_explain_one_and_all(run, run_json):
     said = run("bound", "--explain", "dana2025.corollary1")
     assert said.exit_code == 0
@@ -153,7 +172,6 @@ def test_a_sweep_as_json_and_svg(run_json, tmp_path):
 
 
 HF = CONFIGS / "gpt2.json"
-LAYER = ("--d-model", 8, "--heads", 2, "--context", 4)
 
 
 @pytest.mark.parametrize(
@@ -185,6 +203,7 @@ LAYER = ("--d-model", 8, "--heads", 2, "--context", 4)
         ((*SMALL, "--sweep", "heads=0:4"), "--sweep must be NAME"),
         ((*SMALL, "--sweep", "heads=a:b"), "--sweep must be NAME"),
         ((*SMALL, "--sweep", "noses=1:4"), "one of heads"),
+        ((*SMALL, "--sweep", "head=1:4"), "Did you mean 'heads'"),
         ((*SMALL, "--sweep", "heads=1:1000000"), "at most 10,000 points, .* Give a step"),
         ((*SMALL, "--sweep", "heads=1:4", "--plot", "x.gif"), "must end in .png, .svg, .pdf"),
         ((*SMALL, "--sweep", "heads=1:4", "--plot", "no/x.png"), "there is no folder no"),

@@ -83,6 +83,7 @@ SIZES = ("--vocab", 5000, "--length", 2)
         (("--facts", 9, *SIZES, "--answers", 6000), "6,000 answers are more than the vocabulary"),
         (("--facts", "1e9", *SIZES), "more than the 5,000.2 = 25,000,000 different keys"),
         (("--facts", 9, *SIZES, "--family", "magic"), "--family must be one of .* 'magic'"),
+        (("--facts", 9, *SIZES, "--family", "shraded"), "Did you mean 'sharded'"),
         (("--facts", "countries", "--vocab", 9), "--vocab is read from countries: leave it out"),
         (("--facts", "nowhere.csv"), "nowhere.csv"),
         (("--facts", 9, *SIZES, "--plot", "x.png"), "are for --sweep"),

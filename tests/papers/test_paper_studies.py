@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from made_up import tiny
 
-from byheart.papers import find
+from byheart.papers import find, registry
+from byheart.papers.declare import words_of
 from byheart.studies import Study, open_store, rows_of, run
 from byheart.studies.study import PROFILES
 
@@ -26,6 +27,16 @@ def test_every_figure_and_every_new_study_is_there():
     }
     for paper, names in wanted.items():
         assert {s.name for s in find(paper)} == {f"{paper}/{name}" for name in names.split()}
+
+
+@pytest.mark.parametrize("paper", registry.MODULES)
+def test_the_words_are_those_of_the_studies(paper: str):
+    """Every entry of the paper's words is a study, and none has a name in braces left."""
+    words = {name for name in words_of(paper) if name != "common"}
+    assert {f"{paper}/{name}" for name in words} == {study.name for study in find(paper)}
+    for study in find(paper):
+        for text in (study.claim, study.rule, study.measurement, *study.disagreements):
+            assert text and "{" not in text.replace("φ^{-1}", "")
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=ids)

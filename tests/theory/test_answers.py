@@ -3,6 +3,7 @@
 import dataclasses
 import sys
 from importlib import metadata
+from pathlib import Path
 from types import SimpleNamespace
 from typing import get_args
 
@@ -83,13 +84,18 @@ def test_results_say_what_matters():
     assert "Fewest parameters for 1,000 facts" in repr(bh.size(T=1000, N=50, S=2))
 
 
+def test_the_guide_prints_what_python_prints():
+    guide = (Path(__file__).parents[2] / "docs" / "bounds.md").read_text(encoding="utf-8")
+    assert f"H=20))\n{bh.bounds(SPEC)!r}\n" in guide
+
+
 def test_results_become_a_data_frame(monkeypatch):
     pandas = pytest.importorskip("pandas")
     frame = bh.bounds(SPEC).to_pandas()
     assert isinstance(frame, pandas.DataFrame) and len(frame) == len(BOUNDS)
     assert list(bh.size(T=9, N=9, S=1).to_pandas()["T"]) == [9] * 10
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ByheartError, match="pip install pandas"):
+    with pytest.raises(ByheartError, match="pip install 'byheart"):
         bh.bounds(SPEC).to_pandas()
 
 

@@ -16,7 +16,7 @@ from byheart.specs import (
     MultiHeadSpec,
     SharedBottleneckSpec,
 )
-from byheart.training.choose import BY_NAME, choose, learner
+from byheart.training.choose import BY_NAME, choose
 from byheart.training.data import Data
 from byheart.training.learner import Goal
 from byheart.training.losses import example_losses
@@ -55,6 +55,10 @@ DEEP = [
     MLPTransformerSpec(N=8, S=2, d=4, d_h=3, H=2, w=0, layers=2),
 ]
 M, T, B = 3, 20, 8
+
+
+def learner(spec, models, goal, data, path, dtype=torch.float32):
+    return choose(spec, goal, data, path)(spec, models, goal, dtype=dtype)
 
 
 def some_data(spec, own=False, seed=0):

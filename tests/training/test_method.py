@@ -126,7 +126,7 @@ def test_the_bytes_of_a_step_are_those_of_the_buffers(spec, path):
     def held(rows: int) -> int:
         data = token_data(bh.random_associations(N=12, S=spec.S, T=2, seed=0))
         data = dataclasses.replace(data, inputs=tokens[0, :rows], targets=tokens[0, :rows, 0])
-        learner = choose.learner(spec, 3, Goal(), data, path=path)
+        learner = choose.choose(spec, Goal(), data, path)(spec, 3, Goal())
         assert isinstance(learner, OneLayer)
         learner.prepare(data, None)
         learner.gradient(0)

@@ -10,18 +10,6 @@ from numpy.typing import ArrayLike
 from byheart._machine import memory_bytes
 from byheart.errors import FactsError
 
-__all__ = [
-    "check_ids",
-    "check_probabilities",
-    "check_room",
-    "check_shapes",
-    "check_support",
-    "check_weights",
-    "freeze",
-    "integers",
-    "row_numbers",
-]
-
 # How far a row of probabilities may be from 1 without being scaled on request: decimals in a file.
 SUM_TOLERANCE = 1e-5
 
@@ -45,12 +33,21 @@ def integers(values: ArrayLike, what: str, name: str) -> np.ndarray:
     return array.astype(np.int64)
 
 
+def whole(**sizes: object) -> None:
+    """Refuse what is no integer >= 1; a seed may be 0."""
+    for letter, value in sizes.items():
+        least = 0 if letter == "seed" else 1
+        number = isinstance(value, (int, np.integer))
+        if not number or isinstance(value, bool) or int(value) < least:
+            raise FactsError(f"expected `{letter}` to be an integer >= {least}, found {value!r}.")
+
+
 def row_numbers(rows: ArrayLike | None, T: int, name: str) -> np.ndarray:
     """Where facts stand in their source; 1, ..., T unless it is said."""
     return np.arange(1, T + 1) if rows is None else integers(rows, "rows", name)
 
 
-def check_shapes(
+def shapes(
     tokens: np.ndarray,
     answers: np.ndarray,
     rows: np.ndarray,
@@ -75,7 +72,7 @@ def check_shapes(
         )
 
 
-def check_ids(ids: np.ndarray, what: str, count: int, rows: np.ndarray, name: str) -> None:
+def ids(ids: np.ndarray, what: str, count: int, rows: np.ndarray, name: str) -> None:
     """Refuse ids outside 0, ..., count - 1."""
     outside = np.argwhere((ids < 0) | (ids >= count))
     if len(outside):
@@ -85,7 +82,7 @@ def check_ids(ids: np.ndarray, what: str, count: int, rows: np.ndarray, name: st
         )
 
 
-def check_weights(prior: ArrayLike, rows: np.ndarray, name: str) -> np.ndarray:
+def weights(prior: ArrayLike, rows: np.ndarray, name: str) -> np.ndarray:
     """Weights divided by their largest, so that adding them up cannot overflow."""
     weights = np.asarray(prior, dtype=np.float64)
     if weights.shape != rows.shape:
@@ -108,7 +105,7 @@ def check_weights(prior: ArrayLike, rows: np.ndarray, name: str) -> np.ndarray:
     return weights / largest
 
 
-def check_probabilities(pi: np.ndarray, rows: np.ndarray, normalise: bool, name: str) -> np.ndarray:
+def probabilities(pi: np.ndarray, rows: np.ndarray, normalise: bool, name: str) -> np.ndarray:
     """Rows scaled to sum to 1; refused, with row and number, where they are no distributions."""
     wrong = np.argwhere(~(np.isfinite(pi) & (pi >= 0)))
     if len(wrong):
@@ -137,7 +134,7 @@ def check_probabilities(pi: np.ndarray, rows: np.ndarray, normalise: bool, name:
     return scaled / scaled.sum(axis=1, keepdims=True)
 
 
-def check_support(support: np.ndarray, columns: int, N: int, name: str) -> None:
+def support(support: np.ndarray, columns: int, N: int, name: str) -> None:
     """Refuse answers that are no tokens, appear twice, or do not fit the columns."""
     if support.shape != (columns,):
         raise FactsError(
@@ -152,7 +149,7 @@ def check_support(support: np.ndarray, columns: int, N: int, name: str) -> None:
         raise FactsError(f"{name}: expected distinct answers, found one of them twice.")
 
 
-def check_room(T: int, A: int, name: str) -> None:
+def room(T: int, A: int, name: str) -> None:
     """Refuse tables whose T x A probabilities would not leave room to work with them."""
     needed, present = 4 * 8 * T * A, memory_bytes()
     if needed > 0.9 * present:

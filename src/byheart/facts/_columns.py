@@ -13,7 +13,7 @@ from byheart.facts._records import Cells, Record, Source
 
 __all__ = ["Rows", "choose_columns", "table_source"]
 
-Rows = Iterator[tuple[int, list[object]]]
+Rows = Iterator[tuple[int, Sequence[object]]]
 """(row, cells) of each record; row is what messages call it."""
 
 
@@ -58,8 +58,8 @@ def table_source(
     Example:
         >>> rows = [(1, ["country", "capital", "continent"]), (2, ["Italy", "Rome", "Europe"])]
         >>> options = Options("table.csv", "table", melt=True)
-        >>> for record in table_source(iter(rows), options, Cells(options)).records:
-        ...     print(record.key, record.output)
+        >>> for _, key, answer, _ in table_source(iter(rows), options, Cells(options)).records:
+        ...     print(key, answer)
         ['Italy', 'capital'] Rome
         ['Italy', 'continent'] Europe
     """
@@ -107,9 +107,9 @@ def _records(rows: Rows, layout: Layout, cells: Cells) -> Iterator[Record]:
         tokens = cells.tokens([values[i] for i in used], row, names)
         if layout.melt:
             for name, token in zip(names[S:], tokens[S:], strict=True):
-                yield Record(row, [*tokens[:S], name], token, weight)
+                yield row, [*tokens[:S], name], token, weight
         else:
-            yield Record(row, tokens[:S], tokens[S], weight)
+            yield row, tokens[:S], tokens[S], weight
 
 
 def choose_columns(header: list[str], options: Options) -> Layout:

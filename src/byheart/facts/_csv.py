@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TextIO
 
+from byheart._search import bisect
 from byheart._words import quote
 from byheart.errors import FactsError
 from byheart.facts._records import MAX_CELL
@@ -17,7 +18,7 @@ __all__ = ["csv_rows"]
 
 def csv_rows(
     path: Path, delimiter: str, where: str
-) -> Generator[tuple[int, list[object]], None, None]:
+) -> Generator[tuple[int, list[str]], None, None]:
     """(row, cells) of each record, the header first; row is the line on which the record starts.
 
     Example:
@@ -46,7 +47,7 @@ def csv_rows(
             if cells is None:
                 return
             if cells:
-                yield row, [*cells]
+                yield row, cells
 
 
 def _remember(stream: TextIO, record_lines: list[str]) -> Iterator[str]:
@@ -84,13 +85,14 @@ def _overlong_cell(text: str, delimiter: str) -> tuple[int, str]:
     The longest prefix of `text` that parses is found by bisection: a prefix fails exactly when a
     cell in it is over the limit. No global limit is raised, which other threads would notice.
     """
-    good, bad = 0, len(text) + 1
-    while bad - good > 1:
-        middle = (good + bad) // 2
+
+    def fails(length: int) -> bool:
         try:
-            next(csv.reader([text[:middle]], delimiter=delimiter))
-            good = middle
+            next(csv.reader([text[:length]], delimiter=delimiter))
         except csv.Error:
-            bad = middle
-    cells = next(csv.reader([text[:good]], delimiter=delimiter))
+            return True
+        return length > len(text)
+
+    longest = bisect(fails, 0, len(text) + 1) - 1
+    cells = next(csv.reader([text[:longest]], delimiter=delimiter))
     return len(cells), cells[-1]

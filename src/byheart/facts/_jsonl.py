@@ -112,9 +112,9 @@ def _records(objects: Objects, weights: str | None, cells: Cells) -> Iterator[Re
                 "task, not an association. Give a single token."
             )
         if isinstance(output, Mapping):
-            yield Record(row, tokens, mixture(output, row, cells), weight)
+            yield row, tokens, mixture(output, row, cells), weight
         else:
-            yield Record(row, tokens, cells.token(output, row, "output"), weight)
+            yield row, tokens, cells.token(output, row, "output"), weight
 
 
 def mixture(output: Mapping[object, object], row: int, cells: Cells) -> dict[str, float]:

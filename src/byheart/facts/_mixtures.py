@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from byheart.facts._checks import check_room
+from byheart.facts import _checks as check
 from byheart.facts.distinct import group_equal_rows
 
 __all__ = ["mixed_by_key", "probability_matrix"]
@@ -23,7 +23,7 @@ def probability_matrix(
     """
     outputs = [mixtures.get(i) or {int(answer): 1.0} for i, answer in enumerate(answers)]
     support = np.array(sorted({token for output in outputs for token in output}), dtype=np.int64)
-    check_room(len(outputs), len(support), where)
+    check.room(len(outputs), len(support), where)
     pi = np.zeros((len(outputs), len(support)))
     column = {int(token): j for j, token in enumerate(support)}
     for i, output in enumerate(outputs):

@@ -95,7 +95,7 @@ def _entries(data: Mapping[object, object], cells: Cells) -> Iterator[Record]:
             raise FactsError(f"{cells.place(row)}: expected a key with tokens, found ().")
         tokens = cells.tokens(parts, row, ["key"] * len(parts))
         if isinstance(answer, Mapping):
-            yield Record(row, tokens, mixture(answer, row, cells), None)
+            yield row, tokens, mixture(answer, row, cells), None
             continue
         if isinstance(answer, (list, tuple, set, frozenset, np.ndarray)):
             raise FactsError(
@@ -103,7 +103,7 @@ def _entries(data: Mapping[object, object], cells: Cells) -> Iterator[Record]:
                 f"{type(answer).__name__}. Several right answers are a dict token -> probability; "
                 "columns of a table are rows: zip(*columns)."
             )
-        yield Record(row, tokens, cells.token(answer, row, "answer"), None)
+        yield row, tokens, cells.token(answer, row, "answer"), None
 
 
 def rows_source(
@@ -114,10 +114,7 @@ def rows_source(
     options = Options.of("rows", reading)
     options.refuse(["header"], "rows: names of columns go into `columns`")
     if isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable):
-        raise FactsError(
-            f"{options.where}: expected rows, each {ROW}, found {quote(repr(rows))[1:-1]} "
-            f"({type(rows).__name__})."
-        )
+        raise _no_row(rows, options.where, f"rows, each {ROW}")
     cells = Cells(options)
     numbered = enumerate(rows, start=1)
     first = next(numbered, None)
@@ -140,18 +137,18 @@ def rows_source(
 def _cells(values: object, place: str) -> list[object]:
     if isinstance(values, (tuple, list, np.ndarray)):
         return list(values)
-    raise FactsError(
-        f"{place}: expected {ROW}, found {quote(repr(values))[1:-1]} ({type(values).__name__})."
-    )
+    raise _no_row(values, place, ROW)
 
 
 def _object(values: object, place: str) -> Mapping[str, object]:
     if isinstance(values, Mapping):
         return values
-    raise FactsError(
-        f"{place}: expected a dict as in the rows above, found {quote(repr(values))[1:-1]} "
-        f"({type(values).__name__})."
-    )
+    raise _no_row(values, place, "a dict as in the rows above")
+
+
+def _no_row(values: object, place: str, expected: str) -> FactsError:
+    found = f"{quote(repr(values))[1:-1]} ({type(values).__name__})"
+    return FactsError(f"{place}: expected {expected}, found {found}.")
 
 
 def _ordered(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal, TypedDict
 
-from byheart.errors import FactsError, check_choice, did_you_mean
+from byheart.errors import FactsError, OptionError, check_choice, did_you_mean
 
 __all__ = ["Counting", "Options", "Reading"]
 
@@ -83,9 +83,11 @@ class Options:
         given = dict(reading)
         name = given.pop("name", None) or Path(where).stem
         keys = given.pop("keys", None)
-        if keys is not None:
-            keys = (keys,) if isinstance(keys, (str, int)) else keys
-            keys = tuple(str(key) for key in keys)  # type: ignore[union-attr]
+        if isinstance(keys, (str, int)):
+            keys = (keys,)
+        if not isinstance(keys, Iterable | None):
+            raise OptionError("keys", "names of columns", keys)
+        keys = None if keys is None else tuple(map(str, keys))
         # A file name need not be valid text; the name of the facts goes into JSON.
         text = str(name).encode("utf-8", "backslashreplace").decode()
         return cls(where, text, keys, **given)  # type: ignore[arg-type]

@@ -39,13 +39,8 @@ class Labels(TypedDict, total=False):
     pad_id: int | None
 
 
-class Record(NamedTuple):
-    """One fact of a source: `output` is an answer, or the probabilities of several."""
-
-    row: int
-    key: Sequence[str]
-    output: str | Mapping[str, float]
-    weight: float | None
+Record = tuple[int, Sequence[str], str | Mapping[str, float], float | None]
+"""Row, key, output and weight of one fact: the output is an answer, or probabilities of several."""
 
 
 @dataclass(frozen=True)
@@ -118,15 +113,15 @@ token, found 2.5 (float). Write it as text: one number has many spellings.
         where = f"{self.options.where}, {self.unit} {row}"
         return where if column is None else f"{where}, {self.part} {quote(column)}"
 
-    def tokens(self, values: list[object], row: int, columns: Sequence[str]) -> list[str]:
+    def tokens(self, values: Sequence[object], row: int, columns: Sequence[str]) -> list[str]:
         """The tokens of some cells; `columns` name them in messages."""
-        texts: list[object] = values
+        texts: Sequence[object] = values
         try:
             tokens = [*map(self.form, values)]  # type: ignore[arg-type]
         except TypeError:
             texts = [self._text(*cell, row) for cell in zip(values, columns, strict=True)]
             tokens = [*map(self.form, texts)]  # type: ignore[arg-type]
-        if tokens != texts:
+        if tokens != texts:  # also where one is a tuple; nothing is counted then
             self.trimmed += sum(map(operator.ne, tokens, texts))
         return tokens
 
@@ -176,19 +171,19 @@ token, found 2.5 (float). Write it as text: one number has many spellings.
             "a token."
         )
 
-    def check_new(self, token: str, row: int, column: str) -> None:
-        """Refuse what no table should hold, the first time that it is seen."""
-        if len(token) > MAX_CELL:
-            raise FactsError(
-                f"{self.place(row, column)}: expected at most {MAX_CELL:,} characters in a cell, "
-                f"found {len(token):,} that begin {quote(token, 30)}. Is there an unclosed quote?"
-            )
+    def unfit(self, token: str, row: int, column: str) -> FactsError:
+        """What no table should hold: nearly always an unclosed quote, or half a character."""
+        problem = (
+            f"expected at most {MAX_CELL:,} characters in a cell, found {len(token):,} that begin "
+            f"{quote(token, 30)}. Is there an unclosed quote?"
+        )
         # JSON can spell half a character ("\\ud83d") that no file or digest can hold.
         if not has_utf8_form(token):
-            raise FactsError(
-                f"{self.place(row, column)}: expected text that UTF-8 can hold, found "
-                f"{quote(token)}, which has a lone surrogate (half a character). Correct the text."
+            problem = (
+                f"expected text that UTF-8 can hold, found {quote(token)}, which has a lone "
+                "surrogate (half a character). Correct the text."
             )
+        return FactsError(f"{self.place(row, column)}: {problem}")
 
 
 def _is_missing(value: object) -> bool:
@@ -234,7 +229,8 @@ def gather(source: Source, options: Options, mixtures: bool = False) -> Gathered
         if -1 in numbers:
             for i, token in enumerate(tokens):
                 if token not in ids:
-                    cells.check_new(token, row, source.column_of(i, tokens))
+                    if len(token) > MAX_CELL or not (token.isascii() or has_utf8_form(token)):
+                        raise cells.unfit(token, row, source.column_of(i, tokens))
                     ids[token] = len(ids)
             numbers = [ids[token] for token in tokens]
         S = len(key)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +10,6 @@ from typing import TextIO
 from byheart.errors import FactsError
 
 __all__ = ["open_text"]
-
-CHUNK = 1 << 20
 
 
 @contextmanager
@@ -44,34 +41,17 @@ byte offset 6. Save the file as UTF-8, for instance: iconv -f WINDOWS-1252 -t UT
 
 def _not_utf8(path: Path, where: str) -> FactsError:
     """Read again to find the byte: the error knows its place in a buffer, not in the file."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    offset = 0
-    lines = 0
-    with path.open("rb") as stream:
-        while True:
-            chunk = stream.read(CHUNK)
-            held_back = decoder.getstate()[0]
-            try:
-                decoder.decode(chunk, final=not chunk)
-            except UnicodeDecodeError as error:
-                data = held_back + chunk
-                lines += data[: error.start].count(b"\n")
-                at = offset - len(held_back) + error.start
-                return _not_utf8_message(where, lines + 1, at, data[error.start], error.reason)
-            if not chunk:
-                break
-            offset += len(chunk)
-            lines += chunk.count(b"\n")
+    data = path.read_bytes()
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        at, line = error.start, data[: error.start].count(b"\n") + 1
+        # Bytes 0xff and 0xfe at the very start are the byte order marks of UTF-16.
+        encoding = "UTF-16" if at == 0 and data[at] in (0xFE, 0xFF) else "WINDOWS-1252"
+        cut_off = "a character cut off after " if "unexpected end" in error.reason else ""
+        return FactsError(
+            f"{where}, line {line}: expected UTF-8 text, found {cut_off}byte 0x{data[at]:02x} at "
+            f"byte offset {at:,}. Save the file as UTF-8, for instance: iconv -f {encoding} -t "
+            "UTF-8 OLD > NEW"
+        )
     return FactsError(f"{where}: the file changed while it was read. Read it again.")
-
-
-def _not_utf8_message(where: str, line: int, offset: int, byte: int, reason: str) -> FactsError:
-    cut_off = "unexpected end" in reason
-    # Bytes 0xff and 0xfe at the very start are the byte order marks of UTF-16.
-    encoding = "UTF-16" if offset == 0 and byte in (0xFE, 0xFF) else "WINDOWS-1252"
-    found = f"byte 0x{byte:02x} at byte offset {offset:,}"
-    return FactsError(
-        f"{where}, line {line}: expected UTF-8 text, found "
-        f"{'a character cut off after ' + found if cut_off else found}. Save the file as UTF-8, "
-        f"for instance: iconv -f {encoding} -t UTF-8 OLD > NEW"
-    )

@@ -14,17 +14,8 @@ from numpy.typing import ArrayLike
 from byheart._json import Json
 from byheart._words import quote
 from byheart.errors import FactsError, OptionError, check_choice
+from byheart.facts import _checks as check
 from byheart.facts import _write
-from byheart.facts._checks import (
-    check_ids,
-    check_probabilities,
-    check_room,
-    check_support,
-    check_weights,
-    freeze,
-    integers,
-    row_numbers,
-)
 from byheart.facts._html import html_table
 from byheart.facts._mixtures import mixed_by_key, probability_matrix
 from byheart.facts._python import dict_source, frame_source, rows_source
@@ -73,7 +64,7 @@ class Distributions:
     never_asked: int = 0
 
     def __post_init__(self) -> None:
-        freeze(self, support=np.int64, probabilities=np.float64)
+        check.freeze(self, support=np.int64, probabilities=np.float64)
 
     @classmethod
     def make(
@@ -105,7 +96,7 @@ found the sum 4. Correct the row, or scale it (`normalise=True`).
             probability 0 everywhere are left out of the support. `prior` may be any weights.
         """
         name = labels.setdefault("name", "distributions")
-        tokens = integers(tokens, "tokens", name)
+        tokens = check.integers(tokens, "tokens", name)
         pi = np.asarray(probabilities, dtype=np.float64)
         if tokens.ndim != 2 or not tokens.shape[1] or pi.ndim != 2 or len(pi) != len(tokens):
             raise FactsError(
@@ -115,12 +106,14 @@ found the sum 4. Correct the row, or scale it (`normalise=True`).
         T = len(tokens)
         if T == 0:
             raise FactsError(f"{name}: expected at least one sequence, found none.")
-        ids = np.arange(pi.shape[1]) if support is None else integers(support, "support", name)
-        check_support(ids, pi.shape[1], len(vocabulary), name)
-        rows = row_numbers(rows, T, name)
-        check_ids(tokens, "tokens", len(vocabulary), rows, name)
-        pi = check_probabilities(pi, rows, normalise, name)
-        weights = np.ones(T) if prior is None else check_weights(prior, rows, name)
+        ids = (
+            np.arange(pi.shape[1]) if support is None else check.integers(support, "support", name)
+        )
+        check.support(ids, pi.shape[1], len(vocabulary), name)
+        rows = check.row_numbers(rows, T, name)
+        check.ids(tokens, "tokens", len(vocabulary), rows, name)
+        pi = check.probabilities(pi, rows, normalise, name)
+        weights = np.ones(T) if prior is None else check.weights(prior, rows, name)
         order, starts = group_equal_rows(tokens, len(vocabulary))
         if len(starts) < T:
             again = order[np.setdiff1d(np.arange(T), starts)]
@@ -173,18 +166,21 @@ found the sum 4. Correct the row, or scale it (`normalise=True`).
         """
         check_choice("on_conflict", on_conflict, ("error", "distribution"))
         name = labels.setdefault("name", "distributions")
-        tokens, answers = integers(tokens, "tokens", name), integers(answers, "answers", name)
+        tokens, answers = (
+            check.integers(tokens, "tokens", name),
+            check.integers(answers, "answers", name),
+        )
         if on_conflict == "error":
             # Facts.make refuses every conflict, and bad shapes and ids.
             Facts.make(tokens, answers, vocabulary, prior, name=name, rows=rows)
         T = len(answers)
-        rows = row_numbers(rows, T, name)
-        weights = np.ones(T) if prior is None else check_weights(prior, rows, name)
+        rows = check.row_numbers(rows, T, name)
+        weights = np.ones(T) if prior is None else check.weights(prior, rows, name)
         order, starts = group_equal_rows(tokens, len(vocabulary))
         group = np.empty(T, dtype=np.int64)
         group[order] = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, T)))
         support, column = np.unique(answers, return_inverse=True)
-        check_room(len(starts), len(support), name)
+        check.room(len(starts), len(support), name)
         mass = np.zeros((len(starts), len(support)))
         np.add.at(mass, (group, column), weights)
         total = mass.sum(axis=1)
@@ -203,9 +199,7 @@ found the sum 4. Correct the row, or scale it (`normalise=True`).
         return replace(table, never_asked=int((total <= 0).sum()))
 
     @classmethod
-    def from_dict(
-        cls, table: Mapping[Any, object], **reading: Unpack[Counting]
-    ) -> Distributions:
+    def from_dict(cls, table: Mapping[Any, object], **reading: Unpack[Counting]) -> Distributions:
         """Distributions from a mapping of keys (a token, or a tuple of them) to dicts token ->
         probability; a single answer has probability 1. Options are those of `read_distributions`.
 
@@ -257,7 +251,7 @@ found the sum 4. Correct the row, or scale it (`normalise=True`).
             return table.smoothed(options.smooth or 0.0)
         support, pi = probability_matrix(answers, mixtures, options.where)
         if options.on_conflict == "distribution":
-            pi = check_probabilities(pi, rows, options.normalise, options.name)
+            pi = check.probabilities(pi, rows, options.normalise, options.name)
             tokens, pi, prior, rows = mixed_by_key(tokens, pi, prior, rows, len(vocabulary))
         table = cls.make(
             tokens,

@@ -14,15 +14,8 @@ from numpy.typing import ArrayLike
 from byheart._json import Json
 from byheart._words import quote
 from byheart.errors import FactsError
+from byheart.facts import _checks as check
 from byheart.facts import _write
-from byheart.facts._checks import (
-    check_ids,
-    check_shapes,
-    check_weights,
-    freeze,
-    integers,
-    row_numbers,
-)
 from byheart.facts._html import html_table
 from byheart.facts._python import dict_source, frame_source, rows_source
 from byheart.facts._reading import Reading
@@ -81,7 +74,7 @@ class Facts:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        freeze(self, tokens=np.int64, answers=np.int64, prior=np.float64, rows=np.int64)
+        check.freeze(self, tokens=np.int64, answers=np.int64, prior=np.float64, rows=np.int64)
         if self.columns is not None:
             object.__setattr__(self, "columns", tuple(self.columns))
 
@@ -111,13 +104,16 @@ class Facts:
             a second.
         """
         name = labels.get("name", cls.name)
-        tokens, answers = integers(tokens, "tokens", name), integers(answers, "answers", name)
+        tokens, answers = (
+            check.integers(tokens, "tokens", name),
+            check.integers(answers, "answers", name),
+        )
         T = len(answers) if answers.ndim else 0
-        rows = row_numbers(rows, T, name)
-        check_shapes(tokens, answers, rows, labels.get("columns"), name)
-        check_ids(tokens, "tokens", len(vocabulary), rows, name)
-        check_ids(answers, "answers", len(vocabulary), rows, name)
-        weights = np.ones(T) if prior is None else check_weights(prior, rows, name)
+        rows = check.row_numbers(rows, T, name)
+        check.shapes(tokens, answers, rows, labels.get("columns"), name)
+        check.ids(tokens, "tokens", len(vocabulary), rows, name)
+        check.ids(answers, "answers", len(vocabulary), rows, name)
+        weights = np.ones(T) if prior is None else check.weights(prior, rows, name)
 
         order, starts = group_equal_rows(tokens, len(vocabulary))
         groups = conflicting_groups(answers, order, starts)
@@ -246,9 +242,9 @@ text as a token.
         chosen = (
             np.flatnonzero(indices)
             if indices.dtype == bool
-            else integers(indices, "indices", self.name)
+            else check.integers(indices, "indices", self.name)
         )
-        check_ids(chosen, "indices", self.T, chosen + 1, self.name)
+        check.ids(chosen, "indices", self.T, chosen + 1, self.name)
         return Facts.make(
             self.tokens[chosen],
             self.answers[chosen],

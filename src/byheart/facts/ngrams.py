@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from byheart.errors import FactsError, OptionError
-from byheart.facts._checks import check_room
+from byheart.facts import _checks as check
 from byheart.facts._text import open_text
 from byheart.facts.distributions import Distributions
 from byheart.facts.vocabulary import Vocabulary
@@ -84,7 +84,7 @@ array([0.429, 0.286, 0.143, 0.143]))
     index = {context: i for i, context in enumerate(kept)}
     followed = [(index[g[:-1]], g[-1], k) for g, k in counts.items() if g[:-1] in index]
     answers = sorted({word for _, word, _ in followed})
-    check_room(len(kept), len(answers), where)
+    check.room(len(kept), len(answers), where)
     column = {word: j for j, word in enumerate(answers)}
     tokens = sorted({word for context in kept for word in context} | set(answers))
     ids = {word: i for i, word in enumerate(tokens)}

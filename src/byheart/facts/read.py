@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from importlib.resources import as_file
 from pathlib import Path
-from typing import Unpack
+from typing import TypeVar, Unpack
 
 from byheart._words import quote
 from byheart.errors import FactsError, did_you_mean
@@ -116,13 +116,7 @@ def read_facts(source: str | os.PathLike[str], **reading: Unpack[Reading]) -> Fa
     """
     options = Options.of(source, reading)
     options.refuse(DISTRIBUTED, "facts with one answer each: use `read_distributions`")
-    table = _read(options, "facts")
-    if isinstance(table, Facts):
-        return table
-    raise FactsError(
-        f"{options.where}: expected facts with one answer each, found {_kind(table)}. Read it with "
-        "`as_facts`."
-    )
+    return _only(Facts, _read(options, "facts"), options)
 
 
 def read_distributions(
@@ -150,13 +144,7 @@ def read_distributions(
         [('tea', 0.652), ('milk', 0.348)]
     """
     options = Options.of(source, reading)
-    table = _read(options, "distributions")
-    if isinstance(table, Distributions):
-        return table
-    raise FactsError(
-        f"{options.where}: expected distributions over answers, found {_kind(table)}. A recipe of "
-        "distributions has a `kind`: random:kind=gauss,N=20."
-    )
+    return _only(Distributions, _read(options, "distributions"), options)
 
 
 def read_vectors(source: str | os.PathLike[str], *, name: str | None = None) -> VectorFacts:
@@ -166,10 +154,7 @@ def read_vectors(source: str | os.PathLike[str], *, name: str | None = None) -> 
     """
     options = Options.of(source, {"name": name})
     if is_recipe(source):
-        table = facts_from_recipe(options.where)
-        if not isinstance(table, VectorFacts):
-            raise FactsError(f"{options.where}: expected vectors, found {_kind(table)}.")
-        return table
+        return _only(VectorFacts, facts_from_recipe(options.where), options)
     return _vectors(options)
 
 
@@ -184,9 +169,21 @@ def is_vectors(source: str | os.PathLike[str]) -> bool:
     return recipe or Path(text).suffix.lower() in SUFFIXES
 
 
-def _kind(table: FactTable) -> str:
-    kinds = {Facts: "one answer for each key", Distributions: "distributions over answers"}
-    return kinds.get(type(table), "vectors")
+Kind = TypeVar("Kind", Facts, Distributions, VectorFacts)
+KINDS = {
+    Facts: "facts with one answer each",
+    Distributions: "distributions over answers (a recipe of them has a kind: random:kind=gauss)",
+    VectorFacts: "vectors",
+}
+
+
+def _only(kind: type[Kind], table: FactTable, options: Options) -> Kind:
+    if isinstance(table, kind):
+        return table
+    raise FactsError(
+        f"{options.where}: expected {KINDS[kind]}, found {KINDS[type(table)]}. `as_facts` reads "
+        "every kind."
+    )
 
 
 def _read(options: Options, kind: str = "") -> FactTable:
@@ -248,7 +245,7 @@ def _table(path: Path, options: Options, kind: str) -> Gathered:
 
 def _rows(
     path: Path, suffix: str, options: Options
-) -> Generator[tuple[int, list[object]], None, None]:
+) -> Generator[tuple[int, Sequence[object]], None, None]:
     if suffix in DELIMITERS:
         return csv_rows(path, DELIMITERS[suffix], options.where)
     if suffix == ".parquet":

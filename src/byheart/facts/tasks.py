@@ -3,12 +3,10 @@ over them (Gaussian logits, noisy tables, power laws)."""
 
 from __future__ import annotations
 
-import operator
-
 import numpy as np
 
 from byheart.errors import FactsError
-from byheart.facts._checks import check_room
+from byheart.facts import _checks as check
 from byheart.facts.distinct import group_equal_rows
 from byheart.facts.distributions import Distributions
 from byheart.facts.facts import Facts
@@ -41,16 +39,7 @@ Choose a larger N or S, or fewer facts.
         The same arguments give the same facts, as long as numpy keeps the stream of its
         default generator. N^S may exceed every machine integer.
     """
-    for letter, value in (("N", N), ("S", S), ("T", T), ("seed", seed)):
-        smallest = 0 if letter == "seed" else 1
-        try:
-            too_small = operator.index(value) < smallest
-        except TypeError:
-            too_small = True
-        if too_small:
-            raise FactsError(
-                f"expected `{letter}` to be an integer >= {smallest}, found {value!r}."
-            )
+    check.whole(N=N, S=S, T=T, seed=seed)
     if N > MAX_TOKENS or T * S > MAX_CELLS:
         raise FactsError(
             f"expected at most {MAX_TOKENS:,} tokens and {MAX_CELLS:,} cells T·S, found N = {N:,} "
@@ -129,7 +118,7 @@ def random_distributions(
     if not 0 < eta < 1:
         raise FactsError(f"expected `eta` strictly between 0 and 1, found {eta}.")
     T = int(N**S) if T is None else T
-    check_room(T, N, f"random:{kind}")
+    check.room(T, N, f"random:{kind}")
     keys = random_associations(N, S, T, seed)
     rng = np.random.default_rng([seed, 1])
     if kind == "gauss":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from byheart.errors import FactsError
+from byheart.facts import _checks as check
 from byheart.facts.vectors import VectorFacts
 
 __all__ = ["digit_vectors", "random_vectors"]
@@ -37,13 +38,9 @@ def random_vectors(
     >>> facts.context.shape, facts.query.shape, facts.classes
     ((3, 4), (5, 4), 100)
     """
-    sizes = {"T": T, "n": n, "d": d, "outputs": outputs, "seed": seed}
-    for letter, value in (sizes if classes is None else sizes | {"classes": classes}).items():
-        least = 0 if letter == "seed" else 1
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise FactsError(
-                f"expected `{letter}` to be a whole number >= {least}, found {value!r}."
-            )
+    check.whole(T=T, n=n, d=d, outputs=outputs, seed=seed)
+    if classes is not None:
+        check.whole(classes=classes)
     if context not in CONTEXTS:
         raise FactsError(
             f"expected `context` to be one of {', '.join(CONTEXTS)}, found {context!r}."

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 from byheart._json import Json
 from byheart._words import quote
 from byheart.errors import Conflict, ConflictError, FactsError
+from byheart.facts import _checks as check
 from byheart.facts._arrays import write_arrays
-from byheart.facts._checks import freeze
 from byheart.facts._html import html_table
 
 __all__ = ["VectorFacts"]
@@ -52,7 +52,7 @@ class VectorFacts:
     merged: int = 0
 
     def __post_init__(self) -> None:
-        freeze(self, context=None, query=None, label=None, rows=None)
+        check.freeze(self, context=None, query=None, label=None, rows=None)
 
     @classmethod
     def make(
@@ -225,13 +225,13 @@ def _labels(y: np.ndarray, classes: int | None, name: str) -> tuple[np.ndarray, 
     if y.max() >= EXACT:
         raise FactsError(f"{name}: label[{int(y.argmax())}] = {y.max()} is no class (too large)")
     y = y.astype(np.int64)
-    found = int(y.max()) + 1
-    wrong = np.flatnonzero((y < 0) | (y >= (found if classes is None else classes)))
+    count = int(y.max()) + 1 if classes is None else classes
+    wrong = np.flatnonzero((y < 0) | (y >= count))
     if len(wrong):
         i = int(wrong[0])
         top = "" if classes is None else f" to {classes - 1}"
         raise FactsError(f"{name}: label[{i}] = {y[i]}: expected a class from 0{top}.")
-    return y, classes or found
+    return y, count
 
 
 def _distinct(E: np.ndarray, e: np.ndarray, y: np.ndarray, name: str) -> tuple[np.ndarray, int]:
@@ -240,8 +240,8 @@ def _distinct(E: np.ndarray, e: np.ndarray, y: np.ndarray, name: str) -> tuple[n
     # 0.0 and -0.0 are one number: adding 0 makes their bytes equal.
     queries = np.ascontiguousarray(e + 0.0)
     for i in range(len(e)):
-        own = b"" if E.ndim == 2 else np.ascontiguousarray(E[i] + 0.0).tobytes()
-        groups[queries[i].tobytes() + own].append(i)
+        context = b"" if E.ndim == 2 else np.ascontiguousarray(E[i] + 0.0).tobytes()
+        groups[queries[i].tobytes() + context].append(i)
     clashes: list[Conflict] = [
         ((f"example {g[0]}",), [(i, str(y[i].tolist())) for i in g])
         for g in groups.values()
@@ -249,8 +249,8 @@ def _distinct(E: np.ndarray, e: np.ndarray, y: np.ndarray, name: str) -> tuple[n
     ]
     if clashes:
         first = "; ".join(
-            ", ".join(f"example {i} -> {label}" for i, label in found)
-            for _, found in clashes[:LISTED]
+            ", ".join(f"example {i} -> {label}" for i, label in labels)
+            for _, labels in clashes[:LISTED]
         )
         more = f" and {len(clashes) - LISTED:,} more" if len(clashes) > LISTED else ""
         inputs = "query (the context is shared)" if E.ndim == 2 else "query and context"

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from byheart.papers.declare import declare
 from byheart.papers.search import largest_passing
 from byheart.studies import figure, laws
 from byheart.studies.cell import Cell, Measurements, Params, Procedure
-from byheart.studies.study import Axes, Finding, Record, Row, Study
+from byheart.studies.study import Axes, Finding, Record, Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -107,25 +108,5 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
     return made
 
 
-ASSOCIATIVE = Study(
-    name="slides/associative",
-    title="Capacity of the associative memory",
-    source="slides of June 2024, associative memory",
-    claim="W = Σ_i w_U(g(i)) w_e(i)^T with random embeddings recalls of the order of d facts.",
-    measurement="largest T of which 99 % are recalled, to 5 %",
-    rule="Exponent of T in d (log-log, 95 % bootstrap over seeds): confirmed if it meets 1 ± 0.15 "
-    "for few answers and for an answer for every key; not confirmed if one does not.",
-    grid=grid,
-    analyse=analyse,
-    axes=Axes("d", "T", "answers", "width d", "facts recalled (99 %)", log="xy"),
-    figure=draw,
-    variants=("as-published",),
-    seeds={"quick": 3, "full": 5, "paper": 5},
-    settings=f"Keys random signs / sqrt(d), answers random unit vectors, g uniform; {FEW} answers, "
-    "or as many as facts. float32.",
-    disagreements=(
-        "The order depends on the answers: facts that share an answer add up, which costs T / "
-        "(answers d) of noise beside T / d² of cross-talk (derived here).",
-    ),
-)
-STUDIES = (ASSOCIATIVE,)
+AXES = Axes("d", "T", "answers", "width d", "facts recalled (99 %)", log="xy")
+STUDIES = (declare("slides/associative", grid, analyse, AXES, draw, FEW=FEW),)

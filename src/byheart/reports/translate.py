@@ -20,13 +20,10 @@ import sys
 import types
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from byheart.reports._translate_body import Body, Function, identifier
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
+Fields = tuple[dataclasses.Field[object], ...]
 LONG = 200  # characters of a constant from which it gets a name of its own
 RUNTIME = "py"  # the name of templates/python.js in the page
 KEPT = {  # builtins and standard functions that the runtime has
@@ -68,9 +65,10 @@ class Translation:
         if isinstance(item, types.FunctionType):
             return self._declare(item, name, lambda: self._function(item))
         if dataclasses.is_dataclass(item):
+            fields = dataclasses.fields(item)
             if isinstance(item, type):
-                return self._declare(item, name, lambda: self._class(item))
-            return self._declare(item, type(item).__name__, lambda: self._instance(item))
+                return self._declare(item, name, lambda: self._class(item, fields))
+            return self._declare(item, type(item).__name__, lambda: self._instance(item, fields))
         return missing(f"{type(item).__name__} {name}".strip())
 
     def _pair(self, key: object, value: object) -> str:
@@ -83,9 +81,9 @@ class Translation:
         self.lines.append(f"const {name} = {write()};")
         return name
 
-    def _instance(self, item: DataclassInstance) -> str:
-        fields = [self.value(getattr(item, f.name)) for f in dataclasses.fields(item)]
-        return f"{self.value(type(item))}({', '.join(fields)})"
+    def _instance(self, item: object, fields: Fields) -> str:
+        values = [self.value(getattr(item, field.name)) for field in fields]
+        return f"{self.value(type(item))}({', '.join(values)})"
 
     def _function(self, function: types.FunctionType) -> str:
         methods = getattr(function, "registry", None)
@@ -94,13 +92,13 @@ class Translation:
             return f"{RUNTIME}.dispatch([{', '.join(pairs)}])"
         return Body(self, function, node_of(function)).text
 
-    def _class(self, item: type[DataclassInstance]) -> str:
+    def _class(self, item: type, fields: Fields) -> str:
         """A dataclass with its fields, methods and properties, the inherited ones too."""
-        fields, methods, getters = [], [], []
-        for field in dataclasses.fields(item):
+        shown, methods, getters = [], [], []
+        for field in fields:
             default = field.default
             known = "" if default is dataclasses.MISSING else f", () => {self.value(default)}"
-            fields.append(f"[{json.dumps(field.name)}{known}]")
+            shown.append(f"[{json.dumps(field.name)}{known}]")
         members = {k: v for base in reversed(item.__mro__) for k, v in vars(base).items()}
         for key, member in members.items():
             name = json.dumps(key)
@@ -111,7 +109,7 @@ class Translation:
                 methods.append(f"{name}: {self._function(member)}")
             elif isinstance(member, (str, int)) and not special:
                 getters.append(f"{name}: () => {literal(member)}")
-        parts = ", ".join(fields), ", ".join(methods), ", ".join(getters)
+        parts = ", ".join(shown), ", ".join(methods), ", ".join(getters)
         return (
             f'{RUNTIME}.dataclass("{item.__name__}", [{parts[0]}], {{{parts[1]}}}, {{{parts[2]}}})'
         )

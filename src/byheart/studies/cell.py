@@ -12,10 +12,12 @@ from typing import Any
 from byheart.errors import ByheartError, did_you_mean
 from byheart.studies.files import Function, shipped
 
-Params = Mapping[str, Any]
-"""Parameters of a cell: numbers, text, true/false, null, or lists of them."""
-Measurements = dict[str, Any]
-"""What was measured: numbers, text, true/false, null, or lists of them."""
+Value = Any
+"""Of a parameter or a measurement: a number, text, true/false, null, or a list of them."""
+Params = Mapping[str, Value]
+"""Parameters of a cell."""
+Measurements = dict[str, Value]
+"""What was measured."""
 Jobs = Sequence[tuple[Params, int]]
 """Parameters, and the seed, of each job of a stack."""
 
@@ -40,8 +42,8 @@ class Procedure:
     they have unless a study says otherwise, `complete` fills in those that follow from others.
     """
 
-    function: Callable[[dict[str, Any], int], Measurements] | None = None
-    stack: Callable[[list[tuple[dict[str, Any], int]]], Sequence[Measurements]] | None = None
+    function: Callable[[dict[str, Value], int], Measurements] | None = None
+    stack: Callable[[list[tuple[dict[str, Value], int]]], Sequence[Measurements]] | None = None
     largest: int = 1
     differ: tuple[str, ...] = ()
     seconds: Callable[[Params], float] | None = None
@@ -69,7 +71,7 @@ class Procedure:
         assert function is not None
         return function
 
-    def cell(self, experiment: str = "", **settings: Any) -> Cell:
+    def cell(self, experiment: str = "", **settings: Value) -> Cell:
         """A cell: the defaults with some of them changed, completed.
 
         With `parameters`, every setting must be one of these or of the defaults.
@@ -80,7 +82,7 @@ class Procedure:
                 raise TypeError(f"no such setting: {name}. {did_you_mean(name, known)}".strip())
         return Cell(self, self.complete({**self.defaults, **settings}), experiment, settings)
 
-    def grid(self, experiment: str = "", **settings: Any) -> list[Cell]:
+    def grid(self, experiment: str = "", **settings: Value) -> list[Cell]:
         """A cell for every combination of settings: tuples and ranges vary, all else is fixed (a
         list is one value).
 

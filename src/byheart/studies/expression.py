@@ -9,12 +9,11 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable
-from typing import Any
 
 from byheart.errors import ByheartError
-from byheart.studies.cell import Params
+from byheart.studies.cell import Params, Value
 
-Operation = Callable[[Any, Any], Any]
+Operation = Callable[[Value, Value], Value]
 COMPARE: dict[type[ast.cmpop], Operation] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
@@ -78,7 +77,7 @@ class Expression:
         except (TypeError, ZeroDivisionError, OverflowError) as error:
             raise ByheartError(f"`only={self.text}`: {error}") from None
 
-    def _value(self, node: ast.AST, params: Params) -> Any:
+    def _value(self, node: ast.AST, params: Params) -> Value:
         match node:
             case ast.Constant(value=value):
                 return value

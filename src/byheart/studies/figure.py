@@ -8,13 +8,14 @@ import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from byheart._folders import write_bytes
 from byheart._style import COLOURS, new_figure
 from byheart.errors import ByheartError
+from byheart.studies.cell import Value
 from byheart.studies.study import Axes, Record, Row
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def lines(axes: Axes, rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     """The rows of each line, with its label, in the order of the values."""
     if axes.by is None:
         return [("measured", list(rows))]
-    groups: dict[Any, list[Row]] = {}
+    groups: dict[Value, list[Row]] = {}
     for row in rows:  # a name may be a parameter and a measurement: the parameter is meant
         value = row.params[axes.by] if axes.by in row.params else row.get(axes.by)
         groups.setdefault(value, []).append(row)

@@ -28,7 +28,7 @@ class FileFunction:
     text: str
     name: str
 
-    def __call__(self, *arguments: object) -> Any:
+    def __call__(self, *arguments: object) -> object:
         return getattr(run_text(self.path, self.text), self.name)(*arguments)
 
     @property

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from byheart.studies.cell import Value
 from byheart.studies.figure import means
 from byheart.studies.fits import RESAMPLES, fit
 from byheart.studies.study import Finding, Row, Verdict
@@ -94,9 +94,9 @@ def variants_of(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(row.variant for row in rows))
 
 
-def by(rows: Sequence[Row], name: str) -> dict[Any, list[Row]]:
+def by(rows: Sequence[Row], name: str) -> dict[Value, list[Row]]:
     """Rows by the value of a parameter, in order."""
-    groups: dict[Any, list[Row]] = {}
+    groups: dict[Value, list[Row]] = {}
     for row in rows:
         groups.setdefault(row[name], []).append(row)
     return dict(sorted(groups.items()))

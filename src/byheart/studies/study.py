@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from byheart.errors import OptionError, check_choice, did_you_mean
-from byheart.studies.cell import Cell, Params, stacks
+from byheart.studies.cell import Cell, Params, Value, stacks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,7 +17,7 @@ Verdict = Literal["confirmed", "not confirmed", "artefact", "undecided"]
 Profile = Literal["quick", "full", "paper"]
 PROFILES: tuple[Profile, ...] = ("quick", "full", "paper")
 SEEDS = {"quick": 2, "full": 5, "paper": 5}
-Record = dict[str, Any]
+Record = dict[str, Value]
 """One line of a table: names and numbers or text."""
 
 
@@ -42,7 +42,7 @@ class Row:
     threads: int = 1
     stack: int = 1
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Value:
         if name in self.measurements:
             return self.measurements[name]
         if name in self.params:
@@ -52,7 +52,7 @@ class Row:
         names = sorted({*self.measurements, *self.params})
         raise KeyError(f"a row has no {name!r}; it has {', '.join(names)}")
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: Value = None) -> Value:
         try:
             return self[name]
         except KeyError:

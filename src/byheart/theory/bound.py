@@ -248,6 +248,11 @@ def at_least(name: str, least: int, why: str = "", text: str = "") -> Hypothesis
     return Hypothesis(text or f"{name} >= {least}", check)
 
 
+def requires(text: str, holds: Callable[[Case], bool], reason: str) -> Hypothesis:
+    """A hypothesis whose reason needs no numbers."""
+    return Hypothesis(text, lambda case: None if holds(case) else reason)
+
+
 TOKENS = at_least("N", 2, text="N >= 2 tokens")
 TWO_ANSWERS = Hypothesis(
     "at least 2 answers",

@@ -17,6 +17,7 @@ from byheart.theory.bound import (
     at_most,
     layer_parameters,
     model_parameters,
+    requires,
 )
 from byheart.theory.case import Case
 from byheart.theory.dana2025 import corollary1_heads, phi, proposition3_margin
@@ -82,10 +83,6 @@ def _full_width(case: Case) -> str | None:
     return f"needs d >= N - 1: {case['d']} < {case['N'] - 1} (some distribution has KL > 0)"
 
 
-def _uniform(case: Case) -> str | None:
-    return "needs a uniform prior: these facts are weighted" if case.uniform is False else None
-
-
 def _heads_remark(case: Case) -> str:
     said = []
     if case.free_heads < case["H"]:
@@ -119,8 +116,13 @@ LAYER = (
     at_most("d_h", "d"),
     Hypothesis("softmax over S >= 2 positions", _attends),
     Hypothesis("positions are added to the input", _additive),
-    Hypothesis("a skip connection", lambda case: None if case.skip else "needs the skip x_S"),
+    requires("a skip connection", lambda case: case.skip, "needs the skip x_S"),
     Hypothesis("generic e, pos, W_QK (Lemma 2): almost every choice will do"),
+)
+UNIFORM = requires(
+    "a uniform prior over T0 facts",
+    lambda case: case.uniform is not False,
+    "needs a uniform prior: these facts are weighted",
 )
 SIZES = ("d", "d_h", "H", "n", "N")
 
@@ -140,10 +142,7 @@ BOUNDS = (
     theorem(
         "dana2025.proposition3",
         ("d", "N"),
-        (
-            TOKENS,
-            at_least("d", 2, "one direction tells 2 answers apart"),
-        ),
+        (TOKENS, at_least("d", 2, "one direction tells 2 answers apart")),
         Capacity(
             lambda case: 2,
             model_parameters,
@@ -179,7 +178,7 @@ BOUNDS = (
     theorem(
         "dana2025.corollary2",
         (*SIZES, "T"),
-        (*LAYER, PLANE, Hypothesis("a uniform prior over T0 facts", _uniform)),
+        (*LAYER, PLANE, UNIFORM),
         Capacity(
             lambda case: phi(_held(case), case["N"], case["T"]),
             layer_parameters,

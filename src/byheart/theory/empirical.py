@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from byheart.theory.bound import (
     TWO_ANSWERS,
+    Bound,
     Capacity,
     Hypothesis,
     layer_parameters,
@@ -36,22 +36,29 @@ def trained_associations(d: int, d_h: int, H: int) -> float:
     return 215 + 0.465 * free_dimensions(d, d_h, H)
 
 
-def _bits(rate: float) -> Hypothesis:
-    return Hypothesis(
-        f"a language model trained until it holds no more ({rate} bits a parameter seen)",
-        lambda case: (
-            f"was measured on whole language models, not {case.family or 'this'}"
-            if case.family != "transformer"
-            else None
+def _language_models(case: Case) -> str | None:
+    if case.family == "transformer":
+        return None
+    return f"was measured on whole language models, not {case.family or 'this'}"
+
+
+def _rate(bound_id: str, rate: float, remark: str) -> Bound:
+    """So many bits a parameter: T = rate W / log2 A."""
+    trained = f"a language model trained until it holds no more ({rate} bits a parameter seen)"
+    return theorem(
+        bound_id,
+        ("parameters", "N"),
+        (
+            Hypothesis(trained, _language_models),
+            TWO_ANSWERS,
+            Hypothesis("answers uniform and independent: log2 A bits a fact"),
+        ),
+        Capacity(
+            lambda case: math.floor(rate * case["parameters"] / math.log2(case.answer_count)),
+            model_parameters,
+            lambda case: remark,
         ),
     )
-
-
-def _capacity(rate: float) -> Callable[[Case], int]:
-    def capacity(case: Case) -> int:
-        return math.floor(rate * case["parameters"] / math.log2(case.answer_count))
-
-    return capacity
 
 
 def _accurate(case: Case) -> bool:
@@ -73,28 +80,16 @@ def _in_range(case: Case) -> str | None:
     return None
 
 
-ANSWERS = Hypothesis("answers uniform and independent: log2 A bits a fact")
-
 BOUNDS = (
-    theorem(
+    _rate(
         "empirical.knowledge_capacity",
-        ("parameters", "N"),
-        (_bits(2.0), TWO_ANSWERS, ANSWERS),
-        Capacity(
-            _capacity(2.0),
-            model_parameters,
-            lambda case: "measured: 1000 exposures of each fact, down to int8 weights",
-        ),
+        2.0,
+        "measured: 1000 exposures of each fact, down to int8 weights",
     ),
-    theorem(
+    _rate(
         "empirical.memorization_capacity",
-        ("parameters", "N"),
-        (_bits(3.6), TWO_ANSWERS, ANSWERS),
-        Capacity(
-            _capacity(3.6),
-            model_parameters,
-            lambda case: "measured on GPT-2-like models of up to 1.5 billion parameters",
-        ),
+        3.6,
+        "measured on GPT-2-like models of up to 1.5 billion parameters",
     ),
     theorem(
         "empirical.free_dimensions",

@@ -13,6 +13,7 @@ from byheart.theory.bound import (
     at_least,
     largest,
     model_parameters,
+    requires,
 )
 from byheart.theory.case import Case
 from byheart.theory.kajitsuka2025 import (
@@ -29,6 +30,11 @@ from byheart.theory.kajitsuka2025_sparse import SparseSize, sparse_size
 from byheart.theory.statements import theorem
 
 Construction = Callable[[int, Case], Literal]
+NO_NORM = requires(
+    "no layer norm",
+    lambda case: case.family != "transformer",
+    "needs blocks without layer norm: the proof has none",
+)
 
 
 def separation(case: Case) -> tuple[int, float]:
@@ -96,7 +102,7 @@ def _fits(construction: Construction, width: int) -> tuple[Hypothesis, ...]:
     return (
         Hypothesis("n >= 1 tokens, (r, δ)-separated, consistently labelled", _separated),
         Hypothesis("ReLU feed-forward blocks", _relu),
-        Hypothesis("no layer norm", _no_norm),
+        NO_NORM,
         at_least("width", width),
         Hypothesis("deep enough", deep),
     )
@@ -130,7 +136,7 @@ def _shattering(
         reads,
         (
             first,
-            Hypothesis("no layer norm", _no_norm),
+            NO_NORM,
             Hypothesis("ReLU or no feed-forward", _piecewise),
             Hypothesis("every labelling is wanted (shattering), not one"),
         ),
@@ -162,22 +168,12 @@ def _piecewise(case: Case) -> str | None:
     return None
 
 
-def _no_norm(case: Case) -> str | None:
-    if case.family == "transformer":
-        return "needs blocks without layer norm: the proof has none"
-    return None
-
-
 def _constant(case: Case) -> str | None:
     if case.family == "associative":
         return "is about Transformers, not one matrix"
     if case.positions != "none":
         return "needs no positions: the proof feeds sequences of equal tokens, which stay equal"
     return None
-
-
-def _hardmax(case: Case) -> str | None:
-    return None if case.attention == "hardmax" else "needs hardmax attention, found softmax"
 
 
 def _bits_fit(case: Case) -> str | None:
@@ -225,7 +221,11 @@ BOUNDS = (
     _shattering(
         "kajitsuka2025.theorem43",
         ("parameters", "n"),
-        Hypothesis("hardmax attention", _hardmax),
+        requires(
+            "hardmax attention",
+            lambda case: case.attention == "hardmax",
+            "needs hardmax attention, found softmax",
+        ),
         lambda T, case: theorem43_parameters(T, case.n or case.key_length),
     ),
     _network("kajitsuka2025.theoremD1", _sets, 12),

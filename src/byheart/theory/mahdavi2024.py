@@ -5,7 +5,16 @@ A query e in R^d and a context of n tokens; head h has logits E W_h e with rank(
 
 from __future__ import annotations
 
-from byheart.theory.bound import Bound, Capacity, Hypothesis, Size, at_least, at_most, ceil_div
+from byheart.theory.bound import (
+    Bound,
+    Capacity,
+    Hypothesis,
+    Size,
+    at_least,
+    at_most,
+    ceil_div,
+    requires,
+)
 from byheart.theory.case import Case
 from byheart.theory.statements import theorem
 
@@ -135,12 +144,6 @@ def _plain_scores(case: Case) -> str | None:
     return "needs softmax attention, found hardmax" if case.attention == "hardmax" else None
 
 
-def _given(case: Case) -> str | None:
-    if case.family == "transformer" or case.N is not None:
-        return "needs given vectors: here the embeddings are trained as well, and P leaves them out"
-    return None
-
-
 def _one_layer(case: Case) -> str | None:
     return f"counts one layer: this one has {case.layers}" if (case.layers or 1) > 1 else None
 
@@ -199,7 +202,12 @@ def _hard_limit(bound_id: str, shared: bool) -> Bound:
             HEADS,
             TWO,
             _context(shared),
-            Hypothesis("queries and contexts are given vectors, not trained", _given),
+            requires(
+                "queries and contexts are given vectors, not trained",
+                lambda case: case.N is None and case.family != "transformer",
+                "needs given vectors: here the embeddings are trained as well, and P leaves them "
+                "out",
+            ),
             Hypothesis("one layer", _one_layer),
             Hypothesis("generic scalar labels"),
         ),
@@ -228,7 +236,7 @@ BOUNDS = (
             at_most("n", "d"),
             at_most("d_h", "d"),
             at_least("layers", 2, text="two layers or more"),
-            Hypothesis("a skip connection", lambda case: None if case.skip else "needs the skip"),
+            requires("a skip connection", lambda case: case.skip, "needs the skip"),
             Hypothesis("e + mean_i E_i of Kruskal rank >= n (Assumption 3)"),
         ),
         Capacity(_capacity, lambda case: 2 * _parameters(case)),

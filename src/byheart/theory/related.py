@@ -13,6 +13,7 @@ from byheart.theory.bound import (
     at_least,
     ceil_div,
     model_parameters,
+    requires,
 )
 from byheart.theory.case import Case
 from byheart.theory.kajitsuka2025 import memorizer_depth
@@ -51,13 +52,10 @@ def vardi_parameters(T: int, d: int, spread: float, C: int) -> int:
     return 12 * 13 * memorizer_depth(T, R, math.log2(C)) + 13 * d
 
 
-def _information(case: Case) -> int:
-    return math.floor(case["parameters"] * case.bits / math.log2(case.answer_count))
-
-
-def _bubeck_parameters(case: Case, neurons: int) -> int:
-    """d weights, a bias and an output weight each."""
-    return neurons * (case["d"] + 2)
+def _relu(case: Case) -> str | None:
+    if not case.d_ff:
+        return "needs feed-forward units: this one has attention only"
+    return None if case.activation == "relu" else f"needs ReLU, found {case.activation}"
 
 
 def _bubeck_size(case: Case) -> Size:
@@ -79,7 +77,7 @@ BOUNDS = (
         ("parameters", "N"),
         (TWO_ANSWERS, Hypothesis("answers uniform and independent")),
         Capacity(
-            _information,
+            lambda case: math.floor(case["parameters"] * case.bits / math.log2(case.answer_count)),
             model_parameters,
             lambda case: f"{case.bits} bits a parameter, {case.answer_count:,} answers",
         ),
@@ -93,22 +91,13 @@ BOUNDS = (
         "related.bubeck2020",
         ("d", "d_ff"),
         (
-            Hypothesis(
-                "ReLU",
-                lambda case: (
-                    "needs feed-forward units: this one has attention only"
-                    if not case.d_ff
-                    else None
-                    if case.activation == "relu"
-                    else f"needs ReLU, found {case.activation}"
-                ),
-            ),
+            Hypothesis("ReLU", _relu),
             at_least("d_ff", 4, text="4 units or more"),
             Hypothesis("points in general position"),
         ),
         Capacity(
             lambda case: case["d"] * (case["d_ff"] // 4),
-            lambda case: _bubeck_parameters(case, case["d_ff"]),
+            lambda case: case["d_ff"] * (case["d"] + 2),  # weights, a bias, an output weight
         ),
         size=_bubeck_size,
     ),
@@ -134,10 +123,7 @@ BOUNDS = (
     theorem(
         "related.madden2024",
         ("parameters", "N"),
-        (
-            TOKENS,
-            Hypothesis("generic distributions, real parameters, a smooth model"),
-        ),
+        (TOKENS, Hypothesis("generic distributions, real parameters, a smooth model")),
         Capacity(lambda case: case["parameters"] // (case["N"] - 1), model_parameters),
         size=lambda case: Size(case["T"] * (case["N"] - 1), {}, "no fewer, for distributions"),
     ),
@@ -146,13 +132,10 @@ BOUNDS = (
         ("parameters",),
         (
             Hypothesis("analytic or piecewise analytic networks; all generic T-sets shattered"),
-            Hypothesis(
+            requires(
                 "points are real vectors, not tokens",
-                lambda case: (
-                    "needs real vectors in general position: tokens are separated"
-                    if case.N is not None
-                    else None
-                ),
+                lambda case: case.N is None,
+                "needs real vectors in general position: tokens are separated",
             ),
         ),
         Capacity(lambda case: 2 * case["parameters"] + 1, model_parameters),

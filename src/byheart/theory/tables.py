@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 from html import escape
-from importlib import import_module
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from byheart.errors import ByheartError
 from byheart.theory.bound import Answer
 from byheart.theory.case import Number
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 SHOWN = 6  # rows of a repr, which has a line above and a line below them
 SIGNS = {
@@ -66,16 +68,16 @@ class Rows(tuple[R, ...]):
         head = line("th", self.header)
         return f"<p>{escape(self.heading())}</p><table>{head}{body}</table>"
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> DataFrame:
         """All rows and all their fields as a data frame."""
         try:
-            pandas = import_module("pandas")  # given where it is installed, never required
+            from pandas import DataFrame
         except ImportError:
             raise ByheartError(
-                "a data frame needs pandas: pip install pandas. Without it, iterate over the rows: "
-                "[row.to_json() for row in ...]."
+                "data frames need pandas: pip install 'byheart[pandas]'. Without it, iterate over "
+                "the rows: [row.to_json() for row in ...]."
             ) from None
-        return pandas.DataFrame([row.to_json() for row in self])
+        return DataFrame([row.to_json() for row in self])
 
 
 class Answers(Rows[Answer]):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from byheart.errors import ByheartError, check_choice
 from byheart.specs import (
     AttentionOnlySpec,
@@ -51,17 +49,3 @@ def choose(spec: Spec, goal: Goal, data: Data, path: str = "auto") -> Kernel:
             f"{goal.loss}. Leave `path` to byheart."
         )
     return kernel
-
-
-def learner(
-    spec: Spec,
-    models: int,
-    goal: Goal,
-    data: Data,
-    *,
-    path: str = "auto",
-    device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float32,
-) -> Learner[Any]:
-    """The learner of a stack."""
-    return choose(spec, goal, data, path)(spec, models, goal, device=device, dtype=dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -56,34 +56,21 @@ class Data:
 
     def to(self, device: torch.device | str, dtype: torch.dtype) -> Data:
         """The same on `device`, real numbers as `dtype`."""
-
-        def moved(x: Tensor | None) -> Tensor | None:
-            if x is None:
-                return None
-            return x.to(device, dtype if x.is_floating_point() else None)
-
-        inputs, targets = moved(self.inputs), moved(self.targets)
-        assert inputs is not None and targets is not None
-        return replace(
-            self, inputs=inputs, targets=targets, context=moved(self.context), rows=moved(self.rows)
-        )
+        return self._each(lambda x: x.to(device, dtype if x.is_floating_point() else None))
 
     def select(self, models: Sequence[int]) -> Data:
         """The data of some of the models."""
         if not self.own:
             return self
         chosen = torch.tensor(models, device=self.inputs.device)
+        if self.contexts_differ or self.context is None:
+            return self._each(lambda x: x[chosen])
+        alone = replace(self, context=None)  # the context is everybody's
+        return replace(alone._each(lambda x: x[chosen]), context=self.context)
 
-        def some(x: Tensor | None) -> Tensor | None:
-            return None if x is None else x[chosen]
-
-        return replace(
-            self,
-            inputs=self.inputs[chosen],
-            targets=self.targets[chosen],
-            context=some(self.context) if self.contexts_differ else self.context,
-            rows=some(self.rows),
-        )
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Data:
+        tensors = {name: getattr(self, name) for name in ("inputs", "targets", "context", "rows")}
+        return replace(self, **{k: change(x) for k, x in tensors.items() if x is not None})
 
     def batch(self, index: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
         """Inputs and targets of examples `index` (models, B), with the model axis in front."""

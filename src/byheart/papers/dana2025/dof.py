@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from byheart.papers.dana2025 import head_width, settings
+from byheart.papers.dana2025 import head_width
 from byheart.papers.dana2025.experiment import TRAIN
 from byheart.papers.dana2025.published import HEADS
-from byheart.papers.dana2025.settings import CORRECTED
-from byheart.studies import Axes, Cell, Finding, Row, Study, choose, figure, fit, laws
+from byheart.papers.declare import declare
+from byheart.studies import Axes, Cell, Finding, Row, choose, figure, fit, laws
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -108,22 +108,5 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
     return made
 
 
-DOF_LAW = Study(
-    name="dana2025/dof-law",
-    title="One law for both architectures",
-    source="new",
-    claim="Associations are X0 + κ dof, dof the free dimensions of W_QK and W_OV, whatever the "
-    "architecture (N = 50, d = 10).",
-    measurement="associations φ^{-1}(accuracy), for both accuracies",
-    rule=f"Confirmed if R² >= {GOOD} below accuracy {CEILING} and above that of the raw parameter "
-    "count, for both accuracies; undecided if for one of them.",
-    grid=grid,
-    analyse=analyse,
-    axes=Axes("parameters", "associations", "family"),
-    figure=draw,
-    variants=(CORRECTED,),
-    settings="Experiment 1 at d = 10, experiment 2 and H = 8 with both architectures, rank 2 in "
-    "W_QK or W_OV alone; " + settings.SAMPLE,
-    disagreements=(settings.BOTTLENECK,),
-)
-STUDIES = (DOF_LAW,)
+AXES = Axes("parameters", "associations", "family")
+STUDIES = (declare("dana2025/dof-law", grid, analyse, AXES, draw, GOOD=GOOD, CEILING=CEILING),)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +9,8 @@ import numpy as np
 from byheart.papers.dana2025 import published, settings
 from byheart.papers.dana2025.experiment import TRAIN
 from byheart.papers.dana2025.settings import CODED, CORRECTED
-from byheart.studies import Axes, Cell, Finding, Row, Study, choose, figure, fit, laws
+from byheart.papers.declare import declare
+from byheart.studies import Axes, Cell, Finding, Row, choose, figure, fit, laws
 from byheart.studies.study import Record
 from byheart.theory.dana2025 import phi
 
@@ -170,61 +169,9 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
     return made
 
 
-RULE = laws.EXPONENT_RULE + (
-    " Claimed: p = 2, points up to the first mean accuracy above 0.9, both accuracies. "
-    "Artefact: not refuted with the shared bottleneck over all widths, and "
-    "with projections of each head every interval "
-    f"ends below {2 - laws.NEAR}."
+AXES = Axes("d_h", "train_accuracy", "variant", "head width d_h", "accuracy")
+GRIDS = {"fig1b": grid_1b, "fig6": grid_large, "fig9": grid_deep, "dh-law": grid_law}
+STUDIES = tuple(
+    declare(f"dana2025/{name}", grid, analyse, AXES, draw, LESS=2 - laws.NEAR)
+    for name, grid in GRIDS.items()
 )
-_study: Callable[..., Study] = partial(
-    Study,
-    measurement="accuracy over the last 100 training batches, and over all N² facts",
-    rule=RULE,
-    analyse=analyse,
-    axes=Axes("d_h", "train_accuracy", "variant", "head width d_h", "accuracy"),
-    figure=draw,
-    variants=(SHARED, OWN),
-)
-FIG1B = _study(
-    name="dana2025/fig1b",
-    aliases=("dana2025/exp2",),
-    title="Accuracy against the width of the heads",
-    source="Figure 1b (experiment 2)",
-    claim="Accuracy is quadratic in d_h.",
-    grid=grid_1b,
-    settings="N = 50, d = 10, H = 20, d_h = 1..10; " + settings.SAMPLE,
-    disagreements=(settings.BOTTLENECK, settings.RATE, settings.ACCURACY),
-)
-FIG6 = _study(
-    name="dana2025/fig6",
-    title="Width of the heads, larger dimension",
-    source="Figure 6 (experiment 2, N = 200)",
-    claim="Linear in d_h (text and caption); quadratic (the fit that is drawn).",
-    grid=grid_large,
-    settings="N = 200, d = 50, H = 11, d_h = 1, 5, ..., 50. " + settings.LARGE,
-    disagreements=(
-        "Paper text and caption: linear; the code draws the quadratic fit; its docstring says "
-        "linear and H = 20 (data H = 11); README: linear; paper on experiment 2: quadratic.",
-        settings.BOTTLENECK,
-        settings.SPARSE,
-    ),
-)
-FIG9 = _study(
-    name="dana2025/fig9",
-    title="Width of the heads, three layers",
-    source="Figure 9 (experiment 2, depth)",
-    claim="Quadratic in d_h in deeper models too.",
-    grid=grid_deep,
-    settings="N = 70, three layers, d = 10, H = 21 a layer, d_h = 1..10. " + settings.DEEP,
-    disagreements=(settings.LAYERS, settings.BOTTLENECK),
-)
-DH_LAW = _study(
-    name="dana2025/dh-law",
-    title="Is the quadratic law in d_h an artefact?",
-    source="new; experiment 2 with both architectures",
-    claim="Memorization scales quadratically with the width of the heads.",
-    grid=grid_law,
-    settings="Experiment 2 (H = 20) and the same at H = 8, both architectures; " + settings.SAMPLE,
-    disagreements=(settings.BOTTLENECK,),
-)
-STUDIES = (FIG1B, FIG6, FIG9, DH_LAW)

@@ -5,8 +5,6 @@ Figures 1a, 4, 5 and 8, and the demonstration.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,8 +12,9 @@ import numpy as np
 from byheart.papers.dana2025 import published, settings
 from byheart.papers.dana2025.experiment import TRAIN
 from byheart.papers.dana2025.published import HEADS
-from byheart.papers.dana2025.settings import CODED, CORRECTED, PUBLISHED
-from byheart.studies import Axes, Cell, Finding, Row, Study, figure, laws
+from byheart.papers.dana2025.settings import CODED, PUBLISHED
+from byheart.papers.declare import declare
+from byheart.studies import Axes, Cell, Finding, Row, figure, laws
 from byheart.studies.fits import fit
 from byheart.studies.study import Record
 from byheart.theory.dana2025 import phi
@@ -150,78 +149,14 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
     return drawn
 
 
-RULE = laws.EXPONENT_RULE + (
-    " Claimed: p = 1. Slopes are fitted as the authors do, up to and including the first mean "
-    "accuracy above 0.95; p without that point where four are left (p_as_coded: with it). The "
-    "study's verdict is that of the majority of its lines (widths, and both accuracies); "
-    "as-published is shown only."
+AXES = Axes("H", "train_accuracy", "d", "heads H", "accuracy")
+GRIDS = {
+    "fig1a": grid_1a,
+    "fig4": grid_6,
+    "fig5": grid_large,
+    "fig8": grid_deep,
+    "demo": TRAIN.grid("exp1", d=10, H=HEADS),
+}
+STUDIES = tuple(
+    declare(f"dana2025/{name}", grid, analyse, AXES, draw) for name, grid in GRIDS.items()
 )
-_study: Callable[..., Study] = partial(
-    Study,
-    title="Accuracy against the number of heads",
-    measurement="accuracy over the last 100 training batches (corrected: over all N² facts)",
-    rule=RULE,
-    analyse=analyse,
-    axes=Axes("H", "train_accuracy", "d", "heads H", "accuracy"),
-    figure=draw,
-    variants=(CODED, CORRECTED),
-)
-
-FIG1A = _study(
-    name="dana2025/fig1a",
-    aliases=("dana2025/exp1",),
-    source="Figure 1a (experiment 1)",
-    claim="Accuracy is linear in H until it saturates, and above the bound of Corollary 2.",
-    grid=grid_1a,
-    variants=(CODED, CORRECTED, PUBLISHED),
-    settings="N = 50, S = 2, d = d_h = 3..13 (quick, as published: 10), H = 1, 6, ..., 31; "
-    + settings.SAMPLE,
-    disagreements=(settings.RATE, settings.BATCHES, settings.ACCURACY),
-)
-FIG4 = _study(
-    name="dana2025/fig4",
-    aliases=("dana2025/exp6",),
-    title="A tiny Transformer against its bound",
-    source="Figure 4 (experiment 6)",
-    claim="At d = 2 accuracy is linear in H with a slope near that of Corollary 2.",
-    grid=grid_6,
-    variants=(CODED, CORRECTED, PUBLISHED),
-    seeds={"quick": 5, "full": 20, "paper": 20},
-    settings="N = 10, d = d_h = 2, H = 1, 5, ..., 21, 20 seeds; " + settings.SAMPLE,
-    disagreements=(
-        "Sizes: paper d_h = 5, H = 1..20, 5 runs; code and data d_h = 2, H = 1, 5, ..., 21, 20 "
-        "runs.",
-        "The paper says H = 20 gives accuracy 1 by Corollary 2: with d_h = 2 it promises 42 of 100 "
-        "facts, with d_h = 5 102.",
-        "Slope: paper 1.3, notebook 1.5, a refit of the published data 1.51.",
-        settings.RATE,
-    ),
-)
-FIG5 = _study(
-    name="dana2025/fig5",
-    title="Heads, larger dimension",
-    source="Figure 5 (experiment 1, N = 200)",
-    claim="Linear in H at larger dimensions too.",
-    grid=grid_large,
-    settings="N = 200, d = d_h = 40, 50, 60, H = 1, 3, ..., 11. " + settings.LARGE,
-    disagreements=(settings.RATE, settings.SPARSE),
-)
-FIG8 = _study(
-    name="dana2025/fig8",
-    title="Heads, three layers",
-    source="Figure 8 (experiment 1, depth)",
-    claim="Linear in H in deeper models too.",
-    grid=grid_deep,
-    settings="N = 70, three layers, d = d_h = 7, 10, 13, H = 1, 5, ..., 21. " + settings.DEEP,
-    disagreements=(settings.LAYERS, settings.BATCHES),
-)
-DEMO = _study(
-    name="dana2025/demo",
-    title="A scaling law in half a minute",
-    source="experiment 1 at d = 10",
-    claim="Accuracy is linear in H, above the bound of Corollary 2.",
-    grid=TRAIN.grid("exp1", d=10, H=HEADS),
-    variants=(CODED,),
-    settings="N = 50, d = d_h = 10, H = 1, 6, ..., 31; " + settings.SAMPLE,
-)
-STUDIES = (FIG1A, FIG4, FIG5, FIG8, DEMO)

@@ -6,7 +6,6 @@ Figures 3, 7 and 10, and the same with both trained out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,8 +13,9 @@ import numpy as np
 from byheart.papers.dana2025 import settings
 from byheart.papers.dana2025.experiment import TRAIN
 from byheart.papers.dana2025.published import HEADS
-from byheart.papers.dana2025.settings import CODED, CORRECTED
-from byheart.studies import Axes, Cell, Finding, Params, Row, Study, figure, laws
+from byheart.papers.dana2025.settings import CODED
+from byheart.papers.declare import declare
+from byheart.studies import Axes, Cell, Finding, Params, Row, figure, laws
 from byheart.studies.fits import interval_of_mean
 from byheart.studies.study import Record, Verdict
 
@@ -215,77 +215,12 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
     return made
 
 
-RULE = (
-    f"Attention minus MLP at equal true parameter counts, with a 95 % interval; settings where "
-    f"both exceed {CEILING} and those with one head (the same model) are left out. Confirmed if "
-    f"the interval lies above {SAME} in most settings, not confirmed if below -{SAME} in most, "
-    "undecided otherwise or where the accuracies disagree."
-)
-RULE_OUT = (
-    f"MLP minus attention at equal true parameter counts after 256 epochs, accuracy over all "
-    f"facts: confirmed if the interval lies above {SAME} in most settings, not confirmed if below "
-    f"-{SAME} in most, undecided otherwise. Whether both are trained out is said beside it: four "
-    f"times the steps add less than {SAME}."
-)
-COUNT = "The MLP's curve is drawn on the attention-only parameter axis; its true count \
-4d²k + 2d(k-1) is slightly larger. True counts are used here."
-_study: Callable[..., Study] = partial(
-    Study,
-    measurement="accuracy over the last 100 training batches (corrected: over all N² facts)",
-    rule=RULE,
-    analyse=analyse,
-    axes=Axes("parameters", "train_accuracy", "family"),
-    figure=draw,
-    variants=(CODED,),
-)
-FIG3 = _study(
-    name="dana2025/fig3",
-    aliases=("dana2025/exp5",),
-    title="Attention only against MLP",
-    source="Figure 3 (experiment 5)",
-    claim="At equal parameters attention-only Transformers memorize better under optimisation "
-    "constraints.",
-    grid=grid_3,
-    variants=(CODED, CORRECTED),
-    settings="N = 70, d = d_h = 7, 10, 13, H or k = 1, 6, ..., 31. " + settings.SEVENTY,
-    disagreements=(
-        'README "both scalings are the same", notebook "AoT smaller", paper "AoT better"; in the '
-        "published data the MLP is above at equal k for d = 10, and for d = 13 up to k = 26.",
-        COUNT,
-        "N: section 5 says 50, the data has 70.",
-        "Rate of the MLP: .01 -> .0001 in the code; .01 -> .0005 for both here.",
+AXES = Axes("parameters", "train_accuracy", "family")
+GRIDS = {"fig3": grid_3, "fig7": grid_large, "fig10": grid_deep}
+STUDIES = (
+    *(
+        declare(f"dana2025/{name}", grid, analyse, AXES, draw, CEILING=CEILING, SAME=SAME)
+        for name, grid in GRIDS.items()
     ),
+    declare("dana2025/aot-vs-mlp-trained-out", grid_out, analyse_out, AXES, draw, SAME=SAME),
 )
-FIG7 = _study(
-    name="dana2025/fig7",
-    title="Attention only against MLP, larger dimension",
-    source="Figure 7 (experiment 5, N = 200)",
-    claim="The comparison of experiment 5 at larger dimensions.",
-    grid=grid_large,
-    settings="N = 200, d = d_h = 40, 50, 60. " + settings.LARGE,
-    disagreements=(COUNT, settings.SPARSE),
-)
-FIG10 = _study(
-    name="dana2025/fig10",
-    title="Attention only against MLP, three layers",
-    source="Figure 10 (experiment 5, depth)",
-    claim="The comparison of experiment 5 in deeper models.",
-    grid=grid_deep,
-    settings="N = 70, three layers, d = d_h = 7, 10, 13. " + settings.DEEP,
-    disagreements=(COUNT, settings.LAYERS),
-)
-OUT = _study(
-    name="dana2025/aot-vs-mlp-trained-out",
-    title="Attention only against MLP, both trained out",
-    source="new; experiment 5 without the optimisation constraint",
-    claim="Without constraints on the optimisation MLPs memorize more than attention at equal "
-    "parameters (the paper's explanation of why language models keep facts in MLPs).",
-    rule=RULE_OUT,
-    measurement="accuracy over all 2,500 facts, after 64 and after 256 epochs",
-    grid=grid_out,
-    analyse=analyse_out,
-    variants=(CORRECTED,),
-    settings="N = 50, d = d_h = 10, H = 6, 11, 16, 21 and MLPs of equal true count; "
-    + settings.SAMPLE,
-)
-STUDIES = (FIG3, FIG7, FIG10, OUT)

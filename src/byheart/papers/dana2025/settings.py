@@ -1,4 +1,4 @@
-"""Variants, training lengths, and what several figures of Dana et al. (2025) share in words."""
+"""Variants, training lengths, and the bound of Corollary 2."""
 
 from __future__ import annotations
 
@@ -65,34 +65,3 @@ def seventy(profile: str) -> Params:
     if profile == "paper":
         return {"N": 70, "batch": 1024, "batches": 256, "epochs": 64}
     return {"N": 70, "batch": 256, "batches": 128, "epochs": 24 if profile == "full" else 8}
-
-
-SAMPLE = (
-    "A fixed sample of 256 x 64 pairs, 64 epochs, Adam, .01 -> .0005 in effect "
-    "(as published: .1 -> .05, 1,024 x 64, positions at the input, no scale)."
-)
-LARGE = (
-    ".01 -> .0005 on a fixed sample of 65,536 pairs. The authors' code (`paper`): 64 batches of "
-    "1,024, 64 epochs, 4,096 steps; `full`: 256 batches of 256, 8 epochs, 2,048 steps."
-)
-DEEP = (
-    "Constant rate .0025. The authors' code (`paper`): 128 batches of 512, 64 epochs, 8,192 steps, "
-    "13.4 samples a pair; `full`: 256 batches of 128, 16 epochs, 4,096 steps, 6.7 samples a pair."
-)
-SEVENTY = (
-    ".01 -> .0005. The authors' code (`paper`): 256 batches of 1,024, 64 epochs, 16,384 steps, 53 "
-    "samples a pair; `full`: 128 batches of 256, 24 epochs, 3,072 steps, 6.7 samples a pair as in "
-    "experiment 1."
-)
-RATE = "Learning rate: paper .1 -> .05; code .01 -> .0005 in effect (a factor passed as a rate)."
-BATCHES = "Batches: paper 64 of 1,024 for all; code 64 of 256 (1-4, 6), 256 of 1,024 (5), 64 of \
-1,024 (larger dimension), 128 of 512 (depth)."
-ACCURACY = "Accuracy is measured on the training sample, where pairs drawn often count more; \
-Corollary 2 speaks of the uniform prior (`corrected`)."
-BOTTLENECK = "For d != d_h the code compresses once for all heads (heads are d_h x d_h, 4 d_h² \
-numbers each); the paper has W_Q, W_K, W_V, W_O of d x d_h for every head (`corrected`)."
-SPARSE = (
-    "1.6 samples a pair: 19 % of the pairs are never drawn, so the associations of φ^{-1} with \
-T0 = N² are not comparable with Corollary 2."
-)
-LAYERS = "Layers: paper text and captions 5; notebook and titles 3 (used here)."

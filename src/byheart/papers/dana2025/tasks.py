@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 import numpy as np
 
-from byheart.papers.dana2025 import settings
 from byheart.papers.dana2025.experiment import ANSWERS, PRIOR, TRAIN
-from byheart.papers.dana2025.settings import CORRECTED
-from byheart.studies import Axes, Cell, Finding, Row, Study, laws
+from byheart.papers.declare import declare
+from byheart.studies import Axes, Cell, Finding, Row, laws
 from byheart.studies.fits import interval_of_mean
 from byheart.studies.study import Record
 
@@ -147,62 +143,29 @@ def analyse_depth(rows: list[Row]) -> Finding:
     )
 
 
-_study: Callable[..., Study] = partial(
-    Study, measurement="accuracy over all 2,500 facts", variants=(CORRECTED,)
+STUDIES = (
+    declare(
+        "dana2025/zipf-prior",
+        grid_zipf,
+        analyse_zipf,
+        Axes("zipf", "prior_accuracy", "H", y_label="accuracy under the prior", bound="promised"),
+    ),
+    declare(
+        "dana2025/multi-answer",
+        grid_answers,
+        analyse_answers,
+        Axes("answers", "pairs_known", "H", y_label="pairs beyond guessing"),
+    ),
+    declare(
+        "dana2025/depth",
+        grid_depth,
+        analyse_depth,
+        Axes("layers", "accuracy", "d", y_label="accuracy, all facts"),
+    ),
+    declare(
+        "dana2025/losses",
+        grid_losses,
+        analyse_losses,
+        Axes("H", "accuracy", "loss", "heads H", "accuracy, all facts", label="{value}"),
+    ),
 )
-ZIPF = _study(
-    name="dana2025/zipf-prior",
-    title="Priors that are not uniform",
-    source="new; Corollary 1 under a prior",
-    claim="The H d_h + d likeliest facts are what a layer can surely hold; trained models hold at "
-    "least their mass.",
-    measurement="accuracy weighted by the prior; associations over all pairs",
-    rule="Confirmed if the mean prior-weighted accuracy is at least the mass of the H d_h + d "
-    "likeliest facts, guessing the rest, in every setting; not confirmed otherwise.",
-    grid=grid_zipf,
-    analyse=analyse_zipf,
-    axes=Axes("zipf", "prior_accuracy", "H", y_label="accuracy under the prior", bound="promised"),
-    settings="N = 50, d = d_h = 10, H = 6, 16, zipf = 0, .5, 1, 1.5; a sample of 256 x 64 drawn "
-    "from the prior, 64 epochs, .01 -> .0005.",
-)
-MULTI = _study(
-    name="dana2025/multi-answer",
-    title="Several right answers",
-    source="new; the distribution task with equally likely answers",
-    claim="A layer holds more (key, answer) pairs when keys have several answers.",
-    measurement="right answers among the k largest logits, beyond guessing; KL in nats",
-    rule="Confirmed if for every H and k > 1 the interval of the pairs known lies above that of "
-    "k = 1, not confirmed if always below, undecided otherwise.",
-    grid=grid_answers,
-    analyse=analyse_answers,
-    axes=Axes("answers", "pairs_known", "H", y_label="pairs beyond guessing"),
-    settings="N = 50, d = d_h = 10, H = 6, 16, all 2,500 keys, k = 1, 2, 4; cross-entropy against "
-    "the distribution, 32 epochs.",
-)
-LOSS = _study(
-    name="dana2025/losses",
-    title="Does the loss matter?",
-    source="new; the paper's open question on other losses",
-    claim="Cross-entropy memorizes more than other losses.",
-    rule="Confirmed if the interval of cross-entropy lies above that of every other loss at every "
-    "H (its as-coded form, with a floor of 1e-12, counts as the same); not confirmed if nowhere "
-    "and another loss is best; undecided otherwise.",
-    grid=grid_losses,
-    analyse=analyse_losses,
-    axes=Axes("H", "accuracy", "loss", "heads H", "accuracy, all facts", label="{value}"),
-    settings="N = 50, d = d_h = 10, H = 6, 16; one recipe for all losses, rates not tuned; "
-    + settings.SAMPLE,
-)
-DEPTH = _study(
-    name="dana2025/depth",
-    title="Layers at equal parameters",
-    source="new",
-    claim="At equal parameters more layers memorize more.",
-    rule="Confirmed if the interval of every deeper model lies above that of one layer, not "
-    "confirmed if below, undecided otherwise.",
-    grid=grid_depth,
-    analyse=analyse_depth,
-    axes=Axes("layers", "accuracy", "d", y_label="accuracy, all facts"),
-    settings="N = 50, d = d_h = 7, 24 heads in 1, 2, 3, 4 layers; " + settings.SAMPLE,
-)
-STUDIES = (ZIPF, MULTI, DEPTH, LOSS)

@@ -10,7 +10,8 @@ from byheart.papers.dana2025 import heads, settings
 from byheart.papers.dana2025.experiment import TRAIN
 from byheart.papers.dana2025.published import HEADS
 from byheart.papers.dana2025.settings import CODED, CORRECTED
-from byheart.studies import Axes, Cell, Finding, Row, Study, choose, figure, fit, laws
+from byheart.papers.declare import declare
+from byheart.studies import Axes, Cell, Finding, Row, choose, figure, fit, laws
 from byheart.studies.study import Record, Verdict
 
 if TYPE_CHECKING:
@@ -170,47 +171,20 @@ def draw_2b(rows: list[Row], finding: Finding) -> Figure:
     return made
 
 
-FIG2A = Study(
-    name="dana2025/fig2a",
-    aliases=("dana2025/exp3",),
-    title="Accuracy against the embedding dimension",
-    source="Figure 2a (experiment 3)",
-    claim="Accuracy grows with d in two linear pieces, more slowly once d exceeds d_h.",
-    measurement="accuracy over the last 100 training batches, and over all 2,500 facts",
-    rule=f"A break: the interval of the slope above d_h, up to the first accuracy above 0.95, ends "
-    f"below {SLOWER} of the slope below d_h. Confirmed if there is one as coded, artefact if there "
-    "is none with projections of each head.",
-    grid=grid_2a,
-    analyse=analyse_2a,
-    axes=Axes("d", "train_accuracy", "variant", "embedding dimension d", "accuracy"),
-    figure=draw_2a,
-    variants=(CODED, CORRECTED),
-    settings="N = 50, d_h = 10, H = 20, d = 5..15; " + settings.SAMPLE,
-    disagreements=(
-        settings.BOTTLENECK + " For d < d_h it expands: heads larger than the paper's d_h <= d.",
-        settings.RATE,
+STUDIES = (
+    declare(
+        "dana2025/fig2a",
+        grid_2a,
+        analyse_2a,
+        Axes("d", "train_accuracy", "variant", "embedding dimension d", "accuracy"),
+        draw_2a,
+        SLOWER=SLOWER,
+    ),
+    declare(
+        "dana2025/fig2b",
+        grid_2b,
+        analyse_2b,
+        Axes("H", "train_accuracy", "d", "heads H", "accuracy"),
+        draw_2b,
     ),
 )
-FIG2B = Study(
-    name="dana2025/fig2b",
-    aliases=("dana2025/exp4",),
-    title="How the slope in H grows with d",
-    source="Figure 2b (experiment 4: the models of experiment 1)",
-    claim="The slope grows between quadratically and cubically in d = d_h.",
-    measurement="slope of accuracy in H below the ceiling, one for each d and seed",
-    rule="p of slope = a + b d^p with its 95 % bootstrap interval: confirmed if the interval meets "
-    f"[2, 3] widened by {laws.NEAR} and is no wider than {laws.WIDE}, not confirmed if it lies "
-    "outside, undecided otherwise; judged over all facts (`corrected`), where lines end before the "
-    "first accuracy above 0.95 (as coded they include it, which bends those of large d).",
-    grid=grid_2b,
-    analyse=analyse_2b,
-    axes=Axes("H", "train_accuracy", "d", "heads H", "accuracy"),
-    figure=draw_2b,
-    variants=(CODED, CORRECTED),
-    settings="d = d_h = 3..13, H = 1, 6, ..., 31: the rows of Figure 1a.",
-    disagreements=(
-        "Notebook, V2 and conclusion: cubic; section 5: between quadratic and cubic; appendix: "
-        "quadratic.",
-    ),
-)
-STUDIES = (FIG2A, FIG2B)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from byheart.papers.kajitsuka2025.curves import OFFLINE, SETTINGS, TEXT_NOTES
+from byheart.papers.declare import declare
 from byheart.papers.kajitsuka2025.experiment import BUILT, MINIMAL, TRAIN
 from byheart.papers.kajitsuka2025.scaling import LADDER, loglog
-from byheart.studies import Axes, Cell, Finding, Row, Study, figure, laws
+from byheart.studies import Axes, Cell, Finding, Row, figure, laws
 from byheart.studies.study import Record
 
 if TYPE_CHECKING:
@@ -76,24 +76,13 @@ def draw_attention(rows: list[Row], finding: Finding) -> Figure:
     return made
 
 
-HARDMAX = Study(
-    name="kajitsuka2025/hardmax-vs-softmax",
-    title="Hardmax, softmax and uniform attention",
-    source="new (open question 1)",
-    claim="Uniform attention suffices: attention only averages, the memory is in the feed-forward "
-    "blocks; softmax or hardmax weights buy nothing.",
-    measurement="accuracy at equal blocks, best of the trials",
-    rule=f"Gain over uniform attention, mean over sizes and seeds ± 2 standard errors: confirmed "
-    f"if at most {SAME} for every kind, not confirmed if surely more for one.",
-    grid=attention_grid,
-    analyse=analyse_attention,
-    axes=Axes("blocks", "accuracy", "attention", label="{value}"),
-    figure=draw_attention,
-    variants=(OFFLINE,),
-    seeds={"quick": 2, "full": 5, "paper": 5},
-    settings=SETTINGS + "Quick: N = 160, 1..4 blocks; full: N = 600, 2..16 blocks. Hardmax is "
-    "trained straight through or annealed, and always evaluated exactly; one head of size 1.",
-    disagreements=TEXT_NOTES[:2],
+HARDMAX = declare(
+    "kajitsuka2025/hardmax-vs-softmax",
+    attention_grid,
+    analyse_attention,
+    Axes("blocks", "accuracy", "attention", label="{value}"),
+    draw_attention,
+    SAME=SAME,
 )
 
 FORMATS = ("float16", "float32", "float64", "longdouble")
@@ -157,24 +146,12 @@ def draw_precision(rows: list[Row], finding: Finding) -> Figure:
     return drawn
 
 
-PRECISION = Study(
-    name="kajitsuka2025/precision",
-    title="Bits of a weight against parameters",
-    source="appendix F (Theorem F.1)",
-    claim="sqrt N parameters need weights of about sqrt N bits; with weights of a fixed length the "
-    "parameters grow like N.",
-    measurement="nonzero parameters of the exact network under a limit of bits; labels right when "
-    "it is computed in a number format",
-    rule="Exponent of the parameters in N (log-log, 95 % bootstrap over seeds): confirmed if it "
-    "meets 1 ± 0.15 under every limit and 0.5 ± 0.15 without.",
-    grid=precision_grid,
-    analyse=analyse_precision,
-    axes=Axes("N", "parameters", "max_bits", "sequences N", log="xy", where="bits"),
-    figure=draw_precision,
-    variants=("corrected",),
-    seeds={"quick": 2, "full": 3, "paper": 3},
-    settings="Random multisets of 8 words, 3 labels; hash in place of FF_1. Formats: 1,000 words, "
-    "N = 8..256. Bits: 50 words, N = 100..3,000 (full: 30,000).",
+PRECISION = declare(
+    "kajitsuka2025/precision",
+    precision_grid,
+    analyse_precision,
+    Axes("N", "parameters", "max_bits", "sequences N", log="xy", where="bits"),
+    draw_precision,
 )
 
 
@@ -204,23 +181,12 @@ def analyse_dimension(rows: list[Row]) -> Finding:
     return Finding(verdict, sentence, {"exponent of m": p}, {"dimensions": table})
 
 
-DIMENSION = Study(
-    name="kajitsuka2025/embedding-dimension",
-    title="Smallest size against the embedding dimension",
-    source="new",
-    claim="A constant width suffices and the size is in the depth: the parameters needed do not "
-    "depend on m.",
-    measurement="parameters of the smallest #blocks with training error below 0.01",
-    rule="Exponent of the parameters in m (log-log, 95 % bootstrap over seeds): confirmed if it "
-    "meets 0 ± 0.25.",
-    grid=dimension_grid,
-    analyse=analyse_dimension,
-    axes=(
+DIMENSION = declare(
+    "kajitsuka2025/embedding-dimension",
+    dimension_grid,
+    analyse_dimension,
+    (
         Axes("m", "parameters", None, "dimension m", "parameters needed", bottom=0),
         Axes("m", "blocks", None, "dimension m", "blocks needed", bottom=0),
     ),
-    variants=(OFFLINE,),
-    seeds={"quick": 2, "full": 5, "paper": 5},
-    settings=SETTINGS + "q = 4 m. Quick: N = 200, m = 2, 3, 4, 6; full: N = 600, m up to 12.",
-    disagreements=TEXT_NOTES[:2],
 )

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from byheart.papers.declare import declare
 from byheart.papers.kajitsuka2025 import text
-from byheart.papers.kajitsuka2025.curves import OFFLINE, PUBLISHED, SETTINGS, TEXT_NOTES
+from byheart.papers.kajitsuka2025.curves import OFFLINE
 from byheart.papers.kajitsuka2025.experiment import BUILT, MINIMAL
-from byheart.studies import Axes, Cell, Finding, Row, Study, figure, fit, laws
+from byheart.studies import Axes, Cell, Finding, Row, figure, fit, laws
 from byheart.studies.laws import RESAMPLES, Interval
 from byheart.studies.study import Record
 from byheart.theory.kajitsuka2025 import theorem42_parameters
@@ -103,35 +104,8 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
     return made
 
 
-FIG3 = Study(
-    name="kajitsuka2025/fig3",
-    title="Smallest size against N, trained and built",
-    source="Figure 3",
-    claim="The smallest number of blocks grows like sqrt N for N = 600..1,400 (then sharply, for "
-    "want of precision); Theorem 4.1 builds with O~(sqrt N) parameters.",
-    measurement="parameters of the smallest #blocks with training error below 0.01, best of the "
-    "trials; nonzero parameters of the exact network",
-    rule="Exponent of the trained parameters in N (log-log, 95 % bootstrap over seeds): confirmed "
-    "if it meets 0.5 ± 0.15, undecided if also wider than 0.5 or if the line's R² is below "
-    f"{STRAIGHT}, not confirmed otherwise.",
-    grid=grid,
-    analyse=analyse,
-    axes=Axes("N", "parameters", "experiment", "sequences N", log="xy", label="{value}"),
-    figure=draw,
-    variants=(OFFLINE, PUBLISHED),
-    seeds={"quick": 2, "full": 3, "paper": 3},
-    settings=SETTINGS
-    + f"Quick: N = {', '.join(map(str, QUICK_N))}; full: N = 600..1,700 in steps of 100. Sizes in "
-    "rising order, best of 10 trials. Built: random multisets of 8 of 1,000 words, 3 labels, N = "
-    "100..10,000 (full: 100,000), every label checked.",
-    disagreements=(
-        *TEXT_NOTES,
-        "A trained exponent is one of optimisation: the construction needs weights of hundreds of "
-        "bits, training has 24. Up to N = 100 one block on either side suffices (126 parameters), "
-        "and at N = 220 none of up to 14 blocks was trained below 1 % within the paper's 1,000 "
-        "epochs (this text, one seed).",
-    ),
-)
+AXES = Axes("N", "parameters", "experiment", "sequences N", log="xy", label="{value}")
+FIG3 = declare("kajitsuka2025/fig3", grid, analyse, AXES, draw, STRAIGHT=STRAIGHT)
 
 
 def length_grid(variant: str, profile: str) -> list[Cell]:
@@ -161,25 +135,9 @@ def analyse_length(rows: list[Row]) -> Finding:
     return Finding(verdict, sentence, {"blocks for a tenfold length": slope}, {"lengths": table})
 
 
-LENGTH = Study(
-    name="kajitsuka2025/length",
-    title="Smallest size against the length of sequences",
-    source="appendix H, length",
-    claim="#blocks = 4 was smallest for n = 10, 100, 1,000 and 10,000 alike (N = 500): no log n.",
-    measurement="smallest #blocks with at most 1 % of the signs wrong, best of the trials",
-    rule="Blocks against log10 n: confirmed if the slope's 95 % interval meets [-0.5, 0.5] and is "
-    "at most 2 wide.",
-    grid=length_grid,
-    analyse=analyse_length,
-    axes=Axes("n", "blocks", None, "tokens n", "blocks needed", log="x", bottom=0),
-    variants=("as-published",),
-    seeds={"quick": 3, "full": 3, "paper": 3},
-    settings="Tokens uniform in [0,1)^6, labels ±1, squared error. Quick: N = 60, n = 5, 10, 30, "
-    "100, 600 epochs, 3 starts at each of two learning rates; full: N = 500, n = 10..10,000, 1,000 "
-    "epochs.",
-    disagreements=(
-        "The paper's training error of a regression is not defined; here it is the share of wrong "
-        "signs.",
-        "4 + 4 blocks of width 2 have about 360 parameters for 500 labels.",
-    ),
+LENGTH = declare(
+    "kajitsuka2025/length",
+    length_grid,
+    analyse_length,
+    Axes("n", "blocks", None, "tokens n", "blocks needed", log="x", bottom=0),
 )

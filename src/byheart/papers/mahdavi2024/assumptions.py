@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from byheart.papers.declare import declare
 from byheart.studies import figure, laws
 from byheart.studies.cell import Cell, Measurements, Params, Procedure
-from byheart.studies.study import Axes, Finding, Row, Study
+from byheart.studies.study import Axes, Finding, Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -186,28 +187,5 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
     return made
 
 
-ASSUMPTIONS = Study(
-    name="mahdavi2024/assumptions",
-    title="The assumptions on real representations",
-    source="tables of assumption checks (ViT, GPT-2, BERT)",
-    claim="Before any attention Assumption 1 fails (all queries are one token) and Assumption 2 "
-    "holds; after one attention layer both hold (ViT, GPT-2; not BERT); General Position never "
-    "does.",
-    measurement="share of contexts of rank n (A2); share of random subsets of n (A1) and d (GP) "
-    "queries that are independent in float32, the authors' statistic",
-    rule="Confirmed if A1 is 0 before and at least 0.99 after one attention (and for e + mean(E)), "
-    "and A2 at least 0.9, in every table that is available.",
-    grid=grid,
-    analyse=analyse,
-    axes=Axes("T", "A1", "model", y_label="share that holds", label="{value}"),
-    figure=draw,
-    seeds={"quick": 1, "full": 1, "paper": 1},
-    settings="Digits: 8 x 8 pixels as sixteen 2 x 2 patch tokens with random positions, one random "
-    "query for all, random four-head attention with skip. Pretrained models by byheart.audits where"
-    " they are installed (minilm, smollm2), on the licence texts of the system.",
-    disagreements=(
-        "A sampled share of 1 says that dependent subsets are rare, never that there are none: it "
-        "is no Kruskal rank (docs/multi-head.md).",
-        "The authors' models (ViT-B/16, GPT2-large, BERT-large) and data are not at hand offline.",
-    ),
-)
+AXES = Axes("T", "A1", "model", y_label="share that holds", label="{value}")
+ASSUMPTIONS = declare("mahdavi2024/assumptions", grid, analyse, AXES, draw)

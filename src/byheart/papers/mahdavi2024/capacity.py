@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from byheart.papers.declare import declare
 from byheart.papers.search import largest_passing
 from byheart.specs import MultiHeadSpec
 from byheart.studies import figure, fit, laws
 from byheart.studies.cell import Cell, Measurements, Params, Procedure
 from byheart.studies.laws import RESAMPLES, Interval
-from byheart.studies.study import Axes, Finding, Record, Row, Study
+from byheart.studies.study import Axes, Finding, Record, Row
 from byheart.theory.mahdavi2024 import effective_parameters, generic_rank, theorem1_capacity
 
 if TYPE_CHECKING:
@@ -131,25 +130,14 @@ def draw_newton(rows: list[Row], finding: Finding) -> Figure:
     return drawn
 
 
-_study: Callable[..., Study] = partial(Study, source="new", variants=("corrected",))
-CAPACITY = _study(
-    name="mahdavi2024/capacity-vs-P",
-    title="Exact capacity against effective parameters",
-    claim="Derived here: generic scalar labels can be fitted up to P = H q (d + n-1 - q) + H(n-1) "
-    "+ 1 (shared), H q (2d - q) + H d (own contexts), and never beyond; not up to H(r-1)+1 only.",
-    measurement=f"largest T of {', '.join(f'{s:g} P' for s in SHARES)} fitted to {FITTED:g}",
-    rule="Confirmed if nothing above P is fitted and the slope of the largest fitted T against P "
-    "(95 % bootstrap over seeds) meets [0.9, 1.0] and is at most 0.3 wide.",
-    grid=newton_grid,
-    analyse=analyse_newton,
-    axes=Axes("P", "T", "fitted", "effective parameters P", "examples T"),
-    figure=draw_newton,
-    settings="The theorem's bare layer (no embedding, scale or decoder), d_v = 1, labels U[0,1]; "
-    "Levenberg-Marquardt in float64 from nearly uniform attention, up to 3 starts.",
-    disagreements=(
-        "The paper proves H(r-1)+1 and shows that its rank argument cannot give more; it does not "
-        "claim that more cannot be memorized.",
-    ),
+CAPACITY = declare(
+    "mahdavi2024/capacity-vs-P",
+    newton_grid,
+    analyse_newton,
+    Axes("P", "T", "fitted", "effective parameters P", "examples T"),
+    draw_newton,
+    SHARES=", ".join(f"{share:g} P" for share in SHARES),
+    FITTED=FITTED,
 )
 
 CLASSES = 10
@@ -241,18 +229,9 @@ def analyse_held(rows: list[Row]) -> Finding:
     return Finding(verdict, sentence, numbers, {"methods": table})
 
 
-BUILT = _study(
-    name="mahdavi2024/built-vs-trained",
-    title="Built against trained, the same layer",
-    claim="Training all weights holds more than frozen random heads with a convex read-out, which "
-    "hold more than the theorem's construction.",
-    measurement="largest T of random classes (10) held without an error, to 10 %",
-    rule="Confirmed if the examples a head more (slope against H, 95 % bootstrap over seeds) are "
-    "surely more for trained than for convex; not confirmed if surely fewer.",
-    grid=held_grid,
-    analyse=analyse_held,
-    axes=Axes("H", "T", "method", "heads H", "examples held", log="y", label="{value}"),
-    settings="One spec for all three: the bare layer with d_v = min(n, 10). Quick: n = 6, d = d_h ="
-    " 12, H = 1..4, 1,500 full-batch steps of Adam .02, two starts; full: n = 8, d = d_h = 16, "
-    "H = 1, 2, 4, 8, 10,000 steps.",
+BUILT = declare(
+    "mahdavi2024/built-vs-trained",
+    held_grid,
+    analyse_held,
+    Axes("H", "T", "method", "heads H", "examples held", log="y", label="{value}"),
 )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from byheart.papers.declare import declare
 from byheart.papers.mahdavi2024.experiment import PAPER, SCALED, data_of, recipe_of, train_seconds
 from byheart.specs import DeepMultiHeadSpec
 from byheart.studies import figure, fit, laws
 from byheart.studies.cell import Cell, Jobs, Measurements, Params, Procedure
-from byheart.studies.study import Axes, Finding, Record, Row, Study
+from byheart.studies.study import Axes, Finding, Record, Row
 
 SAME = 0.03  # accuracy for a doubling of the depth: closer to 0 counts as no difference
 
@@ -82,22 +83,5 @@ def analyse(rows: list[Row]) -> Finding:
     return Finding(laws.worst(verdicts), sentence, numbers, {"depths": table})
 
 
-DEPTH = Study(
-    name="mahdavi2024/depth",
-    title="The same heads in one layer or in several",
-    source="new",
-    claim="Capacity counts heads: spread over several layers they hold what they hold in one.",
-    measurement="accuracy over all T examples, equal parameters at every depth",
-    rule=f"Accuracy against log2 of the depth (slope, 95 % bootstrap over seeds): confirmed if "
-    f"within ± {SAME}, not confirmed if surely outside, for every T.",
-    grid=grid,
-    analyse=analyse,
-    axes=Axes("layers", "accuracy", "T", bottom=0, top=1.03),
-    variants=("corrected",),
-    seeds={"quick": 3, "full": 5, "paper": 5},
-    settings="A query reads one shared context L times, each layer with a skip connection; no "
-    "embedding; a decoder at the end. Quick: d = 16, n = 8, 12 heads in all, L = 1..6, T = 1,000 "
-    "and 1,500, 10 classes, 3,000 steps; full: d = 64, n = 32, 24 heads, L = 1..8, T = 10,000 and "
-    "20,000, 100 classes, the paper's training.",
-    disagreements=("The paper has one layer; its proposition on Assumption 3 needs two.",),
-)
+AXES = Axes("layers", "accuracy", "T", bottom=0, top=1.03)
+DEPTH = declare("mahdavi2024/depth", grid, analyse, AXES, SAME=SAME)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from byheart.specs import MultiHeadSpec
 from byheart.studies import Cell, Jobs, Measurements, Params, Procedure
@@ -179,7 +179,7 @@ TRAIN = _procedure(largest=3)
 TRAIN_OWN = _procedure(largest=1)
 
 
-def train_cell(experiment: str, base: Params, **settings: Any) -> Cell:
+def train_cell(experiment: str, base: Params, **settings: object) -> Cell:
     """A cell of the experiment: `base` (`SCALED` or `PAPER`) with some settings changed."""
     full = {**base, **settings}
     return (TRAIN_OWN if full["context"] == "own" else TRAIN).cell(experiment, **full)

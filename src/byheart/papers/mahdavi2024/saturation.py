@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from byheart.papers.declare import declare
 from byheart.papers.mahdavi2024.experiment import PAPER
 from byheart.specs import MultiHeadSpec
 from byheart.studies import figure, laws
 from byheart.studies.cell import Cell, Measurements, Params, Procedure
-from byheart.studies.study import Axes, Finding, Row, Study
+from byheart.studies.study import Axes, Finding, Row
 from byheart.theory.mahdavi2024 import theorem1_capacity
 
 if TYPE_CHECKING:
@@ -177,27 +178,5 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
     return made
 
 
-SATURATION = Study(
-    name="mahdavi2024/saturation",
-    title="Saturated heads and specialisation",
-    source="saturation figure, appendix",
-    claim="Trained heads are saturated on many examples, different heads on different ones: heads "
-    "specialise as in the proof.",
-    measurement="share of examples with largest attention > 0.99, on stored and fresh queries; "
-    "examples by number of saturated heads against independent heads; ablation of every head",
-    rule=f"The proof's mechanism makes a head less saturated on stored than on fresh queries and "
-    f"heads negatively correlated. Confirmed if both contrasts exceed {CONTRAST}; artefact if "
-    f"neither does (the level then follows the scale of the logits); undecided otherwise.",
-    grid=grid,
-    analyse=analyse,
-    axes=Axes("H", "saturated", "kind", "heads H", "share of the examples", label="{value}"),
-    figure=draw,
-    seeds={"quick": 2, "full": 6, "paper": 6},
-    settings="The authors' model, n = 32, d = 64, 100 classes, shared context. Quick: H = 4, T = "
-    "250, at most 8,000 steps, stopped at 100 %; full: H = 4, T = 550 and H = 8, T = 1,300, 300,000"
-    " steps, no stop. Positive controls: the literal and the one-hot construction at H(n-1)+1.",
-    disagreements=(
-        "The paper shows levels on the training set only: neither fresh queries nor what "
-        "independent heads would give.",
-    ),
-)
+AXES = Axes("H", "saturated", "kind", "heads H", "share of the examples", label="{value}")
+SATURATION = declare("mahdavi2024/saturation", grid, analyse, AXES, draw, CONTRAST=CONTRAST)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from byheart.papers.declare import declare, words_of
 from byheart.papers.mahdavi2024.experiment import PAPER, SCALED, train_cell
 from byheart.studies import Axes, Cell, Finding, Params, Row, Study, figure, fit, laws
 from byheart.studies.laws import RESAMPLES, below_ceiling, by
@@ -128,36 +129,14 @@ class Shape:
     """What is claimed of the share memorized against one size, and how it is judged."""
 
     label: str
-    judge: Callable[[np.ndarray, np.ndarray, int, int], Judgement | None]
     sentence: str
-    rule: str
+    judge: Callable[[np.ndarray, np.ndarray, int, int], Judgement | None]
 
 
 SHAPES = {
-    "H": Shape(
-        "heads H",
-        linear_in_heads,
-        "grows linearly in H",
-        "Exponent p of a + b H^p, points up to the first share above 0.95, 95 % bootstrap interval"
-        " over seeds: confirmed if it meets 1 ± 0.15 (undecided if also wider than 0.5), for every "
-        "T.",
-    ),
-    "n": Shape(
-        "context size n",
-        grows,
-        "grows with n",
-        f"Confirmed if the slope against n is above 0 (95 %) and no step of the means falls by "
-        f"more than {GAIN} and twice its standard error, for every T; not confirmed if the slope "
-        "is not above 0.",
-    ),
-    "d_h": Shape(
-        "head width d_h",
-        flat_beyond,
-        "grows with d_h up to n and gains nothing beyond",
-        f"Confirmed if the share grows up to d_h = n (95 % bootstrap over seeds) and the line "
-        f"through d_h >= n gains at most {LITTLE} of that growth, an interval with 0 in it; not "
-        "confirmed if it surely gains more, or if there is no growth up to n.",
-    ),
+    "H": Shape("heads H", "grows linearly in H", linear_in_heads),
+    "n": Shape("context size n", "grows with n", grows),
+    "d_h": Shape("head width d_h", "grows with d_h up to n and gains nothing beyond", flat_beyond),
 }
 
 
@@ -180,7 +159,8 @@ def _analyse(sweep: Sweep, rows: list[Row]) -> Finding:
     return Finding(laws.worst(verdicts), sentence, numbers, {f"against {sweep.x}": table})
 
 
-def _draw(sweep: Sweep, title: str, rows: list[Row], finding: Finding) -> Figure:
+def _draw(sweep: Sweep, name: str, rows: list[Row], finding: Finding) -> Figure:
+    title = words_of("mahdavi2024")[name]["title"]
     drawn, panel = figure.axes(title, SHAPES[sweep.x].label, sweep.measured)
     for i, (T, tried) in enumerate(by(rows, "T").items()):
         same = best_rate(tried, sweep.x)
@@ -199,39 +179,20 @@ def _draw(sweep: Sweep, title: str, rows: list[Row], finding: Finding) -> Figure
     return drawn
 
 
-def sweep_study(
-    sweep: Sweep, *, name: str, title: str, source: str, claim: str, seeds: Mapping[str, int],
-    disagreements: Sequence[str] = (),
-) -> Study:  # fmt: skip
+def sweep_study(name: str, sweep: Sweep) -> Study:
     """The study of a sweep."""
-    explained = "mean squared error as a share of the labels' variance, explained: 1 - MSE / var"
-    right = "accuracy over all T examples; memorized = accuracy T"
-    return Study(
-        name=f"mahdavi2024/{name}",
-        title=title,
-        source=source,
-        claim=claim,
-        measurement=explained if sweep.task == "values" else right,
-        rule=SHAPES[sweep.x].rule,
-        grid=sweep.grid,
-        analyse=partial(_analyse, sweep),
-        axes=Axes(sweep.x, "share", "T", SHAPES[sweep.x].label, sweep.measured),
-        figure=partial(_draw, sweep, title),
-        seeds=seeds,
+    label = SHAPES[sweep.x].label
+    return declare(
+        f"mahdavi2024/{name}",
+        sweep.grid,
+        partial(_analyse, sweep),
+        Axes(sweep.x, "share", "T", label, sweep.measured),
+        partial(_draw, sweep, name),
         settings=f"Quick, scaled: {_settings(sweep, sweep.quick, SCALED)}. Full, the paper's: "
         f"{_settings(sweep, sweep.full, PAPER)}. Warm-up 5 %, cosine to 0, batches of 256.",
-        disagreements=(*COMMON, *disagreements),
+        GAIN=GAIN,
+        LITTLE=LITTLE,
     )
-
-
-COMMON = (
-    "The trained T are 10 to 200 times H(n-1)+1: the experiments test the scaling, not the bound. "
-    "For classes the accuracy is at least 1/classes whatever the model.",
-    "The authors compute all n+1 positions; only the query's is read, so only that is computed "
-    "here (the same function).",
-    "Their seed redraws everything; here the shared context stays and queries, labels, start and "
-    "batches are redrawn. No values of their curves are published.",
-)
 
 
 def _settings(sweep: Sweep, points: Points, base: Params) -> str:
