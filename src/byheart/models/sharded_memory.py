@@ -21,7 +21,8 @@ from byheart.models.construction import AttentionConstruction, ShardedConstructi
 from byheart.models.fingerprints import check_errors
 from byheart.models.folder import DIGESTS, INDEX, WEIGHTS
 from byheart.models.memory import HeadParts, Owner, Part
-from byheart.models.token_memory import TokenMemory, margin_parts, token_parts
+from byheart.models.token_layers import margin_parts, token_parts
+from byheart.models.token_memory import TokenMemory
 from byheart.specs import ShardedSpec, TokenSpec
 
 
@@ -151,7 +152,7 @@ class ShardedMemory(TokenMemory):
 
     def parts(self) -> tuple[Part, ...]:
         gated = f"in {self.spec.shards} shards, gated"
-        return token_parts(self, self.spec.dense(), self.key_length, gated)
+        return token_parts(self.spec.dense(), self.key_length, self.answer_part, gated)
 
     def to_dense(self) -> TokenMemory:
         """One plain attention-only layer, every head and gate written out. Refused, with the size,

@@ -38,6 +38,8 @@ def verdict(
         return Verdict("unproved", "Not proved yet", (*measured, hint))
     if not proof.about(memory):
         why = "The certificate in the folder is about other weights or facts."
+        if not proof.certified:
+            why = f"{proof.verdict()} {proof.summary()}."
         return Verdict("unproved", "Not proved", (why, *measured))
     return Verdict("proved", "Proved", (*proof.sentences(), *measured))
 
