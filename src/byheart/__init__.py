@@ -20,7 +20,7 @@ from byheart._lazy import attach
 from byheart._version import __version__
 
 if TYPE_CHECKING:
-    from byheart.audits import audit
+    from byheart.audits import AuditSettings, audit
     from byheart.certificates import Certificate, certify, check_memory
     from byheart.construct import (
         Associative,
@@ -51,9 +51,10 @@ if TYPE_CHECKING:
     from byheart.methods import Method, build
     from byheart.models import Memory, load
     from byheart.models.memory import owner
+    from byheart.papers.reproduction import reproduce
     from byheart.reports.write import explore, report
     from byheart.specs import AssociativeSpec, AttentionOnlySpec, MultiHeadSpec, Spec
-    from byheart.studies import Study, reproduce
+    from byheart.studies import Study
     from byheart.theory import bounds, size
     from byheart.training import Recipe, Train, capacity, smallest, train, train_stack
 
@@ -62,6 +63,7 @@ __all__ = [
     "AssociativeSpec",
     "AttentionOnly",
     "AttentionOnlySpec",
+    "AuditSettings",
     "ByheartError",
     "Certificate",
     "DistributionAttention",
