@@ -210,7 +210,7 @@ def test_a_saved_memory_is_the_same(tmp_path):
     assert bare.distribution is None
     key = table.key(0)
     assert bare.recall(*key).probabilities == memory.recall(*key).probabilities
-    with pytest.raises(ByheartError, match="holds no distributions"):
+    with pytest.raises(ByheartError, match="saved without its facts"):
         memory_losses(bare)
 
 

@@ -128,7 +128,8 @@ def test_logits_are_those_of_the_stored_format(tiny_memory):
 def test_a_memory_needs_no_facts():
     spec = AttentionOnlySpec(N=2, S=1, d=1, d_h=1, H=1)
     weights = {name: torch.ones(shape) for name, shape in spec.weight_shapes().items()}
-    bare = TokenMemory(spec, weights, Vocabulary(("a", "b")), ImportedConstruction(source="ones"))
+    made, words = ImportedConstruction(), Vocabulary(("a", "b"))
+    bare = TokenMemory(spec=spec, weights=weights, vocabulary=words, construction=made)
     # x = 2, one position: A = x, residual = 2 + 2, both logits 4: a tie, margin 0.
     assert bare.recall("a").margin == 0.0
     assert bare.outputs(torch.tensor([[0]])).tolist() == [[4.0, 4.0]]

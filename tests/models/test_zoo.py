@@ -539,7 +539,11 @@ def untrained(case: tuple[ModuleType, Any], facts: Facts) -> TokenMemory:
     start = module.initial(own, generators(0))
     weights = {k: w[0] for k, w in start.items()}
     return TokenMemory(
-        own, weights, facts.vocabulary, ImportedConstruction(source="a start"), facts
+        spec=own,
+        weights=weights,
+        vocabulary=facts.vocabulary,
+        construction=ImportedConstruction(),
+        facts=facts,
     )
 
 

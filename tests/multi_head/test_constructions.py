@@ -270,7 +270,7 @@ def test_queries_that_fail_assumption_1_are_named():
         (lambda: examples(9, classes=3), {"proof": "newton"}, "fits scalar labels"),
         (lambda: examples(9, classes=3), {"tolerance": 1e-3}, "classes are right or wrong"),
         (lambda: examples(9), {"tolerance": -1.0}, "`tolerance` must be a positive"),
-        (lambda: examples(9), {"steps": 3}, "belong to `proof=random`"),
+        (lambda: examples(9), {"steps": 3}, "belongs to `proof=random`"),
         (lambda: examples(9), {"slack": -1.0}, "slack"),
     ],
 )

@@ -31,6 +31,16 @@ def literal():
     return build_multi_head(random_vectors(125, 32, 64), "literal", H=4, d_h=32, dtype="float64")
 
 
+def plain_memory(
+    spec: MultiHeadSpec, weights: dict[str, torch.Tensor], facts: VectorFacts
+) -> VectorMemory:
+    """A layer that nobody built, with the classes and the shared context of the facts."""
+    return VectorMemory(
+        spec=spec, weights=weights, construction=ImportedConstruction(), facts=facts,
+        classes=facts.classes, context=facts.context,
+    )  # fmt: skip
+
+
 def test_poisson_binomial_is_the_sum_over_all_outcomes():
     p = np.array([0.1, 0.5, 0.9, 0.3])
     mass = np.zeros(5)
@@ -69,7 +79,7 @@ def test_ablation_is_the_layer_with_the_head_replaced():
     facts = random_vectors(20, 4, 6, classes=3)
     spec = MultiHeadSpec(d=6, n=4, d_h=3, H=3, d_v=2, d_out=3, shared=True)
     weights = {k: 4 * w[0].double() for k, w in initial(spec, [torch.Generator()]).items()}
-    memory = VectorMemory(spec, weights, ImportedConstruction(), facts, 3, facts.context)
+    memory = plain_memory(spec, weights, facts)
     effect, breaks = ablation(memory, facts)
     parts = memory.contributions(memory.inputs_of(facts)).numpy()
     for h in range(3):
@@ -84,9 +94,7 @@ def test_untrained_heads_are_not_saturated():
     facts = random_vectors(50, 32, 64, classes=100)
     spec = MultiHeadSpec.reference(n=32, H=4, shared=True)
     weights = {k: w[0] for k, w in initial(spec, [torch.Generator()]).items()}
-    stats = head_statistics(
-        VectorMemory(spec, weights, ImportedConstruction(), facts, 100, facts.context)
-    )
+    stats = head_statistics(plain_memory(spec, weights, facts))
     assert (stats.saturated == 0).all() and (stats.entropy > 3).all()
     assert stats.owner_from == "ablation"
 
