@@ -12,23 +12,20 @@ import byheart as bh
 
 
 def main() -> None:
-    memory = bh.build(bh.read_facts("elements"))
+    memory = bh.build("elements")
     question = ("Fe", "name")
-    tokens = memory.encode([question])
-    split = bh.head_split(memory, tokens)
-    answer, other = int(split.answers[0]), int(split.runners_up[0])
-    word = memory.vocabulary.token
-    print(f"{question} -> {word(answer)}, runner-up {word(other)}")
-    print(f"margin {float(split.margins[0]):+.4f} = skip {float(split.skip[0]):+.4f} + heads")
+    split = memory.split(*question)
+    print(f"{question} -> {split.answer}, runner-up {split.runner_up}")
+    print(f"margin {split.margin:+.4f} = skip {split.skip:+.4f} + heads")
 
-    head = int(split.heads[0].abs().argmax())
-    before = memory.logits(tokens)[0]
+    head = max(split.heads, key=lambda h: abs(split.parts[h]))
+    answer, other = (memory.vocabulary.id(word) for word in (split.answer, split.runner_up))
     W_O = memory.weights["W_O"].clone()
     W_O[0, head] = 0
     ablated = replace(memory, weights={**memory.weights, "W_O": W_O})
-    after = ablated.logits(tokens)[0]
+    before, after = (m.outputs(m.encode([question]))[0] for m in (memory, ablated))
     change = (before[answer] - before[other]) - (after[answer] - after[other])
-    print(f"head {head} contributes {float(split.heads[0, head]):+.4f}")
+    print(f"head {head} contributes {split.parts[head]:+.4f}")
     print(f"ablating it changes the gap by {float(change):+.4f}")
 
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cache
 from importlib import import_module
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from byheart._plugins import load_plugin, plugins
@@ -34,6 +35,12 @@ BUILT_IN = {
     "multihead": "byheart.construct.methods:MultiHead",
     "distribution": "byheart.construct.methods:DistributionAttention",
     "train": "byheart.training.method:Train",
+}
+TYPES = {
+    "int": (Integral, "a whole number"),
+    "float": (Real, "a number"),
+    "bool": (bool, "True or False"),
+    "str": (str, "text"),
 }
 KINDS: dict[type, str] = {Facts: "facts", VectorFacts: "vectors", Distributions: "distributions"}
 
@@ -112,18 +119,23 @@ def check_option(f: Field, value: object) -> None:
     if about.get("choices"):
         check_choice(f.name, value, about["choices"])
         return
-    kinds = {"int": (int, "a whole number"), "float": ((int, float), "a number"),
-             "bool": (bool, "True or False"), "str": (str, "text")}  # fmt: skip
-    names = [name for name in kinds if name in str(f.type).replace("|", " ").split()]
-    allowed = [kinds[name][0] for name in names]
-    if allowed and not any(isinstance(value, kind) for kind in allowed):
-        raise OptionError(f.name, " or ".join(kinds[name][1] for name in names), value)
+    names = [name for name in str(f.type).replace("|", " ").split() if name != "None"]
+    if not any(_is_a(value, name) for name in names):
+        said = " or ".join(TYPES[name][1] if name in TYPES else f"an {name}" for name in names)
+        raise OptionError(f.name, said, value)
     least, most = about.get("min"), about.get("max")
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if isinstance(value, Real) and not isinstance(value, bool):
         if most is not None and least is not None and not least <= value <= most:
             raise OptionError(f.name, f"between {least} and {most}", value)
         if least is not None and not value >= least:
             raise OptionError(f.name, f"at least {least}", value)
+
+
+def _is_a(value: object, name: str) -> bool:
+    """Whether a value is of the type that a field names; True is no number."""
+    if name not in TYPES:
+        return name in {kind.__name__ for kind in type(value).__mro__}
+    return isinstance(value, TYPES[name][0]) and (name == "bool" or not isinstance(value, bool))
 
 
 @cache

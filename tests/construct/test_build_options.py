@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ from byheart.construct.choose import choose_attention_only, smallest_width
 from byheart.errors import ByheartError, CapacityError
 from byheart.facts import Facts, Vocabulary
 from byheart.models.associative import keys
-from byheart.models.memory_files import weights_sha256
 from byheart.specs import AssociativeSpec, AttentionOnlySpec
 from byheart.theory import corollary1_capacity
 
@@ -33,16 +33,15 @@ def facts() -> Facts:
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 def test_same_seed_same_bytes(facts, way):
     first, second = (bh.build(facts, seed=3, **way) for _ in range(2))
-    assert weights_sha256(first) == weights_sha256(second)
-    without_time = [{**m.construction, "seconds": 0} for m in (first, second)]
+    assert first.weights_sha256() == second.weights_sha256()
+    without_time = [replace(m.construction, seconds=0) for m in (first, second)]
     assert without_time[0] == without_time[1]
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 def test_other_seed_other_bytes(facts, way):
-    assert weights_sha256(bh.build(facts, seed=3, **way)) != weights_sha256(
-        bh.build(facts, seed=4, **way)
-    )
+    first, second = (bh.build(facts, seed=seed, **way) for seed in (3, 4))
+    assert first.weights_sha256() != second.weights_sha256()
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
@@ -50,13 +49,13 @@ def test_other_seed_other_bytes(facts, way):
 def test_verified_as_stored(facts, way, dtype):
     memory = bh.build(facts, **(way | {"dtype": dtype}))
     made = memory.construction
-    assert memory.dtype == getattr(torch, dtype) and made["dtype"] == dtype
+    assert memory.dtype == getattr(torch, dtype) and made.dtype == dtype
     assert {w.dtype for w in memory.weights.values()} == {memory.dtype}
     assert memory.facts is not None
-    assert made["margin"] == float(memory.margins(memory.facts).min()) > 0
-    assert made["recalled"] == memory.facts.T == facts.T - len(made["lost"])
-    assert (made["facts"], made["seed"]) == (facts.T, 0)
-    assert made["seconds"] > 0 and made["why"]
+    assert made.margin == float(memory.margins(memory.facts).min()) > 0
+    assert made.recalled == memory.facts.T == facts.T - len(made.lost)
+    assert (made.facts, made.seed) == (facts.T, 0)
+    assert made.seconds > 0 and made.why
 
 
 def test_progress_is_told():
@@ -68,23 +67,23 @@ def test_progress_is_told():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "magic"}, "method must be one of auto, .*found 'magic'"),
-        ({"readout": "magic"}, "readout must be one of exact, convex, found 'magic'"),
-        ({"dtype": "float16"}, "dtype must be float32 or float64, found 'float16'"),
-        ({"slack": -0.1}, "slack must lie between 0 and 10 .*found -0.1"),
-        ({"slack": 11}, "slack must lie between 0 and 10 .*found 11"),
-        ({"slack": math.nan}, "slack must lie between 0 and 10 .*found nan"),
-        ({"d": 1}, "--d-model 1 tells at most 2 answers apart, these facts have 9"),
-        ({"d": 0}, "--d-model must be at least 1, found 0"),
-        ({"H": 0}, "--heads must be at least 1, found 0"),
-        ({"H": -3}, "--heads must be at least 1, found -3"),
-        ({"d_h": 0}, "--d-head must be at least 1, found 0"),
-        ({"qk_rank": 0}, "--qk-rank must be at least 1, found 0"),
-        ({"d": 4, "d_h": 5}, "d_h <= d .*5 > 4.*--d-head 4"),
-        ({"d": 4, "d_h": 5, "readout": "convex"}, "d_h <= d .*5 > 4.*--d-head 4"),
-        ({"method": "associative", "d": 0}, "--d-model must be at least 1, found 0"),
-        ({"method": "associative", "d": -1}, "--d-model must be at least 1, found -1"),
-        ({"method": "associative", "d": 1}, "--d-model 1 tells at most 2 answers apart"),
+        ({"method": "magic"}, "`method` must be one of auto, .*found 'magic'"),
+        ({"readout": "magic"}, "`readout` must be one of exact, convex, found 'magic'"),
+        ({"dtype": "float16"}, "`dtype` must be one of float32, float64, found 'float16'"),
+        ({"slack": -0.1}, "`slack` must be between 0 and 10, found -0.1"),
+        ({"slack": 11}, "`slack` must be between 0 and 10, found 11"),
+        ({"slack": math.nan}, "`slack` must be between 0 and 10, found nan"),
+        ({"d": 1}, "`d=1` tells at most 2 answers apart, these facts have 9"),
+        ({"d": 0}, "`d` must be at least 1, found 0"),
+        ({"H": 0}, "`H` must be at least 1, found 0"),
+        ({"H": -3}, "`H` must be at least 1, found -3"),
+        ({"d_h": 0}, "`d_h` must be at least 1, found 0"),
+        ({"qk_rank": 0}, "`qk_rank` must be at least 1, found 0"),
+        ({"d": 4, "d_h": 5}, "d_h <= d .*5 > 4.*`d_h=4`"),
+        ({"d": 4, "d_h": 5, "readout": "convex"}, "d_h <= d .*5 > 4.*`d_h=4`"),
+        ({"method": "associative", "d": 0}, "`d` must be at least 1, found 0"),
+        ({"method": "associative", "d": -1}, "`d` must be at least 1, found -1"),
+        ({"method": "associative", "d": 1}, "`d=1` tells at most 2 answers apart"),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -97,7 +96,7 @@ def test_bad_arguments_are_refused_by_name(facts, options, message):
 def test_width_one_tells_two_answers_apart():
     facts = Facts.make([[0, 0], [0, 1], [1, 0]], [0, 1, 0], Vocabulary(("no", "yes")))
     memory = bh.build(facts, d=1)
-    assert memory.spec.to_json()["d"] == 1 and memory.construction["recalled"] == 3
+    assert memory.spec.to_json()["d"] == 1 and memory.construction.recalled == 3
 
 
 def test_choice_follows_corollary_1():
@@ -127,45 +126,45 @@ def test_slack_buys_heads(slack):
     spec = memory.spec
     assert isinstance(spec, AttentionOnlySpec)
     assert spec.H * spec.d_h >= 100 * (1 + slack)
-    assert memory.construction["recalled"] == 100
+    assert memory.construction.recalled == 100
 
 
 def test_convex_holds_more_than_the_corollary():
     """m = H d_h + d = 100 at N = 50, d = 10: 120 facts, all of them."""
     facts = bh.random_associations(N=50, S=2, T=120, seed=0)
     memory = bh.build(facts, d=10, d_h=10, H=9, readout="convex")
-    assert memory.construction["capacity"] == 100
-    assert memory.construction["recalled"] == 120 and memory.construction["lost"] == []
+    assert memory.construction.capacity == 100
+    assert memory.construction.recalled == 120 and memory.construction.lost == ()
     assert bh.accuracy(memory, facts) == 1.0
     assert bh.certify(memory, facts).certified
-    with pytest.raises(CapacityError, match="--readout convex"):
+    with pytest.raises(CapacityError, match="`readout=convex`"):
         bh.build(facts, d=10, d_h=10, H=9)
 
 
 def assert_holds_exactly_what_it_recalls(memory: bh.Memory, facts: Facts) -> None:
     """`lost` names the facts that are lost, and `memory.facts` are the others."""
-    held = (memory.margins(facts) > 0).numpy()
+    held = memory.margins(facts) > 0
     made, own = memory.construction, memory.facts
     assert own is not None
-    assert made["recalled"] == own.T == held.sum() < facts.T
+    assert made.recalled == own.T == held.sum() < facts.T
     assert own.tokens.tolist() == facts.tokens[held].tolist()
     assert own.answers.tolist() == facts.answers[held].tolist()
     assert own.rows.tolist() == facts.rows[held].tolist()
     assert np.allclose(own.prior, facts.prior[held] / facts.prior[held].sum(), rtol=1e-12)
-    lost = [(entry["row"], tuple(entry["key"]), entry["answer"]) for entry in made["lost"]]
+    lost = [(entry.row, entry.key, entry.answer) for entry in made.lost]
     assert lost == [
         (int(facts.rows[i]), facts.key(i), facts.answer(i)) for i in np.flatnonzero(~held).tolist()
     ]
     assert bh.accuracy(memory) == 1.0
     assert bh.accuracy(memory, facts) == pytest.approx(facts.prior[held].sum(), rel=1e-12)
-    assert made["margin"] == float(memory.margins(own).min()) > 0
+    assert made.margin == float(memory.margins(own).min()) > 0
 
 
 def test_overloaded_convex_readout_says_what_it_lost():
     facts = bh.random_associations(N=50, S=2, T=600, seed=0)
     memory = bh.build(facts, d=10, d_h=10, H=9, readout="convex")
     assert_holds_exactly_what_it_recalls(memory, facts)
-    assert memory.construction["recalled"] > 100  # more than the corollary holds
+    assert memory.construction.recalled > 100  # more than the corollary holds
 
 
 def test_convex_readout_takes_a_prior():
@@ -192,7 +191,7 @@ def test_awkward_tables(table, readout):
     tokens, answers = table
     facts = Facts.make(tokens, answers, Vocabulary(("a", "b", "c")))
     memory = bh.build(facts, readout=readout)
-    assert memory.construction["recalled"] == facts.T
+    assert memory.construction.recalled == facts.T
     assert bh.certify(memory).certified
 
 
@@ -210,10 +209,10 @@ def test_associative_doubles_until_all_is_recalled():
     assert isinstance(memory.spec, AssociativeSpec)
     width = memory.spec.d
     assert width > 16 and math.log2(width).is_integer()
-    assert memory.construction["recalled"] == 60
+    assert memory.construction.recalled == 60
     # The first power of two: at half the width something is lost.
     half = bh.build(facts, "associative", d=width // 2)
-    assert half.construction["lost"]
+    assert half.construction.lost
     assert bh.certify(memory).certified
 
 
@@ -266,7 +265,7 @@ def test_why_is_about_the_memory_that_is_returned():
     memory = bh.build(facts, readout="convex", d=3, d_h=3)
     spec = memory.spec
     assert isinstance(spec, AttentionOnlySpec)
-    raised = [reason for reason in memory.construction["why"] if reason.startswith("H")]
+    raised = [reason for reason in memory.construction.why if reason.startswith("H")]
     assert f"H raised to {spec.H}:" in raised[-1] or f"H = {spec.H}:" in raised[-1]
 
 

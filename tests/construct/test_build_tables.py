@@ -44,12 +44,12 @@ def one(N: int, S: int, T: int, keys: str = "uniform", answers: str = "uniform")
 def test_every_table_is_recalled_and_certified(make_table, sizes):
     facts = make_table(**sizes)
     memory = bh.build(facts)
-    assert memory.construction["recalled"] == facts.T
-    assert memory.construction["lost"] == []
+    assert memory.construction.recalled == facts.T
+    assert memory.construction.lost == ()
     assert bh.accuracy(memory, facts) == 1.0
     # What was verified is what is stored: the margin on record is the margin of the memory.
     smallest = float(memory.margins(facts).min())
-    assert memory.construction["margin"] == (smallest if np.isfinite(smallest) else None)
+    assert memory.construction.margin == (smallest if np.isfinite(smallest) else None)
     assert memory.facts is facts
     certificate = bh.certify(memory, arithmetic="rounding")
     assert certificate.certified and certificate.failed == 0
@@ -85,5 +85,5 @@ def test_sizes_of_the_user_hold_the_facts_or_are_refused(
             bh.build(facts, d=d, d_h=d_h, H=H, dtype="float64")
     elif gap > 1e-8:
         memory = bh.build(facts, d=d, d_h=d_h, H=H, dtype="float64")
-        assert memory.construction["recalled"] == facts.T
+        assert memory.construction.recalled == facts.T
         assert bh.accuracy(memory, facts) == 1.0

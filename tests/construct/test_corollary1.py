@@ -37,8 +37,8 @@ BOUNDARIES = [
 
 def change_of_basis(memory: Memory) -> Tensor:
     """M_0 from e = e' M_0, with the e' that the construction started from (I for a fixed skip)."""
-    beta = memory.construction["beta"]
-    seed = memory.construction["seed"] + SEED_STRIDE * BETAS.index(beta)
+    beta = memory.construction.beta
+    seed = memory.construction.seed + SEED_STRIDE * BETAS.index(beta)
     assert isinstance(memory.spec, AttentionOnlySpec)
     nominal = random_attention(memory.spec, seed, beta)
     return torch.linalg.lstsq(nominal["W_E"], memory.weights["W_E"]).solution
@@ -61,7 +61,7 @@ def allowed_error(memory: Memory) -> float:
     Features are good to some eps, or after x -> x M_0, W -> M_0^{-1} W to some eps cond(M_0), which
     the scores (standard deviation β, hence the factor) pass on to the softmax. 4 for "some".
     """
-    condition, beta = memory.construction["condition"], memory.construction["beta"]
+    condition, beta = memory.construction.condition, memory.construction.beta
     basis = float(torch.linalg.cond(change_of_basis(memory)))
     return 4 * 3 * beta * EPS * condition * basis
 
@@ -73,8 +73,8 @@ def test_at_the_boundary_all_facts_are_recalled_and_certified(sizes):
     facts = bh.random_associations(N=N, S=S, T=T, seed=3)
     memory = bh.build(facts, d=d, d_h=d_h, H=H, dtype="float64")
     assert memory.spec == AttentionOnlySpec(N=N, S=S, d=d, d_h=d_h, H=H)
-    assert memory.construction["recalled"] == memory.construction["capacity"] == T
-    assert memory.construction["skip"] == "change of basis"
+    assert memory.construction.recalled == memory.construction.capacity == T
+    assert memory.construction.skip == "change of basis"
 
     errors = row_errors(memory, facts)
     assert float(errors.max()) <= allowed_error(memory) < 1e-3
@@ -82,7 +82,7 @@ def test_at_the_boundary_all_facts_are_recalled_and_certified(sizes):
     # error of the residual, and a rounding of logits of order 1.
     ideal = 1 - coherence(frame(len(facts.answer_ids), d))
     margins = memory.margins(facts)
-    assert memory.construction["ideal_margin"] == ideal
+    assert memory.construction.ideal_margin == ideal
     assert bool((margins >= ideal - 2 * errors - 100 * EPS).all())
     certificate = bh.certify(memory, arithmetic="rounding")
     assert (certificate.certified, certificate.facts) == (True, T)
@@ -102,7 +102,7 @@ def test_one_fact_more_is_refused_with_the_way_out(sizes):
     heads = int(advice[1])
     assert heads == H + 1
     memory = bh.build(facts, d=d, d_h=d_h, H=heads, dtype="float64")
-    assert memory.construction["recalled"] == T
+    assert memory.construction.recalled == T
 
 
 @pytest.mark.parametrize("T", [30, 40])
@@ -110,8 +110,8 @@ def test_within_the_heads_the_skip_is_left_alone(T):
     """T <= H d_h: no change of basis, so only W_O is rounded after the solve."""
     facts = bh.random_associations(N=10, S=2, T=T, seed=1)
     memory = bh.build(facts, d=4, d_h=4, H=10, dtype="float64")
-    assert memory.construction["skip"] == "fixed"
-    nominal = random_attention(memory.spec, 0, memory.construction["beta"])  # pyright: ignore
+    assert memory.construction.skip == "fixed"
+    nominal = random_attention(memory.spec, 0, memory.construction.beta)  # pyright: ignore
     for name in ("W_E", "W_pos", "W_Q", "W_K", "W_V"):
         assert torch.equal(memory.weights[name], nominal[name])
     assert float(row_errors(memory, facts).max()) <= allowed_error(memory) < 1e-6
@@ -123,8 +123,8 @@ def test_few_last_tokens_leave_fewer_directions_to_the_skip(T, make_table):
     facts = make_table(N=20, S=2, T=T, seed=0, keys="few last tokens")
     assert (facts.T, facts.last_tokens) == (T, 2)
     memory = bh.build(facts, d=5, d_h=5, H=4, dtype="float64")
-    assert memory.construction["recalled"] == T
-    assert memory.construction["capacity"] == 22
+    assert memory.construction.recalled == T
+    assert memory.construction.capacity == 22
     assert float(row_errors(memory, facts).max()) <= min(allowed_error(memory), 0.1)
 
 
@@ -196,8 +196,8 @@ def test_one_token_keys_get_a_start_token_and_are_told():
     memory = bh.build(facts, d=4, d_h=4, H=5, dtype="float64")
     assert memory.spec.S == 2 and memory.spec.N == 21
     assert memory.start_id == 20 and memory.vocabulary.token(20) == "<start>"
-    assert any("start token" in reason for reason in memory.construction["why"])
-    assert memory.construction["recalled"] == 20
+    assert any("start token" in reason for reason in memory.construction.why)
+    assert memory.construction.recalled == 20
 
 
 def test_why_one_token_keys_need_the_start_token():
@@ -251,7 +251,7 @@ def test_few_tokens_leave_fewer_features_to_a_head(binary_facts, independence, S
     spec = AttentionOnlySpec(N=2, S=S, d=d, d_h=d, H=H)
     assert independence(facts, spec) > 1e-9
     memory = bh.build(facts, d=d, d_h=d, H=H, dtype="float64")
-    assert memory.construction["recalled"] == facts.T
+    assert memory.construction.recalled == facts.T
 
 
 @pytest.mark.parametrize(("S", "d", "H"), BINARY)
@@ -269,7 +269,7 @@ def test_few_tokens_beyond_their_features_are_refused(binary_facts, independence
 def test_heads_chosen_for_few_tokens_are_enough(binary_facts):
     """Given the width only, the number of heads is byheart's to choose, so it must suffice."""
     memory = bh.build(binary_facts(6, 60), d=64)
-    assert memory.construction["recalled"] == 60
+    assert memory.construction.recalled == 60
 
 
 # At the boundary [W_O; M_0] = X^{-1} Y has no more rank than the targets Y. Fewer than d + 1
@@ -284,5 +284,5 @@ def test_few_answers_at_the_boundary(d, d_h, H, answers):
     facts = Facts.make(random.tokens, random.answers % answers, random.vocabulary)
     assert facts.last_tokens >= d
     memory = bh.build(facts, d=d, d_h=d_h, H=H, dtype="float64")
-    assert memory.construction["recalled"] == T
+    assert memory.construction.recalled == T
     assert bh.certify(memory).certified

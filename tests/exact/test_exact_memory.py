@@ -13,13 +13,18 @@ from typer.testing import CliRunner
 import byheart as bh
 from byheart.certificates import exact as exact_certificate
 from byheart.cli.main import app
-from byheart.construct.exact import build_sqrt
 from byheart.errors import ByheartError, CapacityError, ConflictError, FactsError, MemoryFileError
 from byheart.exact.files import NAME
 from byheart.facts import Facts, Vocabulary
-from byheart.models.exact import UNKNOWN
+from byheart.models.exact_memory import UNKNOWN, ExactMemory
 
 few = settings(deadline=None, max_examples=25)  # a busy machine is slow at times
+
+
+def build(facts: Facts, **options: object) -> ExactMemory:
+    memory = bh.build(facts, "sqrt", **options)
+    assert isinstance(memory, ExactMemory)
+    return memory
 
 
 def run(*args: object, code: int = 0) -> dict:
@@ -43,36 +48,36 @@ def small_facts(draw):
 @given(facts=small_facts())
 def test_every_key_there_is(ff1, facts):
     """Members get their answer, all other keys `unknown`: the oracle, on every possible key."""
-    memory = build_sqrt(facts, ff1=ff1)
+    memory = build(facts, ff1=ff1)
     every = np.array(list(itertools.product(range(facts.N), repeat=facts.S)))
     said = memory.literal_outputs(every)
     assert (said == memory.outputs(every)).all()
     right = dict(zip(map(tuple, facts.tokens.tolist()), facts.answers.tolist(), strict=True))
     for key, output in zip(map(tuple, every.tolist()), said.tolist(), strict=True):
         assert output == (memory.answers.index(right[key]) + 1 if key in right else 0)
-    assert memory.construction["unknown"]["proved"]
-    assert bh.certify(memory).certified  # pyright: ignore[reportArgumentType]
+    assert memory.construction.unknown.proved
+    assert bh.certify(memory).certified
 
 
 def test_unordered_keys_are_multisets():
     words = Vocabulary(("a", "b", "c", "x", "y"))
     facts = Facts.make([[0, 1], [1, 2]], [3, 4], words)
-    memory = build_sqrt(facts, ordered=False)
+    memory = build(facts, ordered=False)
     assert memory.recall("b", "a").answer == "x"
     assert memory.recall("c", "b").answer == "y"
     assert memory.recall("a", "a").answer == UNKNOWN
-    assert build_sqrt(facts).recall("b", "a").answer == UNKNOWN
+    assert build(facts).recall("b", "a").answer == UNKNOWN
     same = Facts.make([[0, 1], [1, 0]], [3, 4], words)
-    with pytest.raises(ConflictError, match="--unordered"):
-        build_sqrt(same, ordered=False)
-    assert build_sqrt(same).recall("b", "a").answer == "y"
+    with pytest.raises(ConflictError, match="`ordered=False`"):
+        build(same, ordered=False)
+    assert build(same).recall("b", "a").answer == "y"
 
 
 def test_padded_keys(tmp_path: Path):
     table = tmp_path / "facts.jsonl"
     rows = [(["a"], "1"), (["a", "b"], "2"), (["b"], "3"), (["c", "a", "b"], "1")]
     table.write_text("".join(json.dumps({"input": k, "output": a}) + "\n" for k, a in rows))
-    memory = build_sqrt(bh.read_facts(table, pad=True))
+    memory = build(bh.read_facts(table, pad=True))
     for key, answer in rows:
         assert memory.recall(*key).answer == answer
     assert memory.recall("b", "a").answer == UNKNOWN
@@ -85,69 +90,70 @@ def test_few_and_many_classes(classes):
     rng = np.random.default_rng(0)
     words = Vocabulary(tuple(map(str, range(1000))))
     facts = Facts.make(np.arange(600)[:, None], rng.integers(0, classes, 600), words)
-    memory = build_sqrt(facts)
+    memory = build(facts)
     assert (memory.literal_outputs(facts.tokens) == memory.classes(facts.answers)).all()
     assert memory.recall("999").answer == UNKNOWN  # one token a key: every other one is proved
-    assert memory.construction["unknown"]["proved"]
+    assert memory.construction.unknown.proved
 
 
 def test_abstaining_keeps_strangers_away():
     facts = bh.random_associations(N=1000, S=2, T=3000)
-    plain, careful = build_sqrt(facts), build_sqrt(facts, abstain=True)
-    assert careful.construction["unknown"]["rate"] < 2**-20
-    assert careful.construction["unknown"]["answered"] <= 1
-    assert plain.construction["unknown"]["rate"] < 0.01
-    expected = plain.construction["unknown"]
-    spread = 5 * (expected["rate"] * expected["asked"]) ** 0.5 + 5
-    assert abs(expected["answered"] - expected["rate"] * expected["asked"]) < spread
+    plain, careful = build(facts), build(facts, abstain=True)
+    assert careful.construction.unknown.rate < 2**-20
+    assert careful.construction.unknown.answered <= 1
+    assert plain.construction.unknown.rate < 0.01
+    expected = plain.construction.unknown
+    spread = 5 * (expected.rate * expected.asked) ** 0.5 + 5
+    assert abs(expected.answered - expected.rate * expected.asked) < spread
     assert careful.spec.parameters > plain.spec.parameters
 
 
 def test_fewer_parameters_than_facts_and_saved_whole(tmp_path: Path):
     facts = bh.random_associations(N=300, S=2, T=4000)
-    memory = build_sqrt(facts)
+    memory = build(facts)
     assert memory.spec.parameters < facts.T
     memory.save(tmp_path / "m")
     again = bh.load(tmp_path / "m")
-    assert again.parts == memory.parts  # pyright: ignore[reportAttributeAccessIssue]
+    assert isinstance(again, ExactMemory)
+    assert again == memory and again.integers == memory.integers
     assert again.facts is not None and again.facts.digest() == facts.digest()
     for i in (0, 1999, 3999):
         assert again.recall(*facts.key(i)).answer == facts.answer(i)
-        assert memory.recall_literally(*facts.key(i)).answer == facts.answer(i)
-    assert bh.build(facts, "sqrt").spec == memory.spec
+        assert memory.recall(*facts.key(i), literally=True).answer == facts.answer(i)
+    assert build(facts).spec == memory.spec
 
 
 def test_a_certificate_beyond_the_literal_limit(monkeypatch):
     monkeypatch.setattr(exact_certificate, "LITERAL", 50)
     monkeypatch.setattr(exact_certificate.exact_outputs, "__defaults__", (50, lambda _: None))
-    memory = build_sqrt(bh.random_associations(N=50, S=2, T=200))
-    made = bh.certify(memory)  # pyright: ignore[reportArgumentType]
+    memory = build(bh.random_associations(N=50, S=2, T=200))
+    made = bh.certify(memory)
     assert made.certified
     assert made.arithmetic.startswith("exact integers, 50 facts block by block, all 200")
     # An evaluator that errs is found by the other one.
     right = type(memory).outputs
     monkeypatch.setattr(type(memory), "outputs", lambda self, t: right(self, t) % 7)
-    assert not bh.certify(memory).certified  # pyright: ignore[reportArgumentType]
+    assert not bh.certify(memory).certified
 
 
 def test_other_facts_are_not_certified():
     facts = bh.random_associations(N=50, S=2, T=200)
-    memory = build_sqrt(facts)
+    memory = build(facts)
     other = Facts.make(facts.tokens, (facts.answers + 1) % 50, facts.vocabulary)
-    made = bh.certify(memory, other)  # pyright: ignore[reportArgumentType]
+    made = bh.certify(memory, other)
     assert (made.certified, made.failed) == (False, 200)
     assert "answers" in made.failures[0].reason
     with pytest.raises(ByheartError, match="proved in integers"):
-        bh.certify(memory, arithmetic="ball")  # pyright: ignore[reportArgumentType]
+        bh.certify(memory, arithmetic="ball")
 
 
 def test_bits_that_cannot_work():
     facts = bh.random_associations(N=50, S=2, T=500)
     with pytest.raises((CapacityError, ByheartError), match=r"max.bits"):
-        build_sqrt(facts, max_bits=12)
-    small = build_sqrt(facts, max_bits=70)
+        build(facts, max_bits=12)
+    small = build(facts, max_bits=70)
     assert small.spec.max_bits <= 70
-    assert small.spec.parameters > build_sqrt(facts).spec.parameters
+    assert small.spec.parameters > build(facts).spec.parameters
 
 
 def test_the_command_line(tmp_path: Path):
@@ -155,7 +161,7 @@ def test_the_command_line(tmp_path: Path):
     made = run("build", "countries", "--method", "sqrt", "-o", folder, "--certify")
     assert made["recalled"] == made["facts"] == 585
     assert made["certificate"]["certified"] and made["method"] == "sqrt"
-    assert made["spec"]["family"] == "sqrt" and made["abstain"]["proved"] is False
+    assert made["spec"]["family"] == "sqrt" and made["unknown"]["proved"] is False
     said = run("recall", folder, "France", "capital")
     assert (said["answer"], said["known"]) == ("Paris", True)
     assert run("recall", folder, "France", "capital", "--full")["answer"] == "Paris"
@@ -194,7 +200,7 @@ def test_options_that_do_not_belong(tmp_path: Path, options, words):
 
 
 def test_what_other_commands_say(tmp_path: Path):
-    build_sqrt(bh.read_facts("elements")).save(tmp_path / "m")
+    build(bh.read_facts("elements")).save(tmp_path / "m")
     for command in (
         ["export", "-o", str(tmp_path / "x")],
         ["owner"],
@@ -208,7 +214,7 @@ def test_what_other_commands_say(tmp_path: Path):
 
 def test_damage_is_found(tmp_path: Path):
     folder = tmp_path / "m"
-    build_sqrt(bh.read_facts("elements")).save(folder)
+    build(bh.read_facts("elements")).save(folder)
     data = bytearray((folder / NAME).read_bytes())
     data[len(data) // 2] ^= 4
     (folder / NAME).write_bytes(bytes(data))
@@ -222,7 +228,7 @@ def test_damage_is_found(tmp_path: Path):
 
 def test_counts_that_lie_are_found(tmp_path: Path):
     folder = tmp_path / "m"
-    build_sqrt(bh.read_facts("elements")).save(folder)
+    build(bh.read_facts("elements")).save(folder)
     record = json.loads((folder / "memory.json").read_text())
     record["spec"]["parameters"] += 1
     (folder / "memory.json").write_text(json.dumps(record))

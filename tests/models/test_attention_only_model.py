@@ -5,8 +5,9 @@ import json
 
 import pytest
 import torch
+from oracles.literal import literal_forward
 
-from byheart.models.attention_only import forward, head_outputs, literal_forward, residual
+from byheart.models.attention_only import forward, head_outputs, residual
 from byheart.specs import AttentionOnlySpec
 
 # A logit of these specs is a chain of some 200 float64 operations, each off by 2^-53 relative to

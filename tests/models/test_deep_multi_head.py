@@ -4,9 +4,10 @@ import dataclasses
 
 import pytest
 import torch
+from oracles.literal import literal_forward
 
 from byheart.models import multi_head
-from byheart.models.deep_multi_head import forward, initial, literal_forward
+from byheart.models.deep_multi_head import forward, initial
 from byheart.specs import DeepMultiHeadSpec, MultiHeadSpec
 from byheart.training import Data, Recipe, train_stack
 

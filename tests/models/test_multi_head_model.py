@@ -5,13 +5,13 @@ import json
 
 import pytest
 import torch
+from oracles.literal import literal_forward
 
 from byheart.models.multi_head import (
     attention,
     forward,
     head_outputs,
     initial,
-    literal_forward,
     positions,
 )
 from byheart.specs import MultiHeadSpec

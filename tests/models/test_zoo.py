@@ -10,20 +10,22 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.literal import literal_forward
 from torch import Tensor
 
 import byheart as bh
 from byheart.certificates import certify
 from byheart.facts import Facts
 from byheart.models import (
-    Memory,
     attention_only,
     feed_forward,
     mlp_transformer,
     sequence_encoder,
     shared_bottleneck,
 )
-from byheart.models.hardmax import attention_weights
+from byheart.models.construction import ImportedConstruction
+from byheart.models.hardmax import Hardmax, attention_weights
+from byheart.models.token_memory import TokenMemory
 from byheart.specs import (
     AttentionOnlySpec,
     FeedForwardTransformerSpec,
@@ -126,7 +128,7 @@ def assert_equals_oracle(
         own = {name: w.to(dtype).requires_grad_() for name, w in weights.items()}
         given = inputs.to(dtype) if inputs.is_floating_point() else inputs
         found = module.forward(spec, own, given, **options)
-        expected = module.literal_forward(spec, own, given, **options)
+        expected = literal_forward(spec, own, given, **options)
         assert found.shape == expected.shape
         assert found.dtype == dtype
         error = float((found - expected).detach().abs().max())
@@ -472,7 +474,7 @@ def test_softmax_tends_to_hardmax():
     hard = attention_only.forward(spec, weights, tokens)
     errors = [
         float(
-            attention_only.forward(spec, weights, tokens, surrogate="annealed", temperature=t)
+            attention_only.forward(spec, weights, tokens, Hardmax("annealed", t))
             .sub(hard)
             .abs()
             .max()
@@ -487,7 +489,7 @@ def test_annealed_at_temperature_1_is_softmax():
     hard = AttentionOnlySpec(**SIZES, layers=2, attention="hardmax")
     weights, tokens = random_weights(hard, 2), inputs_for(hard, 5)
     soft = attention_only.forward(dataclasses.replace(hard, attention="softmax"), weights, tokens)
-    annealed = attention_only.forward(hard, weights, tokens, surrogate="annealed")
+    annealed = attention_only.forward(hard, weights, tokens, Hardmax("annealed"))
     torch.testing.assert_close(annealed, soft)
 
 
@@ -501,15 +503,14 @@ def test_surrogates_are_those_of_the_oracle(family, surrogate, temperature):
         "mlp-transformer": (mlp_transformer, MLPTransformerSpec(**SIZES, w=3, **options)),
     }[family]
     weights, tokens = random_weights(spec, 2), inputs_for(spec, 4)
-    how = {"surrogate": surrogate, "temperature": temperature}
-    assert_equals_oracle(module, spec, weights, tokens, **how)
+    assert_equals_oracle(module, spec, weights, tokens, hardmax=Hardmax(surrogate, temperature))
 
 
 def test_straight_through_gradient_by_hand():
     """Forward exact; backward J^T g, J = (diag(p) - p p^T) / τ the Jacobian of softmax(s / τ)."""
     scores = torch.tensor([0.5, 2.0, 2.0, -1.0], dtype=torch.float64, requires_grad=True)
     g, temperature = torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64), 0.7
-    a = attention_weights(scores, "hardmax", temperature=temperature)
+    a = attention_weights(scores, "hardmax", hardmax=Hardmax(temperature=temperature))
     assert a.tolist() == [0.0, 0.5, 0.5, 0.0]
     (found,) = torch.autograd.grad(a @ g, scores)
     p = torch.softmax(scores.detach() / temperature, 0)
@@ -525,19 +526,25 @@ def test_straight_through_gradient_by_hand():
     ],
 )
 def test_wrong_surrogates_are_refused(options, message):
-    spec = AttentionOnlySpec(**SIZES, attention="hardmax")
     with pytest.raises(ValueError, match=message):
-        attention_only.forward(spec, random_weights(spec, 1), inputs_for(spec, 2), **options)
+        Hardmax(**options)
 
 
 # Memories.
 
 
-def untrained(case: tuple[ModuleType, Any], facts: Facts) -> Memory:
+def untrained(case: tuple[ModuleType, Any], facts: Facts) -> TokenMemory:
     module, spec = case
     own = dataclasses.replace(spec, N=facts.N, S=facts.S)
     start = module.initial(own, generators(0))
-    return Memory(own, {k: w[0] for k, w in start.items()}, facts.vocabulary, facts)
+    weights = {k: w[0] for k, w in start.items()}
+    return TokenMemory(
+        spec=own,
+        weights=weights,
+        vocabulary=facts.vocabulary,
+        construction=ImportedConstruction(),
+        facts=facts,
+    )
 
 
 @pytest.fixture
@@ -553,13 +560,15 @@ def test_untrained_memories_are_saved_loaded_and_asked(case, facts, tmp_path):
     module, tokens = case[0], torch.tensor(facts.tokens)
     stacked = {name: w[None] for name, w in memory.weights.items()}
     logits = module.forward(memory.spec, stacked, tokens)[0]
-    assert bool((again.logits(tokens) == logits).all())
+    assert bool((again.outputs(tokens) == logits).all())
     key = facts.key(0)
     best = memory.vocabulary.token(int(logits[0].argmax()))
     assert again.recall(*key) == memory.recall(*key)
     assert again.recall(*key).answer == best
-    again.logits(tokens, torch.float64)
-    assert bool((again.to_torch()(tokens) == logits).all())
+    # The module multiplies in another order: float64, some hundred products of order 1.
+    with torch.no_grad():
+        found = again.to_torch().double()(tokens)
+    torch.testing.assert_close(found, again.outputs(tokens, torch.float64), rtol=0, atol=1e-12)
 
 
 def test_memories_from_before_hardmax_load():
@@ -571,7 +580,7 @@ def test_memories_from_before_hardmax_load():
 
 @pytest.mark.parametrize("case", TOKEN_FAMILIES, ids=_id)
 def test_plain_floats_check_every_family(case, facts):
-    """What certify --float says is what recall says, and never a proof."""
+    """What plain floats say is what recall says, and never a proof."""
     memory = untrained(case, facts)
     checked = certify(memory, arithmetic="float")
     right = memory.answers(torch.tensor(facts.tokens)).numpy() == facts.answers

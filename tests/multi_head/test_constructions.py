@@ -1,21 +1,23 @@
 """Each construction recalls what its theorem says, is refused past it, and fails past the rank."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.literal import literal_forward
 
 import byheart as bh
-from byheart.construct.multi_head import PROOFS, build_multi_head
+from byheart.construct.methods import MultiHead
 from byheart.construct.multi_head.generic import condition_heads, random_heads
 from byheart.construct.multi_head.newton import newton_run
 from byheart.construct.multi_head.values import features
 from byheart.errors import ByheartError, CapacityError, CheckFailed
 from byheart.facts import VectorFacts, random_vectors
-from byheart.models.multi_head import literal_forward
+from byheart.models.vector_memory import VectorMemory
 from byheart.specs import MultiHeadSpec
 from byheart.theory.mahdavi2024 import (
     effective_parameters,
@@ -27,6 +29,12 @@ from byheart.theory.mahdavi2024 import (
 SMALL = (4, 8, 16, 8)
 LABELS = {"scalar": {}, "vector": {"outputs": 3}, "long vector": {"outputs": 20},
           "classes": {"classes": 5}, "many classes": {"classes": 40}}  # fmt: skip
+
+
+def build_multi_head(facts: VectorFacts, proof: str = "one-hot", **options: Any) -> VectorMemory:
+    memory = bh.build(facts, MultiHead(proof=proof, **options))
+    assert isinstance(memory, VectorMemory)
+    return memory
 
 
 def examples(T, n=8, d=16, context="fixed", **labels):
@@ -47,10 +55,10 @@ def test_the_theorem_holds_at_its_boundary_and_refuses_past_it(
     context = "fixed" if shared else "random"
     facts = random_vectors(T, n, d, context, seed=seed)
     memory = build_multi_head(facts, proof, H=H, d_h=d_h, dtype="float64", tolerance=1e-6)
-    assert memory.construction["recalled"] == T == memory.construction["capacity"]
+    assert memory.construction.recalled == T == memory.construction.capacity
     more = random_vectors(T + 1, n, d, context, seed=seed)
     needed = theorem1_heads(T + 1, n, d_h)
-    with pytest.raises(CapacityError, match=f"--heads {needed} or more"):
+    with pytest.raises(CapacityError, match=f"`H={needed}` or more"):
         build_multi_head(more, proof, H=H, d_h=d_h)
 
 
@@ -60,7 +68,7 @@ def test_the_theorem_holds_at_its_boundary_and_refuses_past_it(
 def test_every_kind_of_label_is_held(context, labels, proof):
     facts = examples(29, context=context, **labels)
     memory = build_multi_head(facts, proof, H=4, d_h=8, dtype="float64", tolerance=None)
-    assert memory.construction["recalled"] == 29 and memory.construction["lost"] == []
+    assert memory.construction.recalled == 29 and memory.construction.lost == ()
     spec = memory.spec
     assert spec.d_v == min(8 if facts.shared else 16, facts.outputs)
     assert spec.parameters == sum(w.numel() for w in memory.weights.values())
@@ -80,13 +88,13 @@ def test_one_hot_is_exact_in_float32_arithmetic(context):
     memory = build_multi_head(facts, H=8, d_h=32)
     assert memory.dtype == torch.float32
     assert float(memory.errors(facts, torch.float32).max()) <= 1e-5
-    a = memory.attention(facts.query, None if facts.shared else facts.context)
+    a = memory.attention(memory.inputs_of(facts))
     assert float(a.max(-1).values.min()) > 1 - 1e-12  # every example saturated in every head
     token = a.argmax(-1).numpy()
-    for h, group in enumerate(memory.construction["groups"]):
+    for h, group in enumerate(memory.construction.groups):
         assert len(set(token[group, h].tolist())) == len(group) == 31
     if facts.shared:
-        others = np.delete(np.arange(249), memory.construction["groups"][0])
+        others = np.delete(np.arange(249), memory.construction.groups[0])
         assert set(token[others, 0].tolist()) <= {0, 1}
 
 
@@ -94,9 +102,9 @@ def test_the_literal_proof_is_lost_in_float32():
     """Exact in float64; in float32 the cancellation on the own examples is gone."""
     facts = random_vectors(249, 32, 64)
     memory = build_multi_head(facts, "literal", H=8, d_h=32, dtype="float64")
-    assert memory.construction["error"] < 1e-9
-    assert memory.construction["error_float32"] > 1e-3
-    with pytest.raises(CheckFailed, match=r"--dtype float64 .the literal proof needs it"):
+    assert memory.construction.error < 1e-9
+    assert memory.construction.error_float32 > 1e-3
+    with pytest.raises(CheckFailed, match=r"`dtype=float64` .the literal proof needs it"):
         build_multi_head(facts, "literal", H=8, d_h=32)
 
 
@@ -126,7 +134,7 @@ def test_a_rank_2_head_is_enough_for_the_generic_rank():
     """d_h = 2 (Theorem 1: 5 examples) has the full rank H(n-1)+1 = 29: it buys digits only."""
     facts = examples(29)
     memory = build_multi_head(facts, "random", H=4, d_h=2, dtype="float64", tolerance=1e-6)
-    assert memory.construction["recalled"] == 29 > theorem1_capacity(4, 8, 2)
+    assert memory.construction.recalled == 29 > theorem1_capacity(4, 8, 2)
 
 
 def test_conditioning_keeps_the_best_iterate():
@@ -145,7 +153,7 @@ def test_conditioning_keeps_the_best_iterate():
     worse_Q, worse_K, seen = condition_heads(facts, W_Q, W_K, 40, lr=10.0)  # destroys it
     assert condition(worse_Q, worse_K) <= condition(W_Q, W_K) * (1 + 1e-6)
     memory = build_multi_head(facts, "random", H=4, d_h=8, steps=40)
-    assert memory.construction["condition"] < condition(W_Q, W_K)
+    assert memory.construction.condition < condition(W_Q, W_K)
 
 
 @pytest.mark.parametrize(("d_h", "context"), [(16, "fixed"), (4, "random")])
@@ -155,14 +163,14 @@ def test_newton_reaches_nine_tenths_of_the_effective_parameters(d_h, context):
     T = int(0.9 * P)
     facts = examples(T, context=context)
     memory = build_multi_head(facts, "newton", H=4, d_h=d_h, dtype="float64", tolerance=1e-6)
-    assert memory.construction["recalled"] == T >= 14 * theorem1_capacity(4, 8, d_h)
+    assert memory.construction.recalled == T >= 14 * theorem1_capacity(4, 8, d_h)
     assert bh.certify(memory).certified
     with pytest.raises(CapacityError, match=f"more than P = {P}"):
         build_multi_head(examples(P + 1, context=context), "newton", H=4, d_h=d_h)
 
 
 def test_newton_fails_above_P_and_says_so():
-    """The iteration itself, past the door: no start fits 1.1 P examples of a small layer."""
+    """The iteration itself, past the checks: no start fits 1.1 P examples of a small layer."""
     P = effective_parameters(2, 4, 6, 6, shared=True)
     for seed in range(3):
         run = newton_run(random_vectors(int(1.1 * P), 4, 6, seed=seed), 2, 6, seed)
@@ -199,24 +207,24 @@ def test_classes_beyond_the_rank_by_a_convex_readout(K):
     D = generic_rank(2, 8, 16, shared=True)
     T = int({2: 1.5, 10: 3.0}[K] * D)
     memory = build_multi_head(examples(T, classes=K), "random", H=2, d_h=8, readout="convex")
-    assert memory.construction["recalled"] == T > D
+    assert memory.construction.recalled == T > D
     assert bh.certify(memory).certified
 
 
 def test_an_overloaded_convex_readout_lists_what_it_lost():
     memory = build_multi_head(examples(200, classes=2), "random", H=2, d_h=8, readout="convex")
-    lost = [fact["row"] for fact in memory.construction["lost"]]
+    lost = [fact.row for fact in memory.construction.lost]
     assert lost and memory.facts is not None
     assert memory.facts.T + len(lost) == 200
     assert not set(memory.facts.rows.tolist()) & set(lost)
     assert bh.certify(memory).certified  # what it kept, it holds
 
 
-@pytest.mark.parametrize("proof", PROOFS)
+@pytest.mark.parametrize("proof", ["one-hot", "literal", "random", "newton"])
 def test_heads_are_chosen_when_not_given(proof):
     memory = build_multi_head(examples(29), proof, dtype="float64", tolerance=1e-6)
-    assert memory.construction["recalled"] == 29
-    assert any(reason.startswith("H = ") for reason in memory.construction["why"])
+    assert memory.construction.recalled == 29
+    assert any(reason.startswith("H = ") for reason in memory.construction.why)
 
 
 def with_context(facts, i, rows):
@@ -244,7 +252,7 @@ def test_queries_that_fail_assumption_1_are_named():
     with pytest.raises(CapacityError, match=r"example (4|11) (lies in the span|depends on)"):
         build_multi_head(facts, H=4, d_h=8)
     # Other contexts tell the two apart: random heads do not need Assumption 1.
-    assert build_multi_head(facts, "random", H=4, d_h=8).construction["recalled"] == 29
+    assert build_multi_head(facts, "random", H=4, d_h=8).construction.recalled == 29
 
 
 @pytest.mark.parametrize(
@@ -255,14 +263,14 @@ def test_queries_that_fail_assumption_1_are_named():
         (lambda: examples(30), {"H": 4, "d_h": 8}, r"30 examples .* H\(r-1\)\+1 = 4·7\+1 = 29"),
         (lambda: examples(9), {"d_h": 1}, "d_h >= 2"),
         (lambda: examples(9), {"d_h": 99}, "d_h <= d is needed: 99 > 16"),
-        (lambda: examples(9), {"proof": "magic"}, "--proof must be one of one-hot, literal"),
-        (lambda: examples(9), {"dtype": "float16"}, "float32 or float64"),
+        (lambda: examples(9), {"proof": "magic"}, "`proof` must be one of one-hot, literal"),
+        (lambda: examples(9), {"dtype": "float16"}, "`dtype` must be one of float32, float64"),
         (lambda: examples(9), {"readout": "convex"}, "for classes and random heads"),
         (lambda: examples(9), {"readout": "odd"}, "exact, convex"),
         (lambda: examples(9, classes=3), {"proof": "newton"}, "fits scalar labels"),
         (lambda: examples(9, classes=3), {"tolerance": 1e-3}, "classes are right or wrong"),
-        (lambda: examples(9), {"tolerance": -1.0}, "--tolerance must be a positive"),
-        (lambda: examples(9), {"steps": 3}, "belongs to --proof random"),
+        (lambda: examples(9), {"tolerance": -1.0}, "`tolerance` must be a positive"),
+        (lambda: examples(9), {"steps": 3}, "belongs to `proof=random`"),
         (lambda: examples(9), {"slack": -1.0}, "slack"),
     ],
 )
@@ -271,14 +279,14 @@ def test_what_cannot_be_built_is_refused_with_the_reason(facts, options, message
         build_multi_head(facts(), **options)
 
 
-def test_build_is_the_door_for_vectors_too():
+def test_build_takes_vectors_too():
     facts = examples(29)
     memory = bh.build(facts, "multihead", H=4, d_h=8)
-    assert isinstance(memory, bh.VectorMemory)
-    assert bh.build(facts, proof="random", dtype="float64").construction["proof"] == "random"
-    with pytest.raises(ByheartError, match="use --method multihead"):
+    assert isinstance(memory, VectorMemory)
+    assert bh.build(facts, proof="random", dtype="float64").construction.proof == "random"
+    with pytest.raises(ByheartError, match="use `method` multihead"):
         bh.build(facts, "attention")
-    with pytest.raises(ByheartError, match="for vector facts"):
+    with pytest.raises(ByheartError, match="multihead takes vectors, found facts"):
         bh.build(bh.read_facts("elements"), "multihead")
 
 
@@ -289,14 +297,14 @@ def test_planted_dependences_that_the_proof_does_not_use_do_no_harm():
     query[40] = query[100] + query[200]
     planted = VectorFacts.make(facts.context, query, facts.label)
     assert bh.kruskal_report(query, 32, draws=10).upper == 2
-    assert build_multi_head(planted, H=8, d_h=32).construction["recalled"] == 249
+    assert build_multi_head(planted, H=8, d_h=32).construction.recalled == 249
 
 
 def test_digits_are_memorized_by_construction():
     pytest.importorskip("sklearn")
     facts = bh.digit_vectors(100, classes=None)
     memory = build_multi_head(facts)
-    assert memory.construction["recalled"] == 100 and bh.certify(memory).certified
+    assert memory.construction.recalled == 100 and bh.certify(memory).certified
 
 
 @pytest.mark.slow
@@ -314,5 +322,5 @@ def test_the_sizes_of_the_paper(size, context):
 def test_hundred_classes_at_twenty_times_the_rank():
     facts = random_vectors(4980, 32, 64, classes=100)
     memory = build_multi_head(facts, "random", H=8, d_h=32, readout="convex")
-    assert memory.construction["recalled"] == 4980
+    assert memory.construction.recalled == 4980
     assert bh.certify(memory).certified

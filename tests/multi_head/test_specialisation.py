@@ -1,25 +1,44 @@
 """Head statistics: definitions by hand, the proof's signature on its constructions."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from byheart.construct.multi_head import build_multi_head
+import byheart as bh
+from byheart.construct.methods import MultiHead
 from byheart.errors import FactsError
-from byheart.facts import random_vectors
+from byheart.facts import VectorFacts, random_vectors
 from byheart.measure.specialisation import ablation, head_statistics, poisson_binomial
 from byheart.measure.specialisation_plot import heads_figure
+from byheart.models.construction import ImportedConstruction
 from byheart.models.multi_head import initial
 from byheart.models.vector_memory import VectorMemory
 from byheart.specs import MultiHeadSpec
 from byheart.theory.plots import save
 
 
+def build_multi_head(facts: VectorFacts, proof: str = "one-hot", **options: Any) -> VectorMemory:
+    memory = bh.build(facts, MultiHead(proof=proof, **options))
+    assert isinstance(memory, VectorMemory)
+    return memory
+
+
 @pytest.fixture(scope="module")
 def literal():
     return build_multi_head(random_vectors(125, 32, 64), "literal", H=4, d_h=32, dtype="float64")
+
+
+def plain_memory(
+    spec: MultiHeadSpec, weights: dict[str, torch.Tensor], facts: VectorFacts
+) -> VectorMemory:
+    """A layer that nobody built, with the classes and the shared context of the facts."""
+    return VectorMemory(
+        spec=spec, weights=weights, construction=ImportedConstruction(), facts=facts,
+        classes=facts.classes, context=facts.context,
+    )  # fmt: skip
 
 
 def test_poisson_binomial_is_the_sum_over_all_outcomes():
@@ -60,9 +79,9 @@ def test_ablation_is_the_layer_with_the_head_replaced():
     facts = random_vectors(20, 4, 6, classes=3)
     spec = MultiHeadSpec(d=6, n=4, d_h=3, H=3, d_v=2, d_out=3, shared=True)
     weights = {k: 4 * w[0].double() for k, w in initial(spec, [torch.Generator()]).items()}
-    memory = VectorMemory(spec, weights, facts, 3, facts.context, {})
+    memory = plain_memory(spec, weights, facts)
     effect, breaks = ablation(memory, facts)
-    parts = memory.contributions(facts.query).numpy()
+    parts = memory.contributions(memory.inputs_of(facts)).numpy()
     for h in range(3):
         left = parts.sum(1) - parts[:, h] + parts[:, h].mean(0)
         before = parts.sum(1).argmax(1) == facts.label
@@ -75,7 +94,7 @@ def test_untrained_heads_are_not_saturated():
     facts = random_vectors(50, 32, 64, classes=100)
     spec = MultiHeadSpec.reference(n=32, H=4, shared=True)
     weights = {k: w[0] for k, w in initial(spec, [torch.Generator()]).items()}
-    stats = head_statistics(VectorMemory(spec, weights, facts, 100, facts.context, {}))
+    stats = head_statistics(plain_memory(spec, weights, facts))
     assert (stats.saturated == 0).all() and (stats.entropy > 3).all()
     assert stats.owner_from == "ablation"
 

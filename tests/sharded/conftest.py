@@ -6,14 +6,14 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from oracles.literal import memory_logits
 from torch import Tensor
 
 from byheart.certificates import rounding
 from byheart.certificates.rounding import Bounded
 from byheart.facts import Facts, Vocabulary
-from byheart.models import Memory, attention_only
-from byheart.models.sharded import to_dense, with_bos
-from byheart.specs import ShardedSpec
+from byheart.models.sharded import to_dense
+from byheart.models.sharded_memory import ShardedMemory
 
 
 def table(
@@ -75,18 +75,16 @@ class Literal(NamedTuple):
     bounded: Bounded
 
 
-def literal(memory: Memory, facts: Facts) -> Literal:
-    assert isinstance(memory.spec, ShardedSpec)
-    ids = memory.with_start(facts.tokens)
-    dense, weights = to_dense(memory.spec, dict(memory.weights))
-    full = with_bos(memory.spec, ids)
+def literal(memory: ShardedMemory, facts: Facts) -> Literal:
+    dense, weights = to_dense(memory.spec, memory.tensors)
+    full = memory.with_start(facts.tokens)
     w64 = {name: w.double() for name, w in weights.items()}
     return Literal(
-        memory.logits(ids, torch.float64),
-        memory.logits(ids, torch.float32),
-        attention_only.memory_logits(dense, weights, full, torch.float64),
-        attention_only.memory_logits(dense, weights, full, torch.float32),
-        rounding.logits(dense, w64, full),
+        memory.outputs(full, torch.float64),
+        memory.outputs(full, torch.float32),
+        memory_logits(dense, weights, full, torch.float64),
+        memory_logits(dense, weights, full, torch.float32),
+        rounding.outputs(dense, w64, full),
     )
 
 
@@ -101,5 +99,5 @@ def make_relations() -> Callable[..., Facts]:
 
 
 @pytest.fixture(scope="session")
-def make_literal() -> Callable[[Memory, Facts], Literal]:
+def make_literal() -> Callable[[ShardedMemory, Facts], Literal]:
     return literal

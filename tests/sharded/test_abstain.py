@@ -9,14 +9,9 @@ import torch
 from scipy.stats import kstest
 
 import byheart
-from byheart.construct.sharded.fingerprint import (
-    coordinates,
-    fingerprints,
-    knows,
-    rates,
-    unseen_keys,
-)
+from byheart.construct.sharded.fingerprint import coordinates, unseen_keys, with_rates
 from byheart.errors import ByheartError
+from byheart.models.fingerprints import fingerprints
 from byheart.models.sharded import residual
 
 # Sharded memories have a spec and facts that a type checker cannot know of.
@@ -34,68 +29,65 @@ def memory(facts):
 
 
 def test_stored_facts_are_answered_and_unseen_keys_are_not(memory, facts):
-    said = memory.construction["abstain"]
-    assert said["coordinates"] == memory.spec.check == 2
-    assert said["false_positive_rate"] <= said["false_positive_bound"] < 1e-6
-    assert bool(knows(memory, memory.with_start(facts.tokens)).all())
+    said = memory.construction.abstain
+    assert said.coordinates == memory.spec.check == 2
+    assert said.false_positive_rate <= said.false_positive_bound < 1e-6
+    assert bool(memory.knows_by_fingerprint(memory.in_order(facts.tokens)).all())
     unseen = unseen_keys(facts, 10_000, seed=99)
     assert len(unseen) == 10_000
     # Expected: 10,000 x a rate below 1e-7, that is none.
-    assert int(knows(memory, memory.with_start(unseen)).sum()) == 0
+    assert int(memory.knows_by_fingerprint(memory.in_order(unseen)).sum()) == 0
     assert bh.certify(memory).certified
 
 
 @pytest.mark.parametrize("tolerance", [0.02, 0.1, 0.4])
 def test_the_stated_rate_is_the_measured_one(memory, facts, tolerance):
     """At a tolerance so wide that false positives can be counted, the formula counts them."""
-    said = memory.construction["abstain"]
-    stated = rates(memory, facts, tolerance, said["seed"])
-    assert stated["false_positive_rate"] <= stated["false_positive_bound"]
-    wide = replace(
-        memory,
-        construction=dict(memory.construction) | {"abstain": said | {"tolerance": tolerance}},
-    )
-    unseen = memory.with_start(unseen_keys(facts, 10_000, seed=7))
-    measured = int(knows(wide, unseen).sum())
-    expected = stated["false_positive_rate"] * len(unseen)
+    said = memory.construction.abstain
+    stated = with_rates(memory, facts, tolerance, said.seed, said.largest_error)
+    assert stated.false_positive_rate <= stated.false_positive_bound
+    wide = replace(memory, construction=replace(memory.construction, abstain=stated))
+    unseen = memory.in_order(unseen_keys(facts, 10_000, seed=7))
+    measured = int(wide.knows_by_fingerprint(unseen).sum())
+    expected = stated.false_positive_rate * len(unseen)
     # Poisson counts with a sampled expectation: 6 deviations of both, added.
     assert abs(measured - expected) <= 6 * np.sqrt(max(expected, 1)) * 2
 
 
 def test_alone_and_in_batches(memory, facts):
     """Another order of summation rounds differently: still within the tolerance."""
-    tokens = memory.with_start(facts.tokens)
+    tokens = memory.in_order(facts.tokens)
     for i in range(0, 10_000, 97):
-        assert bool(knows(memory, tokens[i : i + 1])[0])
-    assert bool(knows(memory, tokens[torch.randperm(len(tokens))]).all())
+        assert bool(memory.knows_by_fingerprint(tokens[i : i + 1])[0])
+    assert bool(memory.knows_by_fingerprint(tokens[torch.randperm(len(tokens))]).all())
 
 
 def test_float64_needs_one_coordinate():
     facts = bh.random_associations(N=60, S=2, T=500, seed=2)
     memory = bh.build(facts, dtype="float64", abstain=True)
     assert memory.spec.check == coordinates(torch.float64) == 1
-    assert memory.construction["abstain"]["false_positive_bound"] < 1e-6
-    assert bool(knows(memory, memory.with_start(facts.tokens)).all())
+    assert memory.construction.abstain.false_positive_bound < 1e-6
+    assert bool(memory.knows_by_fingerprint(memory.in_order(facts.tokens)).all())
 
 
 @pytest.mark.parametrize("options", [{"gate": "key"}, {"gate": "query", "d": 4}, {"untied": True}])
 def test_every_kind_of_shard(options):
     facts = bh.random_associations(N=200, S=2, T=2000, seed=2)
     memory = bh.build(facts, "sharded", abstain=True, **options)
-    assert bool(knows(memory, memory.with_start(facts.tokens)).all())
-    assert not bool(knows(memory, memory.with_start(unseen_keys(facts, 1000, 0))).any())
+    assert bool(memory.knows_by_fingerprint(memory.in_order(facts.tokens)).all())
+    assert not bool(memory.knows_by_fingerprint(memory.in_order(unseen_keys(facts, 1000, 0))).any())
 
 
 def test_the_literal_layer_has_the_fingerprints_too():
     from byheart.models.attention_only import head_outputs
-    from byheart.models.sharded import to_dense, with_bos
+    from byheart.models.sharded import to_dense
 
     facts = bh.random_associations(N=30, S=2, T=100, seed=2)
     memory = bh.build(facts, "sharded", shard_size=20, abstain=True)
-    tokens, weights = memory.with_start(facts.tokens), dict(memory.weights)
+    tokens, weights = memory.in_order(facts.tokens), dict(memory.weights)
     dense, written = to_dense(memory.spec, weights)
     stacked = {name: w[None].double() for name, w in written.items()}
-    skip, F = head_outputs(dense, stacked, with_bos(memory.spec, tokens))
+    skip, F = head_outputs(dense, stacked, memory.with_start(facts.tokens))
     out = skip[0] + torch.einsum("bhe,hed->bd", F[0], stacked["W_O"][0, -1])
     sparse = residual(memory.spec, weights, tokens, torch.float64)
     assert torch.allclose(out[:, -2:], sparse[:, -2:], atol=1e-9)
@@ -104,8 +96,8 @@ def test_the_literal_layer_has_the_fingerprints_too():
 
 def test_tokens_that_decide_for_nobody_are_never_known(memory, facts):
     spare = replace(memory, weights=dict(memory.weights) | {"group": _without(memory, 5)})
-    keys = memory.with_start(facts.tokens[facts.tokens[:, memory.order[-1]] == 5])
-    assert len(keys) and not bool(knows(spare, keys).any())
+    keys = memory.in_order(facts.tokens[facts.tokens[:, memory.order[-1]] == 5])
+    assert len(keys) and not bool(spare.knows_by_fingerprint(keys).any())
 
 
 def _without(memory, token):
@@ -117,9 +109,12 @@ def _without(memory, token):
 def test_edits_keep_fingerprints(memory, facts):
     gone, kept = facts.key(3), facts.key(4)
     done = bh.edit(memory, delete=[gone], set={kept: facts.answer(5)})
-    assert knows(done, done.encode([gone, kept])).tolist() == [False, True]
-    assert bool(knows(done, done.with_start(done.facts.tokens)).all())
-    assert done.construction["abstain"]["tolerance"] >= memory.construction["abstain"]["tolerance"]
+    assert done.knows_by_fingerprint(done.in_order(done.key_ids([gone, kept]))).tolist() == [
+        False,
+        True,
+    ]
+    assert bool(done.knows_by_fingerprint(done.in_order(done.facts.tokens)).all())
+    assert done.construction.abstain.tolerance >= memory.construction.abstain.tolerance
 
 
 def test_fingerprints_are_uniform_and_independent():
@@ -136,10 +131,9 @@ def test_fingerprints_are_uniform_and_independent():
 
 def test_memories_without_fingerprints_say_how_to_get_them(facts):
     plain = bh.build(facts.subset(np.arange(300)), "sharded")
-    with pytest.raises(ByheartError, match="byheart build FACTS --abstain"):
-        knows(plain, plain.with_start(facts.tokens[:1]))
-    dense = bh.build(facts.subset(np.arange(50)))
-    with pytest.raises(ByheartError, match="--method sharded --abstain"):
-        knows(dense, dense.with_start(facts.tokens[:1]))
-    with pytest.raises(ByheartError, match="--abstain"):
+    with pytest.raises(ByheartError, match="Build it with `abstain`"):
+        plain.knows_by_fingerprint(plain.in_order(facts.tokens[:1]))
+    with pytest.raises(
+        ByheartError, match="`abstain` belongs to sharded or sqrt; this is attention"
+    ):
         bh.build(facts, "attention", abstain=True)

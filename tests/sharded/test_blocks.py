@@ -51,7 +51,7 @@ def test_a_shard_alone_and_in_a_padded_batch_have_the_same_solution(make_relatio
     spec, weights = memory.spec, dict(memory.weights)
     assert isinstance(spec, ShardedSpec)
     layout = plan(facts, shard=60, gate=spec.gate)
-    tokens = memory.with_start(facts.tokens)
+    tokens = memory.in_order(facts.tokens)
     targets = weights["W_U"][:, torch.tensor(facts.answers)].T
     members = by_shard(layout.shard, layout.sizes)
     start = weights["head_start"].tolist()
@@ -77,7 +77,7 @@ def test_empty_shards_are_solved_too(make_relations):
     none = np.empty(0, dtype=np.int64)
     targets = torch.zeros(facts.T, spec.d_g, dtype=torch.float64)
     batch = Batch(np.array([0, 1]), 1, 1)
-    tokens = memory.with_start(facts.tokens)
+    tokens = memory.in_order(facts.tokens)
     W_O, residual, _ = solve_batch(spec, weights, batch, tokens, targets, [none, none])
     assert residual == 0.0 and not W_O.any()
 
@@ -90,8 +90,8 @@ def test_few_tokens_need_more_heads():
     assert needed.tolist() == [3 * 8]
     facts = bh.Facts.make(tokens, np.arange(8) % 7, bh.Vocabulary(tuple("abcdefg")))
     memory = bh.build(facts, "sharded")
-    assert memory.construction["recalled"] == 8
-    assert memory.construction["slack"] == 0.05  # at the first draw
+    assert memory.construction.recalled == 8
+    assert memory.construction.slack == 0.05  # at the first draw
     assert int(memory.weights["head_start"][-1]) >= 3
 
 

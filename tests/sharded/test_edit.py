@@ -101,7 +101,7 @@ def test_set_add_and_delete_touch_their_shards_only(small):
     del expected[facts.key(100)]
     check_recalls(done.memory, expected)
     check_untouched(small, done)
-    keys = small.encode([facts.key(0), facts.key(100), free])
+    keys = small.in_order(small.key_ids([facts.key(0), facts.key(100), free]))
     assert set(done.solved) == set(shard_of(dict(small.weights), keys).tolist())
     assert done.counts["set"] == done.counts["added"] == done.counts["deleted"] == 1
     assert done.memory.facts.digest() != facts.digest()
@@ -130,7 +130,7 @@ def test_new_tokens_and_answers_get_rows_of_their_own(small):
     assert memory.recall("new", "newer").answer == "newest"
     assert memory.spec.N == small.spec.N + 4 and done.counts["new_answers"] == 1
     assert memory.vocabulary.token(memory.spec.N - 1) == "<start>"
-    assert memory.construction["start_id"] == memory.spec.N - 1
+    assert memory.construction.start_id == memory.spec.N - 1
     check_untouched(small, done)
     check_recalls(
         memory,
@@ -168,7 +168,7 @@ def test_a_full_shard_of_several_tokens_is_split():
     assert memory.spec.shards > shards and any("moved out" in reason for reason in seen)
     assert bh.certify(memory).certified
     assert bh.certify(memory, arithmetic="float").passed  # the literal layer, every head
-    sizes = np.bincount(shard_of(dict(memory.weights), memory.with_start(memory.facts.tokens)))
+    sizes = np.bincount(shard_of(dict(memory.weights), memory.in_order(memory.facts.tokens)))
     heads = np.diff(memory.weights["head_start"].numpy())
     assert (sizes <= heads[: len(sizes)] * memory.spec.d_h).all()
 
@@ -245,7 +245,7 @@ def test_lambda_grows_where_new_tokens_need_it(small, monkeypatch):
 
 
 def test_deleting_a_whole_shard_leaves_it_silent(small):
-    shards = shard_of(dict(small.weights), small.with_start(small.facts.tokens)).numpy()
+    shards = shard_of(dict(small.weights), small.in_order(small.facts.tokens)).numpy()
     gone = [small.facts.key(int(i)) for i in np.flatnonzero(shards == 3)]
     done = edit_shards(small, delete=gone)
     assert done.solved == [3] and not any(block(done.memory, 3))
@@ -360,7 +360,7 @@ def test_new_answers_continue_the_hamming_code_or_find_a_gap():
     cosines[torch.arange(3), 40 + torch.arange(3)] = -1.0
     assert margin == pytest.approx(1 - float(cosines.max()))
     assert margin > 0.15
-    with pytest.raises(CapacityError, match=r"best margin found is 0\.\d+.*--d-model 8"):
+    with pytest.raises(CapacityError, match=r"best margin found is 0\.\d+.*`d=8`"):
         answer_rows(crowded, 3, 0, 0.9)
     with pytest.raises(CapacityError, match="--d-model"):
         answer_rows(torch.tensor([[1.0], [-1.0]], dtype=torch.float64), 1, 0, 1e-4)

@@ -13,7 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import byheart
 from byheart.certificates.update import update_certificate
 from byheart.construct.sharded import edit as module
-from byheart.construct.sharded.fingerprint import knows
 from byheart.facts import Facts, Vocabulary
 from byheart.models.sharded import residual, shard_of
 
@@ -120,7 +119,11 @@ class Editing(RuleBasedStateMachine):
         assert short.weights_sha256 == full.weights_sha256
         assert short.facts_digest == full.facts_digest
         if self.memory.spec.check:
-            assert bool(knows(self.memory, self.memory.with_start(self.memory.facts.tokens)).all())
+            assert bool(
+                self.memory.knows_by_fingerprint(
+                    self.memory.in_order(self.memory.facts.tokens)
+                ).all()
+            )
 
     def teardown(self):
         if hasattr(self, "memory"):  # the literal layer, every head of it
@@ -141,7 +144,7 @@ def test_ablating_a_shard_loses_its_facts_and_changes_no_other_bit():
     only (1,000 answers); every other output keeps every bit."""
     facts = bh.random_associations(N=1000, S=2, T=10_000, seed=4)
     memory = bh.build(facts, "sharded", shard_size=100)
-    tokens, right = memory.with_start(facts.tokens), torch.tensor(facts.answers)
+    tokens, right = memory.in_order(facts.tokens), torch.tensor(facts.answers)
     weights = dict(memory.weights)
     whole = residual(memory.spec, weights, tokens)
     shards = shard_of(weights, tokens)
@@ -206,7 +209,7 @@ def test_a_thousand_random_edits(T, N, edits, capsys):
     full = bh.certify(memory)
     assert full.certified and certificate.margin == full.margin
     assert certificate.error_bound == pytest.approx(full.error_bound, rel=SAME_BOUND)
-    assert bool(knows(memory, memory.with_start(memory.facts.tokens)).all())
+    assert bool(memory.knows_by_fingerprint(memory.in_order(memory.facts.tokens)).all())
     with capsys.disabled():
         print(
             f"\n{edits} edits at {T:,} facts: median {np.median(seconds):.4f} s an edit (largest "

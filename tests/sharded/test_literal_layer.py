@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.literal import memory_logits
 
 import byheart as bh
 from byheart.certificates import rounding
@@ -49,7 +50,7 @@ def assert_exact(memory, facts, found):
         promised += [found.own32, found.full32]
     for logits in promised:
         assert (logits.argmax(1) == right).all()
-    ids = memory.with_start(facts.tokens)
+    ids = memory.in_order(facts.tokens)
     margins, bounds = sharded_margins(spec, weights, ids, right, lambda _: None)
     assert (margins > bounds).all()
     # |literal - W_U w_g| <= max|w| (|δ| + |leak|) = bound / 2, whatever the token.
@@ -86,7 +87,7 @@ def test_random_tables(make_table, make_literal, table, options):
         assert any(reason in refused for reason in reasons), refused
         return
     memory = bh.build(facts, "sharded", **options)
-    assert memory.construction["recalled"] == facts.T
+    assert memory.construction.recalled == facts.T
     assert_exact(memory, facts, make_literal(memory, facts))
 
 
@@ -144,10 +145,10 @@ def test_an_unknown_deciding_token_opens_no_head(make_relations, gate):
     unused = int(np.setdiff1d(np.arange(facts.N), facts.tokens)[0])
     tokens = facts.tokens[:10].copy()
     tokens[:, 0] = unused
-    ids = memory.with_start(tokens)
-    own = memory.logits(ids, torch.float64)
+    ids = memory.in_order(tokens)
+    own = memory.outputs(memory.with_start(tokens), torch.float64)
     dense, weights = to_dense(memory.spec, dict(memory.weights))
-    full = attention_only.memory_logits(dense, weights, with_bos(memory.spec, ids), torch.float64)
+    full = memory_logits(dense, weights, memory.with_start(tokens), torch.float64)
     w = memory.weights
     x_S = (w["W_E"].double()[ids[:, -1]] + w["W_pos"].double()[-1]) @ w["W_U"].double()
     assert torch.equal(own, x_S)
@@ -161,7 +162,7 @@ def test_leak_stays_below_its_bound_for_any_strength(make_relations, gate, lam):
     facts = make_relations(subjects=60, R=4)
     memory = bh.build(facts, "sharded", gate=gate, shard_size=30, dtype="float64")
     assert isinstance(memory.spec, ShardedSpec)
-    spec, ids = replace(memory.spec, lam=lam), memory.with_start(facts.tokens)
+    spec, ids = replace(memory.spec, lam=lam), memory.in_order(facts.tokens)
     weights = dict(memory.weights)
     dense, written = to_dense(spec, weights)
     stacked = {name: w[None] for name, w in written.items()}
@@ -192,9 +193,9 @@ def test_100_000_facts(options):
     assert isinstance(spec, ShardedSpec)
     dense, weights = to_dense(spec, dict(memory.weights))
     some = rng.choice(facts.T, 50, replace=False)
-    ids = with_bos(spec, memory.with_start(facts.tokens[some]))
+    ids = memory.with_start(facts.tokens[some])
     for i in range(0, 50, 10):
-        logits = attention_only.memory_logits(dense, weights, ids[i : i + 10], torch.float32)
+        logits = memory_logits(dense, weights, ids[i : i + 10], torch.float32)
         assert (logits.argmax(1).numpy() == facts.answers[some[i : i + 10]]).all()
 
 
@@ -203,7 +204,7 @@ def test_gates_do_not_mix_with_scores_in_float32(make_relations):
     facts = make_relations(subjects=2000, R=2)
     memory = bh.build(facts, "sharded", gate="key", shard_size=4)
     assert isinstance(memory.spec, ShardedSpec) and memory.spec.groups == 1000
-    ids = memory.with_start(facts.tokens[::40])
+    ids = memory.in_order(facts.tokens[::40])
     dense, weights = to_dense(memory.spec, dict(memory.weights))
     full = with_bos(memory.spec, ids)
     stacked = {name: w[None].float() for name, w in weights.items()}

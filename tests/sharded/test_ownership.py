@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from oracles.literal import memory_logits
 
 import byheart as bh
-from byheart.measure import owner
-from byheart.models import attention_only
-from byheart.models.sharded import shard_of, to_dense, with_bos
+from byheart.models.sharded import shard_of, to_dense
 from byheart.specs import ShardedSpec
 
 
@@ -25,30 +24,30 @@ def test_ablating_the_owner_loses_exactly_the_shard(make_relations, make_table, 
     facts, options = list(cases(make_relations, make_table))[case]
     memory = bh.build(facts, "sharded", shard_size=30, **options)
     assert isinstance(memory.spec, ShardedSpec)
-    tokens = memory.with_start(facts.tokens)
+    tokens, full_ids = memory.in_order(facts.tokens), memory.with_start(facts.tokens)
     shards = shard_of(dict(memory.weights), tokens)
-    before = memory.logits(tokens)
+    before = memory.outputs(full_ids)
     dense, written = to_dense(memory.spec, dict(memory.weights))
-    full_before = attention_only.memory_logits(dense, written, with_bos(memory.spec, tokens))
+    full_before = memory_logits(dense, written, full_ids)
     skip = memory.weights["W_E"][tokens[:, -1]] + memory.weights["W_pos"][-1]
     for g in shards.unique().tolist()[:6]:
         i = int((shards == g).nonzero()[0])
-        found = owner(memory, *facts.key(i))
-        assert found is not None and found.shard == g
-        assert memory.vocabulary.token(found.answer) == facts.answer(i)
-        heads = slice(found.first, found.first + len(found.parts))
+        owner = memory.owner(*facts.key(i))
+        assert owner.shard == g
+        assert owner.facts == tuple((shards == g).nonzero()[:, 0].tolist())
+        assert memory.split(*facts.key(i)).heads == owner.heads
+        assert memory.recall(*facts.key(i)).answer == facts.answer(i)
+        heads = slice(owner.heads[0], owner.heads[-1] + 1)
         W_O = memory.weights["W_O"].clone()
         W_O[heads] = 0.0
         ablated = replace(memory, weights={**memory.weights, "W_O": W_O})
-        after, own = ablated.logits(tokens), shards == g
+        after, own = ablated.outputs(full_ids), shards == g
         assert torch.equal(after[~own], before[~own])
         assert torch.equal(after[own], (skip @ memory.weights["W_U"])[own])
         # The whole literal layer, in float32: what is left of the others is what it was.
         W_O = written["W_O"].clone()
         W_O[0, heads] = 0.0
-        full = attention_only.memory_logits(
-            dense, {**written, "W_O": W_O}, with_bos(memory.spec, tokens)
-        )
+        full = memory_logits(dense, {**written, "W_O": W_O}, full_ids)
         assert torch.equal(full[~own].argmax(1), full_before[~own].argmax(1))
         assert float((full - full_before)[~own].abs().max()) < 1e-10
         assert float((full - full_before)[own].abs().amax(1).min()) > 1e-3
@@ -58,14 +57,15 @@ def test_the_split_of_an_owner_adds_up(make_relations):
     facts = make_relations(subjects=40, R=3)
     for gate in ("query", "key", "subject-sink"):
         memory = bh.build(facts, "sharded", gate=gate, shard_size=30)
-        found = owner(memory, *facts.key(7))
-        assert found is not None
-        logits = memory.logits(memory.encode([facts.key(7)]), torch.float64)[0]
-        margin = float(logits[found.answer] - logits[found.runner_up])
-        assert found.margin == pytest.approx(margin, abs=1e-9)
+        split = memory.split(*facts.key(7))
+        logits = memory.outputs(memory.encode([facts.key(7)]), torch.float64)[0]
+        answer, runner_up = memory.vocabulary.ids([str(split.answer), str(split.runner_up)])
+        margin = float(logits[answer] - logits[runner_up])
+        assert split.margin == pytest.approx(margin, abs=1e-9)
 
 
 def test_unknown_keys_have_no_owner(make_relations):
     facts = make_relations(subjects=40, R=3)
     memory = bh.build(facts, "sharded", shard_size=30)
-    assert owner(memory, facts.vocabulary.token(facts.N - 1), facts.key(0)[1]) is None
+    nobody = memory.owner(facts.vocabulary.token(facts.N - 1), facts.key(0)[1])
+    assert (nobody.shard, nobody.heads, nobody.facts) == (None, (), ())

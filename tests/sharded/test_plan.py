@@ -132,7 +132,7 @@ def test_margins_of_optimised_frames_are_not_underestimated(A, d):
 def test_50_000_answers_in_4_dimensions_are_refused_at_once():
     facts = facts_of([np.arange(50_000)], answers=np.arange(50_000))
     started = time.perf_counter()
-    with pytest.raises(CapacityError, match=r"50,000 distinct answers in d_g = 4 .*--d-model 6 or"):
+    with pytest.raises(CapacityError, match=r"50,000 distinct answers in d_g = 4 .*`d=6` or"):
         bh.build(facts, "sharded", d=4)
     assert time.perf_counter() - started < 1.0
     assert plan(facts).d_g == 22  # what the message recommends
@@ -147,13 +147,13 @@ def test_50_000_answers_in_4_dimensions_are_refused_at_once():
         ({"gate": "subject-sink", "S": 1}, "at least 2 tokens"),
         ({"gate": "subject-sink"}, "one role each: .* such as '"),
         ({"gate": "key", "shard_size": 2}, "the key gate cannot split them: at most 2 fit"),
-        ({"gate": "key", "d_h": 8, "shard_size": 30}, r"--d-head must be at most \d with --gate"),
+        ({"gate": "key", "d_h": 8, "shard_size": 30}, r"`d_h` must be at most \d with --gate"),
         ({"code": "lat3"}, "code must be one of lat1, lat2"),
         ({"shard_size": 0}, "--shard-size must lie between 1 and 4,000"),
         ({"shard_size": 4001}, "--shard-size must lie between 1 and 4,000"),
-        ({"d": 1}, "--d-model must be at least 2|--d-model 1 tells"),
-        ({"d": 8, "d_h": 9}, "--d-head must be at most the width d_g = 8"),
-        ({"d_h": 0}, "--d-head must be at least 1"),
+        ({"d": 1}, "`d` must be at least 2|`d=1` tells"),
+        ({"d": 8, "d_h": 9}, "`d_h` must be at most the width d_g = 8"),
+        ({"d_h": 0}, "`d_h` must be at least 1"),
         ({"slack": -0.1}, "slack must lie between 0 and 10"),
         ({"slack": float("nan")}, "slack must lie between 0 and 10"),
         ({"H": 3}, "belong to one dense layer"),
@@ -176,7 +176,7 @@ def test_options_of_shards_belong_to_shards(make_table):
     for options in asked:
         with pytest.raises(ByheartError, match="belong to sharded memories"):
             bh.build(facts, "attention", **options)
-        assert bh.build(facts, **options).construction["method"] == "sharded"
+        assert bh.build(facts, **options).construction.method == "sharded"
 
 
 def test_lat1_is_refused_above_4096_groups_with_the_number():

@@ -6,8 +6,7 @@ import torch
 import byheart as bh
 from byheart.errors import MemoryFileError
 from byheart.models import memory_files
-from byheart.models.memory_files import FACTS, WEIGHTS, check_shard, load
-from byheart.models.sharded import shard_of
+from byheart.models.memory_files import FACTS, WEIGHTS, load
 from byheart.specs import ShardedSpec
 
 VARIANTS = [
@@ -85,13 +84,13 @@ def test_one_flipped_bit_is_found_in_its_shard_only(folder, facts):
     assert isinstance(lazy.spec, ShardedSpec)
     for g in range(lazy.spec.shards):
         if g != hit:
-            check_shard(lazy, g)
+            lazy.check_shard(g)
     with pytest.raises(MemoryFileError, match=f"shard {hit} of weights.safetensors differs"):
-        check_shard(lazy, hit)
+        lazy.check_shard(hit)
     # Facts of other shards are still what they were.
-    tokens = lazy.with_start(facts.tokens)
-    others = shard_of(dict(lazy.weights), tokens) != hit
-    assert torch.equal(lazy.logits(tokens[others]), memory.logits(tokens[others]))
+    others = facts.tokens[lazy.shards_of(facts) != hit]
+    asked = lazy.with_start(others)
+    assert torch.equal(lazy.outputs(asked), memory.outputs(asked))
 
 
 def test_a_truncated_file_of_shards_is_refused_even_lazily(folder):

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from oracles.literal import literal_forward
 
 from byheart import random_associations
 from byheart.errors import ByheartError
@@ -76,7 +77,7 @@ def recount(spec, weights, data, tolerance=0.0):
     """Accuracy of one model by the literal formula, one example at a time."""
     stack = {k: w[None] for k, w in weights.items()}
     inputs, targets = data.span(0, data.T)
-    outputs = module_of(spec).literal_forward(spec, stack, *inputs)[0]
+    outputs = literal_forward(spec, stack, *inputs)[0]
     if data.kind == "value":
         return float(((outputs - targets).abs().amax(-1) <= tolerance).double().mean())
     return float((outputs.argmax(-1) == targets).double().mean())
@@ -457,7 +458,7 @@ def test_accuracy_and_loss_are_those_of_the_returned_weights(spec, sampling):
     trained = train_stack(spec, TOKENS, recipe, seeds=[0, 1])
     for m, outcome in enumerate(trained.outcomes):
         weights = {k: w[None] for k, w in trained.model(m).items()}
-        logits = module_of(spec).literal_forward(spec, weights, TOKENS.inputs)[0]
+        logits = literal_forward(spec, weights, TOKENS.inputs)[0]
         hits = int((logits.argmax(-1) == TOKENS.targets).sum())
         assert 0 < hits and outcome.accuracy == hits / TOKENS.T
         loss = float(torch.nn.functional.cross_entropy(logits, TOKENS.targets))

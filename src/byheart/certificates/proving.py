@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -16,9 +16,11 @@ from byheart._progress import Report, quiet
 from byheart.certificates.rounding import Bounded
 from byheart.certificates.statement import ARITHMETICS, LISTED, Certificate, Failure
 from byheart.errors import ByheartError, FactsError
-from byheart.facts import Facts, Vocabulary
+from byheart.facts import Facts
 from byheart.models.construction import finite
+from byheart.models.exact_memory import ExactMemory
 from byheart.models.memory import FactTable, Memory
+from byheart.models.token_memory import TokenMemory
 
 NOT_EVALUATED = "could not be evaluated: {} that are not finite or not below 2^60"
 
@@ -159,18 +161,9 @@ def in_batches(
     return Margins(torch.cat(margins).numpy(), torch.cat(bounds).numpy())
 
 
-class Tokens(Protocol):
-    """A memory that is asked with tokens."""
-
-    @property
-    def key_length(self) -> int: ...
-    @property
-    def vocabulary(self) -> Vocabulary: ...
-    @property
-    def pad_id(self) -> int | None: ...
-
-
-def in_vocabulary_of(memory: Tokens, facts: Facts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def in_vocabulary_of(
+    memory: TokenMemory | ExactMemory, facts: Facts
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Token ids and answers as `memory` knows them; `known` is false where a token is new to it."""
     if facts.S != memory.key_length:
         raise FactsError(

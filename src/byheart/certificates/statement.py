@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from byheart._folders import write_text
 from byheart._json import Json
@@ -92,26 +92,23 @@ class Certificate:
 
     # What is said
 
+    # In `str.format`, where c is the certificate: what is proved; that it holds; in plain words.
+    claim: ClassVar[str]
+    holds: ClassVar[str] = "all {c.facts:,} facts are recalled by the stored weights"
+    plain: ClassVar[str]
+
     @property
     def statement(self) -> str:
         """What is proved, in one sentence."""
-        return f"{'proved' if self.certified else 'NOT proved'}: {self.claim}"
-
-    @property
-    def claim(self) -> str:
-        raise NotImplementedError
+        return f"{'proved' if self.certified else 'NOT proved'}: {self.claim.format(c=self)}"
 
     def verdict(self) -> str:
         """What came of it, in one sentence."""
         if self.certified:
-            return f"CERTIFIED: {self._holds}."
+            return f"CERTIFIED: {self.holds.format(c=self)}."
         if self.passed:
             return f"CHECKED, NOT PROVED: all {self.facts:,} facts are recalled in float64."
         return f"NOT CERTIFIED: {self.failed:,} of {self.facts:,} facts fail."
-
-    @property
-    def _holds(self) -> str:
-        return f"all {self.facts:,} facts are recalled by the stored weights"
 
     def summary(self) -> str:
         """The same in one line, with its numbers."""
@@ -150,14 +147,15 @@ class Certificate:
     def sentences(self) -> tuple[str, ...]:
         """A proof in plain words, for a page."""
         return (
-            *self._plainly(),
+            self.plain.format(c=self),
+            *self._comparison(),
             f"Arithmetic of the proof: {self.arithmetic}.",
             f"It is about the weights with SHA-256 {self.weights_sha256[:12]}… and the facts "
             f"{self.facts_digest[:12]}…; anyone can check it again from the files alone.",
         )
 
-    def _plainly(self) -> tuple[str, ...]:
-        return (f"{self.claim[0].upper()}{self.claim[1:]}.",)
+    def _comparison(self) -> tuple[str, ...]:
+        return ()
 
     def _description(self) -> Description:
         from byheart.models.memory import Description
@@ -246,25 +244,22 @@ class AnswerCertificate(Certificate):
     shard_errors: tuple[float, ...] | None = None
     competitors: str = "tokens"
 
-    @property
-    def claim(self) -> str:
-        return (
-            "the Transformer with these weights, in exact real arithmetic, gives the right answer "
-            f"of each of the {self.facts} facts the largest logit of all {self.competitors}"
-        )
+    claim = (
+        "the Transformer with these weights, in exact real arithmetic, gives the right answer of "
+        "each of the {c.facts} facts the largest logit of all {c.competitors}"
+    )
+    plain = (
+        "For each of the {c.facts:,} facts, in exact real arithmetic on these weights, the right "
+        "answer gets the largest score of all {c.competitors}."
+    )
 
-    def _plainly(self) -> tuple[str, ...]:
-        said = (
-            f"For each of the {self.facts:,} facts, in exact real arithmetic on these weights, the "
-            f"right answer gets the largest score of all {self.competitors}."
-        )
+    def _comparison(self) -> tuple[str, ...]:
         margin, error = self.margin, self.error_bound
         if margin is None or not error:
-            return (said,)
-        times = float(f"{margin / error:.2g}")
-        return said, (
+            return ()
+        return (
             f"The smallest lead of a right answer is {margin:.3g}; the arithmetic can be wrong by "
-            f"at most {error:.2g}, {times:,.0f} times less."
+            f"at most {error:.2g}, {float(f'{margin / error:.2g}'):,.0f} times less.",
         )
 
 
@@ -277,12 +272,11 @@ class NumberCertificate(Certificate):
     largest_error: float | None = None
     competitors: str = "classes"
 
-    @property
-    def claim(self) -> str:
-        return (
-            "the layer with these weights, in exact real arithmetic, gives every label of the "
-            f"{self.facts} examples within {self.tolerance:.3g}"
-        )
+    claim = (
+        "the layer with these weights, in exact real arithmetic, gives every label of the "
+        "{c.facts} examples within {c.tolerance:.3g}"
+    )
+    plain = "Each of the {c.facts:,} labels is recalled within {c.tolerance:.3g}."
 
     @property
     def found(self) -> str:
@@ -293,12 +287,8 @@ class NumberCertificate(Certificate):
         labels = [("labels", f"within {shown(self.largest_error)}")] if self.largest_error else []
         return [*super()._numbers(), *labels]
 
-    def _plainly(self) -> tuple[str, ...]:
-        error = "-" if self.largest_error is None else f"{self.largest_error:.3g}"
-        return (
-            f"Each of the {self.facts:,} labels is recalled within {self.tolerance:.3g}; the "
-            f"largest proven error is {error}.",
-        )
+    def _comparison(self) -> tuple[str, ...]:
+        return (f"The largest proven error is {shown(self.largest_error)}.",)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -307,26 +297,25 @@ class DistributionCertificate(Certificate):
 
     distribution: DistributionProof
 
+    claim = (
+        "the Transformer with these weights, in exact real arithmetic, has d_KL(π, softmax T) <= "
+        "{c.distribution.kl:.9g} nats over the {c.facts} sequences, and |log π - log softmax T| <= "
+        "{c.distribution.max_log_ratio:.9g} wherever π > 0 (softmax over the "
+        "{c.distribution.answers} answers)"
+    )
+    holds = "the stored weights follow {c.facts:,} distributions as claimed"
+    plain = (
+        "For all {c.facts:,} keys together the recalled distribution is within "
+        "{c.distribution.kl:.3g} nats (KL divergence) of the stored one, and no log probability is "
+        "off by more than {c.distribution.max_log_ratio:.3g}."
+    )
+
     @classmethod
     def _read(cls, record: Mapping[str, object]) -> Self:
         proof = record["distribution"]
         if not isinstance(proof, dict):
             raise ValueError("the bounds of a distribution are a table of numbers")
         return super()._read({**record, "distribution": DistributionProof(**proof)})
-
-    @property
-    def claim(self) -> str:
-        proof = self.distribution
-        return (
-            "the Transformer with these weights, in exact real arithmetic, has "
-            f"d_KL(π, softmax T) <= {proof.kl:.9g} nats over the {self.facts} sequences, and "
-            f"|log π - log softmax T| <= {proof.max_log_ratio:.9g} wherever π > 0 (softmax "
-            f"over the {proof.answers} answers)"
-        )
-
-    @property
-    def _holds(self) -> str:
-        return f"the stored weights follow {self.facts:,} distributions as claimed"
 
     @property
     def found(self) -> str:
@@ -346,14 +335,6 @@ class DistributionCertificate(Certificate):
         ratio += shown(proof.claimed_max_log_ratio)
         return [("d_KL", kl), ("max |log π - log q|", ratio)]
 
-    def _plainly(self) -> tuple[str, ...]:
-        proof = self.distribution
-        return (
-            f"For all {self.facts:,} keys together the recalled distribution is within "
-            f"{proof.kl:.3g} nats (KL divergence) of the stored one, and no log probability is "
-            f"off by more than {proof.max_log_ratio:.3g}.",
-        )
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class IntegerCertificate(Certificate):
@@ -361,12 +342,14 @@ class IntegerCertificate(Certificate):
 
     error_bound: float | None = 0.0
 
-    @property
-    def claim(self) -> str:
-        return (
-            "the network with these integer weights outputs the class of the right answer for each "
-            f"of the {self.facts} facts, exactly"
-        )
+    claim = (
+        "the network with these integer weights outputs the class of the right answer for each of "
+        "the {c.facts} facts, exactly"
+    )
+    plain = (
+        "For each of the {c.facts:,} facts the integer network outputs the class of the right "
+        "answer, exactly: there is nothing to round."
+    )
 
     @property
     def found(self) -> str:
@@ -374,12 +357,6 @@ class IntegerCertificate(Certificate):
 
     def _numbers(self) -> list[tuple[str, str]]:
         return [("tolerance", "none: outputs are equal or not")]
-
-    def _plainly(self) -> tuple[str, ...]:
-        return (
-            f"For each of the {self.facts:,} facts the integer network outputs the class of the "
-            "right answer, exactly: there is nothing to round.",
-        )
 
 
 _ABSENT: dict[str, Json] = {

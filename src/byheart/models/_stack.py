@@ -1,8 +1,8 @@
-"""What every stack of models needs: embeddings, starts, and an oracle taken one model at a time."""
+"""What every stack of models needs: embeddings and starts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -63,20 +63,3 @@ def uniform(
 def check_init(init: str, known: Sequence[str], family: str) -> None:
     if init not in known:
         raise ValueError(f"init of {family} must be one of {', '.join(known)}, found {init!r}")
-
-
-def literally(
-    one: Callable[[Weights, Tensor], Tensor], weights: Weights, inputs: Tensor, own: bool
-) -> Tensor:
-    """`one(weights, input)` for each model and each of its inputs: (models, B, ...).
-
-    `own`: the inputs have a model axis; otherwise all models read the same.
-    """
-    models = len(next(iter(weights.values())))
-    batch = inputs if own else inputs.expand(models, *inputs.shape)
-    return torch.stack(
-        [
-            torch.stack([one({k: w[m] for k, w in weights.items()}, x) for x in batch[m]])
-            for m in range(models)
-        ]
-    )

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from byheart.models._stack import Weights, check_init, embed, literally, uniform
-from byheart.models.hardmax import attention_weights, literal_weights
+from byheart.models._stack import Weights, check_init, embed, uniform
+from byheart.models.hardmax import EXACT, Hardmax, attention_weights
 from byheart.specs import AttentionOnlySpec
 
 # Ranks of W_QK at which heads carry gates (`sharded`), whose sums are exact while each channel is
@@ -59,12 +59,7 @@ def bounds(spec: AttentionOnlySpec, init: str) -> dict[str, float]:
 
 
 def head_outputs(
-    spec: AttentionOnlySpec,
-    weights: Weights,
-    tokens: Tensor,
-    *,
-    surrogate: str = "straight-through",
-    temperature: float = 1.0,
+    spec: AttentionOnlySpec, weights: Weights, tokens: Tensor, hardmax: Hardmax = EXACT
 ) -> tuple[Tensor, Tensor]:
     """What the last layer adds up at the last position: the skip, and F^h = W_V^h A^h(t).
 
@@ -74,36 +69,26 @@ def head_outputs(
     """
     x = embed_input(spec, weights, tokens)
     for layer in range(spec.layers - 1):
-        x = all_positions(spec, weights, layer, x, surrogate, temperature)
-    F = heads(spec, weights, spec.layers - 1, x, True, surrogate, temperature)[:, :, 0]
+        x = all_positions(spec, weights, layer, x, hardmax)
+    F = heads(spec, weights, spec.layers - 1, x, True, hardmax)[:, :, 0]
     skip = x[:, :, -1]
     return (skip if spec.skip else torch.zeros_like(skip)), F
 
 
 def residual(
-    spec: AttentionOnlySpec,
-    weights: Weights,
-    tokens: Tensor,
-    *,
-    surrogate: str = "straight-through",
-    temperature: float = 1.0,
+    spec: AttentionOnlySpec, weights: Weights, tokens: Tensor, hardmax: Hardmax = EXACT
 ) -> Tensor:
     """x_S + Σ_h W_O^h F^h, the vector that W_U reads: (models, B, d)."""
-    skip, F = head_outputs(spec, weights, tokens, surrogate=surrogate, temperature=temperature)
+    skip, F = head_outputs(spec, weights, tokens, hardmax)
     W_O = weights["W_O"][:, -1]
     return torch.baddbmm(skip, F.flatten(2), W_O.flatten(1, 2))
 
 
 def forward(
-    spec: AttentionOnlySpec,
-    weights: Weights,
-    tokens: Tensor,
-    *,
-    surrogate: str = "straight-through",
-    temperature: float = 1.0,
+    spec: AttentionOnlySpec, weights: Weights, tokens: Tensor, hardmax: Hardmax = EXACT
 ) -> Tensor:
     """Logits T(t) = W_U residual(t) of every model: (models, B, N)."""
-    x = residual(spec, weights, tokens, surrogate=surrogate, temperature=temperature)
+    x = residual(spec, weights, tokens, hardmax)
     return x @ weights["W_U"]
 
 
@@ -114,15 +99,10 @@ def embed_input(spec: AttentionOnlySpec, weights: Weights, tokens: Tensor) -> Te
 
 
 def all_positions(
-    spec: AttentionOnlySpec,
-    weights: Weights,
-    layer: int,
-    x: Tensor,
-    surrogate: str = "straight-through",
-    temperature: float = 1.0,
+    spec: AttentionOnlySpec, weights: Weights, layer: int, x: Tensor, hardmax: Hardmax = EXACT
 ) -> Tensor:
     """A layer that another one reads: x + Σ_h W_O^h F^h at every position, causal."""
-    F = heads(spec, weights, layer, x, False, surrogate, temperature)
+    F = heads(spec, weights, layer, x, False, hardmax)
     added = torch.einsum("mbqhe,mhed->mbqd", F, weights["W_O"][:, layer])
     return x + added if spec.skip else added
 
@@ -133,13 +113,12 @@ def heads(
     layer: int,
     x: Tensor,
     last_only: bool,
-    surrogate: str = "straight-through",
-    temperature: float = 1.0,
+    hardmax: Hardmax = EXACT,
 ) -> Tensor:
     """W_V^h Σ_s a^h_s x_s for the last query or for all: (models, B, queries, H, d_h)."""
     if spec.positions == "attention":
         x = x + weights["W_pos"][:, None]
-    a = _attention(spec, weights, layer, x, last_only, surrogate, temperature)
+    a = _attention(spec, weights, layer, x, last_only, hardmax)
     one_query = last_only and spec.qk_rank not in GATED_RANKS
     A = (a[:, :, :, 0] @ x)[:, :, :, None] if one_query else a @ x[:, :, None]
     return torch.einsum("mbhqd,mhde->mbqhe", A, weights["W_V"][:, layer])
@@ -161,8 +140,7 @@ def _attention(
     layer: int,
     x: Tensor,
     last_only: bool,
-    surrogate: str = "straight-through",
-    temperature: float = 1.0,
+    hardmax: Hardmax = EXACT,
 ) -> Tensor:
     """Attention of the last query or of all over x: (models, B, H, queries, S)."""
     W_Q, W_K = (weights[name][:, layer] for name in ("W_Q", "W_K"))
@@ -180,60 +158,4 @@ def _attention(
     future = None
     if not last_only:  # causal: a position reads itself and what came before
         future = torch.ones(spec.S, spec.S, dtype=torch.bool, device=x.device).triu(1)
-    return attention_weights(
-        scores, spec.attention, future, surrogate=surrogate, temperature=temperature
-    )
-
-
-def literal_forward(
-    spec: AttentionOnlySpec,
-    weights: Weights,
-    tokens: Tensor,
-    *,
-    surrogate: str = "straight-through",
-    temperature: float = 1.0,
-) -> Tensor:
-    """The formula of the paper, one model, sequence, head and position at a time: the oracle."""
-
-    def one(w: Weights, t: Tensor) -> Tensor:
-        x = literal_input(spec, w, t)
-        for layer in range(spec.layers):
-            x = literal_layer(spec, w, layer, x, surrogate, temperature)
-        return x[-1] @ w["W_U"]
-
-    return literally(one, weights, tokens, own=tokens.dim() == 3)
-
-
-def literal_input(spec: AttentionOnlySpec, w: Weights, tokens: Tensor) -> list[Tensor]:
-    """x_s of one sequence, for the oracle."""
-    x = [w["W_E"][t] for t in tokens]
-    return _with_positions(x, w) if spec.positions == "input" else x
-
-
-def literal_layer(
-    spec: AttentionOnlySpec,
-    w: Weights,
-    layer: int,
-    x: list[Tensor],
-    surrogate: str = "straight-through",
-    temperature: float = 1.0,
-) -> list[Tensor]:
-    """One layer at every position of one sequence, for the oracle."""
-    read = _with_positions(x, w) if spec.positions == "attention" else x
-    new = []
-    for s in range(spec.S):
-        total = x[s].clone() if spec.skip else torch.zeros_like(x[s])
-        for h in range(spec.H):
-            W_QK = w["W_Q"][layer, h] @ w["W_K"][layer, h].T
-            raw = torch.stack([read[s] @ W_QK @ read[j] for j in range(s + 1)])
-            if spec.scale:
-                raw = raw / math.sqrt(spec.qk_rank)
-            a = literal_weights(raw, spec.attention, surrogate, temperature)
-            A = sum((a[j] * read[j] for j in range(s + 1)), torch.zeros_like(x[s]))
-            total = total + A @ w["W_V"][layer, h] @ w["W_O"][layer, h]
-        new.append(total)
-    return new
-
-
-def _with_positions(x: list[Tensor], w: Weights) -> list[Tensor]:
-    return [x_s + pos_s for x_s, pos_s in zip(x, w["W_pos"], strict=True)]
+    return attention_weights(scores, spec.attention, future, hardmax)

@@ -60,26 +60,3 @@ def forward(spec: DeepMultiHeadSpec, weights: Weights, context: Tensor, query: T
         z = torch.softmax(logits, -1) @ E
         e = e + torch.einsum("mbhd,mhdv,mhvc->mbc", z, W_V, W_O)
     return torch.baddbmm(weights["b_U"][:, None], e, weights["W_U"])
-
-
-def literal_forward(
-    spec: DeepMultiHeadSpec, weights: Weights, context: Tensor, query: Tensor
-) -> Tensor:
-    """The formula, one model, example and head at a time: the oracle."""
-    models = len(weights["W_Q"])
-    e = query.expand(models, *query.shape) if query.dim() == 2 else query
-    E = context.expand(models, e.shape[1], spec.n, spec.d)
-    out = torch.empty(models, e.shape[1], spec.d_out, dtype=e.dtype)
-    for m in range(models):
-        w = {name: tensor[m] for name, tensor in weights.items()}
-        for b in range(e.shape[1]):
-            x = e[m, b]
-            for layer in range(spec.layers):
-                read = torch.zeros_like(x)
-                for h in range(spec.H):
-                    keys = E[m, b] @ w["W_K"][layer, h]
-                    a = torch.softmax(keys @ (x @ w["W_Q"][layer, h]) / math.sqrt(spec.d), 0)
-                    read = read + a @ E[m, b] @ w["W_V"][layer, h] @ w["W_O"][layer, h]
-                x = x + read
-            out[m, b] = x @ w["W_U"] + w["b_U"]
-    return out

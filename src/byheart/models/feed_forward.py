@@ -19,8 +19,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from byheart.models._stack import Weights, check_init, literally, uniform
-from byheart.models.hardmax import attention_weights, literal_weights
+from byheart.models._stack import Weights, check_init, uniform
+from byheart.models.hardmax import EXACT, Hardmax, attention_weights
 from byheart.specs import FeedForwardTransformerSpec
 
 INITS = ("linear",)
@@ -45,12 +45,7 @@ def initial(
 
 
 def forward(
-    spec: FeedForwardTransformerSpec,
-    weights: Weights,
-    inputs: Tensor,
-    *,
-    surrogate: str = "straight-through",
-    temperature: float = 1.0,
+    spec: FeedForwardTransformerSpec, weights: Weights, inputs: Tensor, hardmax: Hardmax = EXACT
 ) -> Tensor:
     """Outputs at the position `read`: (models, B, d_out).
 
@@ -71,7 +66,7 @@ def forward(
         q = torch.bmm(y, weights["W_Q"])
         key = torch.bmm(q, weights["W_K"].transpose(1, 2))  # z_k^T W_Q W_K^T
         scores = (z @ key[..., None])[..., 0]
-        a = attention_weights(scores, spec.attention, surrogate=surrogate, temperature=temperature)
+        a = attention_weights(scores, spec.attention, hardmax=hardmax)
         mean = (a[:, :, None] @ z)[:, :, 0]
     y = torch.baddbmm(y, mean @ weights["W_V"], weights["W_O"])
     for block in range(spec.first, spec.blocks):
@@ -84,42 +79,3 @@ def _block(weights: Weights, block: int, z: Tensor) -> Tensor:
     hidden = torch.baddbmm(weights["b_1"][:, block, None], z, weights["W_1"][:, block])
     skip = z + weights["b_2"][:, block, None]
     return torch.baddbmm(skip, torch.relu(hidden), weights["W_2"][:, block])
-
-
-def literal_forward(
-    spec: FeedForwardTransformerSpec,
-    weights: Weights,
-    inputs: Tensor,
-    *,
-    surrogate: str = "straight-through",
-    temperature: float = 1.0,
-) -> Tensor:
-    """The formula at every position, one model, sequence and token at a time: the oracle."""
-
-    def one(w: Weights, X: Tensor) -> Tensor:
-        z = [x @ w["E_in"] for x in X]
-        for block in range(spec.first):
-            z = [_literal_block(w, block, z_k) for z_k in z]
-        z = [_literal_attention(z, k, w) for k in range(spec.n)]
-        for block in range(spec.first, spec.blocks):
-            z = [_literal_block(w, block, z_k) for z_k in z]
-        return z[spec.read] @ w["E_out"]
-
-    def _literal_attention(z: list[Tensor], k: int, w: Weights) -> Tensor:
-        W_QK = torch.zeros(spec.m, spec.m, dtype=z[k].dtype)
-        if not spec.uniform:
-            W_QK = w["W_Q"] @ w["W_K"].T
-        scores = torch.stack([z[k] @ W_QK @ z_l for z_l in z])
-        a = literal_weights(scores, spec.attention, surrogate, temperature)
-        values = [a[j] * (z_l @ w["W_V"] @ w["W_O"]) for j, z_l in enumerate(z)]
-        return z[k] + torch.stack(values).sum(0)
-
-    return literally(one, weights, inputs, own=inputs.dim() == 4)
-
-
-def _literal_block(w: Weights, block: int, z: Tensor) -> Tensor:
-    out = z + w["b_2"][block]
-    for unit in range(w["W_1"].shape[-1]):
-        hidden = z @ w["W_1"][block, :, unit] + w["b_1"][block, unit]
-        out = out + torch.clamp(hidden, min=0) * w["W_2"][block, unit]
-    return out

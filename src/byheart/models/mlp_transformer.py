@@ -11,14 +11,14 @@ layers, d, w)`, `b_in (models, layers, w)`, `W_out (models, layers, w, d)`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from byheart.models import attention_only
-from byheart.models._stack import Weights, literally, uniform
+from byheart.models._stack import Weights, uniform
+from byheart.models.hardmax import EXACT, Hardmax
 from byheart.specs import MLPTransformerSpec
 
 INITS = attention_only.INITS
@@ -42,21 +42,14 @@ def initial(
 
 
 def forward(
-    spec: MLPTransformerSpec,
-    weights: Weights,
-    tokens: Tensor,
-    *,
-    surrogate: str = "straight-through",
-    temperature: float = 1.0,
+    spec: MLPTransformerSpec, weights: Weights, tokens: Tensor, hardmax: Hardmax = EXACT
 ) -> Tensor:
     """Logits of every model for tokens (B, S) or (models, B, S): (models, B, N)."""
     x = attention_only.embed_input(spec.heads, weights, tokens)
     for layer in range(spec.layers - 1):
-        x = attention_only.all_positions(spec.heads, weights, layer, x, surrogate, temperature)
+        x = attention_only.all_positions(spec.heads, weights, layer, x, hardmax)
         x = _mlp(spec, weights, layer, x.flatten(1, 2)).view_as(x)
-    F = attention_only.heads(
-        spec.heads, weights, spec.layers - 1, x, True, surrogate, temperature
-    ).flatten(2)
+    F = attention_only.heads(spec.heads, weights, spec.layers - 1, x, True, hardmax).flatten(2)
     x = torch.baddbmm(x[:, :, -1], F, weights["W_O"][:, -1].flatten(1, 2))
     return _mlp(spec, weights, spec.layers - 1, x) @ weights["W_U"]
 
@@ -69,35 +62,3 @@ def _mlp(spec: MLPTransformerSpec, weights: Weights, layer: int, x: Tensor) -> T
     hidden = torch.baddbmm(b_in[:, None], x, W_in)
     act = torch.nn.functional.gelu if spec.activation == "gelu" else torch.relu
     return torch.baddbmm(x, act(hidden), W_out)
-
-
-def literal_forward(
-    spec: MLPTransformerSpec,
-    weights: Weights,
-    tokens: Tensor,
-    *,
-    surrogate: str = "straight-through",
-    temperature: float = 1.0,
-) -> Tensor:
-    """The formula, one model, sequence, head and position at a time: the oracle."""
-
-    def one(w: Weights, t: Tensor) -> Tensor:
-        x = attention_only.literal_input(spec.heads, w, t)
-        for layer in range(spec.layers):
-            x = attention_only.literal_layer(spec.heads, w, layer, x, surrogate, temperature)
-            x = [_literal_mlp(spec, w, layer, x_s) for x_s in x]
-        return x[-1] @ w["W_U"]
-
-    return literally(one, weights, tokens, own=tokens.dim() == 3)
-
-
-def _literal_mlp(spec: MLPTransformerSpec, w: Weights, layer: int, x: Tensor) -> Tensor:
-    total = x
-    for unit in range(spec.w):
-        z = x @ w["W_in"][layer, :, unit] + w["b_in"][layer, unit]
-        if spec.activation == "gelu":  # z Φ(z), Φ the normal distribution function
-            act = z * (1 + torch.erf(z / math.sqrt(2))) / 2
-        else:
-            act = torch.clamp(z, min=0)
-        total = total + act * w["W_out"][layer, unit]
-    return total

@@ -127,7 +127,7 @@ class Bottleneck(nn.Module):
 class FeedForwardModel(standalone.Model):
     """The standalone model with a feed-forward layer behind each attention layer."""
 
-    def __init__(self, config: dict, vocabulary: list[str], mlps: list[FeedForward]) -> None:
+    def __init__(self, config: dict, vocabulary: list[str], mlps: list[nn.Module]) -> None:
         super().__init__(config, vocabulary)
         self.mlps = nn.ModuleList(mlps)
 
@@ -141,15 +141,13 @@ class FeedForwardModel(standalone.Model):
 def _(
     spec: MLPTransformerSpec, weights: Weights, reading: Mapping, tokens: tuple[str, ...]
 ) -> nn.Module:
-    mlps = [
-        FeedForward(
-            weights["W_in"][i].clone(),
-            weights["b_in"][i].clone(),
-            weights["W_out"][i].clone(),
-            spec.activation,
-        )
-        for i in range(spec.layers)
-    ]
+    mlps: list[nn.Module] = [nn.Identity() for _ in range(spec.layers)]
+    if spec.w:
+        names = ("W_in", "b_in", "W_out")
+        mlps = [
+            FeedForward(*(weights[name][i].clone() for name in names), spec.activation)
+            for i in range(spec.layers)
+        ]
     model = FeedForwardModel(torch_config(spec.heads) | dict(reading), list(tokens), mlps)
     model.to(weights["W_U"].dtype).load_state_dict(torch_state(spec.heads, weights), strict=False)
     return model

@@ -5,7 +5,7 @@
 and the reference model of the authors' code, by options of the spec: an embedding of all n+1
 tokens plus sinusoidal positions (the query is position 0), logits divided by sqrt(d), a decoder
 after W_O. The authors compute all n+1 positions and read the query's, to which nobody attends;
-`forward` computes that one only, `literal_forward` all of them.
+`forward` computes that one only.
 
 Weights carry a leading model axis: `W_Q, W_K (models, H, d, d_h)`, `W_V (models, H, d, d_v)`,
 `W_O (models, H, d_v, d_out)`; with a decoder `W_O (models, H, d_v, d)`, `W_U (models, d, d_out)`,
@@ -156,44 +156,3 @@ def _attention(spec: MultiHeadSpec, weights: Weights, E: Tensor, e: Tensor) -> T
         y = torch.einsum("mbhe,mhde->mbhd", q, weights["W_K"])
         logits = y @ E.transpose(-1, -2)
     return torch.softmax(logits / math.sqrt(spec.d) if spec.scale else logits, dim=-1)
-
-
-def literal_forward(
-    spec: MultiHeadSpec, weights: Weights, context: Tensor, query: Tensor
-) -> Tensor:
-    """The formula, one model, example, position and head at a time, all n+1 positions as the
-    authors compute them: the oracle."""
-    E, e = with_axes(spec, weights, context, query)
-    E = E.expand(len(e), e.shape[1], -1, -1)
-    return torch.stack(
-        [
-            torch.stack(
-                [
-                    _literal(spec, {k: w[m] for k, w in weights.items()}, E[m, b], e[m, b])
-                    for b in range(e.shape[1])
-                ]
-            )
-            for m in range(len(e))
-        ]
-    )
-
-
-def _literal(spec: MultiHeadSpec, w: Weights, E: Tensor, e: Tensor) -> Tensor:
-    tokens = [e, *E]
-    if spec.embed:
-        pos = positions(spec.n + 1, spec.d, e.dtype)
-        tokens = [x @ w["W_E"] + w["b_E"] + p for x, p in zip(tokens, pos, strict=True)]
-    outputs = []
-    for reader in tokens:
-        total = torch.zeros_like(w["W_O"][0, 0])
-        for h in range(spec.H):
-            q = reader @ w["W_Q"][h]
-            logits = torch.stack([q @ (x @ w["W_K"][h]) for x in tokens])
-            if spec.scale:
-                logits = logits / math.sqrt(spec.d)
-            logits = torch.cat([torch.full_like(logits[:1], -torch.inf), logits[1:]])
-            a = torch.softmax(logits, dim=0)
-            values = torch.stack([x @ w["W_V"][h] for x in tokens])
-            total = total + a @ values @ w["W_O"][h]
-        outputs.append(total @ w["W_U"] + w["b_U"] if spec.decoder else total)
-    return torch.stack(outputs)[0]

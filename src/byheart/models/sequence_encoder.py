@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from byheart.models._stack import Weights, check_init, embed, literally, uniform
+from byheart.models._stack import Weights, check_init, embed, uniform
 from byheart.specs import SequenceEncoderSpec
 
 INITS = ("uniform", "gaussian")
@@ -41,17 +41,6 @@ def forward(spec: SequenceEncoderSpec, weights: Weights, sequences: Tensor) -> T
     (models, B, 1), a batch of its own for each; two axes of which the last is 1 are (B, 1).
     """
     return embed(weights["E"], _with_column(sequences))[:, :, 0] @ weights["W_U"]
-
-
-def literal_forward(spec: SequenceEncoderSpec, weights: Weights, sequences: Tensor) -> Tensor:
-    """The formula, one model, sequence and token at a time: the oracle."""
-
-    def one(w: Weights, t: Tensor) -> Tensor:
-        e = w["E"][int(t)]
-        return torch.stack([w["W_U"][:, j] @ e for j in range(spec.N)])
-
-    numbers = _with_column(sequences)
-    return literally(one, weights, numbers, own=numbers.dim() == 3)
 
 
 def _with_column(sequences: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from byheart.models import attention_only
-from byheart.models._stack import Weights, check_init, embed, literally, uniform
+from byheart.models._stack import Weights, check_init, embed, uniform
 from byheart.specs import SharedBottleneckSpec
 
 INITS = ("as-coded",)
@@ -62,29 +62,3 @@ def forward(spec: SharedBottleneckSpec, weights: Weights, tokens: Tensor) -> Ten
             out = torch.einsum("mbqe,med->mbqd", out, weights["W_D"][:, layer])
         x = (x[:, :, -1:] if last else x) + out
     return x[:, :, -1] @ weights["W_U"]
-
-
-def literal_forward(spec: SharedBottleneckSpec, weights: Weights, tokens: Tensor) -> Tensor:
-    """The formula, one model, sequence, head and position at a time: the oracle."""
-
-    def one(w: Weights, t: Tensor) -> Tensor:
-        x = [w["W_E"][token] for token in t]
-        for layer in range(spec.layers):
-            z = [x_s @ w["W_C"][layer] if spec.compressed else x_s for x_s in x]
-            z = [z_s + w["W_pos"][s] for s, z_s in enumerate(z)]
-            x = [x[s] + _literal_heads(spec, w, layer, z[: s + 1]) for s in range(spec.S)]
-        return x[-1] @ w["W_U"]
-
-    return literally(one, weights, tokens, own=tokens.dim() == 3)
-
-
-def _literal_heads(spec: SharedBottleneckSpec, w: Weights, layer: int, z: list[Tensor]) -> Tensor:
-    """What the layer adds at the last of the positions `z`."""
-    total = torch.zeros_like(z[0])
-    for h in range(spec.H):
-        q = z[-1] @ w["W_Q"][layer, h]
-        raw = torch.stack([q @ (z_s @ w["W_K"][layer, h]) for z_s in z]) / math.sqrt(spec.d_h)
-        a = torch.softmax(raw, dim=0)
-        v = sum((a[s] * (z_s @ w["W_V"][layer, h]) for s, z_s in enumerate(z)), 0 * total)
-        total = total + v @ w["W_O"][layer, h]
-    return total @ w["W_D"][layer] if spec.compressed else total

@@ -18,6 +18,7 @@ from byheart._progress import Report, quiet
 from byheart.errors import ByheartError
 from byheart.models.architectures import module_of
 from byheart.models.construction import Outcome
+from byheart.models.hardmax import Hardmax
 from byheart.models.threads import one_thread
 from byheart.specs import Spec
 from byheart.training import checkpoint as files
@@ -228,11 +229,11 @@ class _Run:
             self.learner.prepare(self.data, order)
         count = min(self.sampler.block, r.steps - self.step)
         due = _next_evaluation(self.step, self.sampler.block, r.evaluate_every, r.steps)
-        hardmax = getattr(self.spec, "attention", "softmax") == "hardmax"
+        hard = getattr(self.spec, "attention", "softmax") == "hardmax"
         for i in range(count):
-            if hardmax:
+            if hard:
                 heat = r.temperature(self.step) if r.surrogate == "annealed" else 1.0
-                self.learner.options = {"surrogate": r.surrogate, "temperature": heat}
+                self.learner.options = {"hardmax": Hardmax(r.surrogate, heat)}
             log = due - self.step <= LOGGED and r.sampling != "full"
             batch = self.learner.gradient(0 if order is None else i, log)
             self.optimizer.step(r.learning_rate(self.step))

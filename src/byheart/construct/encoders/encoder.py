@@ -12,7 +12,7 @@ from byheart.errors import ByheartError
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # one is itself: arrays have no hash
 class Encoder:
     """f_{W,E}(t) = W E(t), an element of L(N, S, d): logits of rank at most d.
 

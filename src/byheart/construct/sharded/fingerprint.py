@@ -52,7 +52,7 @@ def coordinates(dtype: torch.dtype) -> int:
 def abstention(memory: ShardedMemory, facts: Facts, seed: int) -> Abstention:
     """Tolerance and false-positive rates of a memory that was solved with fingerprints."""
     error, tolerance = _tolerance(memory, facts, seed)
-    return _with_rates(memory, facts, tolerance, seed, error)
+    return with_rates(memory, facts, tolerance, seed, error)
 
 
 def _tolerance(memory: ShardedMemory, facts: Facts, seed: int) -> tuple[float, float]:
@@ -76,10 +76,10 @@ def widened(memory: ShardedMemory, before: Abstention, solved: Facts) -> Abstent
     if tolerance <= before.tolerance:
         return replace(before, largest_error=error)
     facts = memory.facts if memory.facts is not None else solved
-    return _with_rates(memory, facts, tolerance, before.seed, error)
+    return with_rates(memory, facts, tolerance, before.seed, error)
 
 
-def _with_rates(
+def with_rates(
     memory: ShardedMemory, facts: Facts, tolerance: float, seed: int, error: float
 ) -> Abstention:
     """The proven bound on the false-positive rate, and the rate expected from measured values."""
