@@ -69,27 +69,27 @@ def bounds(spec: Spec, facts: Facts | int | None = None, **options: Unpack[Optio
     return Answers(ask(case_of(spec, facts, **options), tuple(all_bounds().values())))
 
 
-def ask(case: Case, known: Sequence[Bound] = BOUNDS) -> list[Answer]:
-    """What each of the `known` bounds says about a case."""
-    return [bound.answer(case) for bound in known]
+def ask(case: Case, theorems: Sequence[Bound] = BOUNDS) -> list[Answer]:
+    """What each of the `theorems` says about a case."""
+    return [bound.answer(case) for bound in theorems]
 
 
 @cache
 def all_bounds() -> dict[str, Bound]:
     """Every bound by id, ours first, then those of other packages."""
-    found = {bound.id: bound for bound in BOUNDS}
-    sources = dict.fromkeys(found, "byheart")
+    theorems = {bound.id: bound for bound in BOUNDS}
+    sources = dict.fromkeys(theorems, "byheart")
     for name, point in plugins("byheart.bounds").items():
         package = point.dist.name if point.dist is not None else "a package"
         source = f"{package} ({name} = {point.value})"
         for bound in _bounds_in(load_plugin(point), source):
-            if bound.id in found:
+            if bound.id in theorems:
                 raise ByheartError(
                     f"two bounds are called {bound.id!r}: one of {sources[bound.id]}, one of "
                     f"{source}. Rename one of them, or uninstall a package."
                 )
-            found[bound.id], sources[bound.id] = bound, source
-    return found
+            theorems[bound.id], sources[bound.id] = bound, source
+    return theorems
 
 
 def _bounds_in(value: object, source: str) -> list[Bound]:
@@ -109,8 +109,8 @@ def find(bound_id: str) -> Bound:
     >>> find("dana2025.corollary1").statement.formula.split(" with")[0]
     'T0 = H d_h + d'
     """
-    known = all_bounds()
-    if bound_id in known:
-        return known[bound_id]
-    hint = did_you_mean(bound_id, known)
+    theorems = all_bounds()
+    if bound_id in theorems:
+        return theorems[bound_id]
+    hint = did_you_mean(bound_id, theorems)
     raise ByheartError(f"there is no bound {bound_id!r}. {hint}".rstrip())
