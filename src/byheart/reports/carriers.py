@@ -156,8 +156,18 @@ def head_map(memory: Memory, rows: int = 600) -> HeadMap:
 
 @singledispatch
 def effects(memory: Memory, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, str]:
-    """Effect and loss (rows, H) of each head on the facts `chosen`, and what the effect is of."""
-    raise ByheartError(f"a {memory.name} has no map of its heads.")
+    """Effect and loss (rows, H) of each head on the facts `chosen`, and what the effect is of.
+
+    What the contract tells of any family is the lead over the runner-up: effect = part - its mean.
+    """
+    T = held_facts(memory).T
+    parts, before = np.zeros((T, head_count(memory))), np.zeros(T)
+    for some in parts_of(memory, np.arange(T)):
+        parts[np.ix_(some.at.numpy(), some.heads.numpy())] = some.parts.numpy()
+        before[some.at.numpy()] = some.margins.numpy()
+    effect = (parts - parts.mean(0))[chosen]
+    held = before[chosen, None] > 0
+    return effect, held & (before[chosen, None] <= effect), "of the lead over the next best"
 
 
 @effects.register
