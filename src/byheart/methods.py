@@ -9,6 +9,7 @@ The command line makes its options from the fields. Another package adds a metho
 
 from __future__ import annotations
 
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cache
 from importlib import import_module
 from numbers import Integral, Real
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from byheart._plugins import load_plugin, plugins
@@ -78,7 +80,7 @@ class Method(ABC):
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            check_option(f, getattr(self, f.name))
+            check_option(f, getattr(self, f.name), sys.modules[type(self).__module__])
 
     def build(
         self, facts: FactTable, seed: int = 0, progress: Report = quiet, reason: str = ""
@@ -111,8 +113,10 @@ class Method(ABC):
         """Make the memory; its construction may leave out facts, seed, dtype and seconds."""
 
 
-def check_option(f: Field, value: object) -> None:
-    """Refuse a value that the field cannot have: another type, no choice of it, out of range."""
+def check_option(f: Field, value: object, module: ModuleType) -> None:
+    """Refuse a value that the field cannot have: another type, no choice of it, out of range.
+
+    `module`: where the method is defined, whose names the types of its fields are."""
     if value is None and "None" in str(f.type):
         return
     about = f.metadata
@@ -120,7 +124,7 @@ def check_option(f: Field, value: object) -> None:
         check_choice(f.name, value, about["choices"])
         return
     names = [name for name in str(f.type).replace("|", " ").split() if name != "None"]
-    if not any(_is_a(value, name) for name in names):
+    if not any(_is_a(value, name, module) for name in names):
         said = " or ".join(TYPES[name][1] if name in TYPES else f"an {name}" for name in names)
         raise OptionError(f.name, said, value)
     least, most = about.get("min"), about.get("max")
@@ -131,10 +135,11 @@ def check_option(f: Field, value: object) -> None:
             raise OptionError(f.name, f"at least {least}", value)
 
 
-def _is_a(value: object, name: str) -> bool:
+def _is_a(value: object, name: str, module: ModuleType) -> bool:
     """Whether a value is of the type that a field names; True is no number."""
-    if name not in TYPES:
-        return name in {kind.__name__ for kind in type(value).__mro__}
+    if name not in TYPES:  # perhaps one that only type checkers import
+        kind = getattr(module, name, None)
+        return isinstance(value, kind) if kind else name == type(value).__name__
     return isinstance(value, TYPES[name][0]) and (name == "bool" or not isinstance(value, bool))
 
 
@@ -250,11 +255,11 @@ def _automatic(facts: FactTable, options: Mapping[str, object]) -> tuple[str, st
         if len(able) == 1:
             (name,) = able
             only = sorted(set(options) - option_names(known[_other(name)]))
-            return name, f"method {name}: {_listed(only)} belong{'s'[: len(only) == 1]} to it"
+            return name, f"method {name}: {_belong(only)} to it"
         if not able:
             others = [n for n, m in known.items() if set(options) <= option_names(m)]
             if others:
-                return others[0], f"method {others[0]}: {_listed(options)} belong to it"
+                return others[0], f"method {others[0]}: {_belong(list(options))} to it"
     if facts.T >= SHARDED_FROM:
         return "sharded", f"method sharded: {facts.T:,} facts are too many for one dense solve"
     return "attention", (
@@ -269,6 +274,10 @@ def _other(name: str) -> str:
 
 def _listed(names: Mapping[str, object] | list[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
+
+
+def _belong(names: list[str]) -> str:
+    return f"{_listed(names)} belong{'s'[: len(names) == 1]}"
 
 
 def _alternatives(names: list[str]) -> str:

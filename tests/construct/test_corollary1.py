@@ -83,7 +83,7 @@ def test_at_the_boundary_all_facts_are_recalled_and_certified(sizes):
     ideal = 1 - coherence(frame(len(facts.answer_ids), d))
     margins = memory.margins(facts)
     assert memory.construction.ideal_margin == ideal
-    assert bool((margins >= ideal - 2 * errors - 100 * EPS).all())
+    assert bool((margins >= ideal - 2 * errors.numpy() - 100 * EPS).all())
     certificate = bh.certify(memory, arithmetic="rounding")
     assert (certificate.certified, certificate.facts) == (True, T)
 
@@ -97,7 +97,7 @@ def test_one_fact_more_is_refused_with_the_way_out(sizes):
         bh.build(facts, d=d, d_h=d_h, H=H, dtype="float64")
     message = str(caught.value)
     assert f"{T:,} facts" in message and f"= {T - 1:,}," in message
-    advice = re.search(r"--heads (\d+)", message)
+    advice = re.search(r"`H=(\d+)`", message)
     assert advice is not None
     heads = int(advice[1])
     assert heads == H + 1

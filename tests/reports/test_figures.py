@@ -82,6 +82,19 @@ def test_the_head_map_is_what_taking_the_head_away_does(memories):
     assert ((after.numpy() <= 0)[found.rows] == found.lost[:, 3]).all()
 
 
+def test_a_family_of_another_package_has_a_map_by_the_contract_alone(memories):
+    """Against the parts of `split`: a head's effect is its part minus the mean of its parts."""
+    from byheart.models import Memory
+    from byheart.reports.carriers import effects
+
+    memory = bh.load(memories["attention"])
+    assert isinstance(memory, TokenMemory) and memory.facts is not None
+    effect, lost, _ = effects.dispatch(Memory)(memory, np.array([5, 2]))
+    parts = np.array([memory.split(*memory.facts.key(i)).parts for i in range(memory.facts.T)])
+    assert np.allclose(effect, (parts - parts.mean(0))[[5, 2]], atol=1e-9)
+    assert (lost == (memory.margins()[[5, 2], None] <= effect)).all()
+
+
 def test_the_condition_number_is_the_one_of_the_construction(memories):
     from byheart.reports.figures import equations, spectrum
 

@@ -5,6 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 import byheart as bh
+from byheart.errors import ByheartError
 from byheart.reports import notebook
 
 VOID = {"meta", "link", "br", "input", "img"}
@@ -75,6 +76,14 @@ def test_memories_without_facts_and_large_ones_have_the_table_alone(tmp_path, mo
         with monkeypatch.context() as limits:
             limits.setattr(notebook, name, 100)
             assert memory._repr_html_() == memory.describe().html()
+
+
+def test_a_memory_that_nobody_can_prove_is_shown_all_the_same(monkeypatch):
+    def refuse(memory: bh.Memory) -> None:
+        raise ByheartError(f"{memory.name}: no proof")
+
+    monkeypatch.setattr(notebook, "certify", refuse)
+    assert "Not proved yet" in bh.build("elements")._repr_html_()
 
 
 @pytest.mark.parametrize("which", ["attention", "numbers", "hostile"])

@@ -9,7 +9,7 @@ import torch
 from oracles.literal import memory_logits
 from torch import Tensor
 
-from byheart.certificates import rounding
+from byheart.certificates.architectures import bounded_logits
 from byheart.certificates.rounding import Bounded
 from byheart.facts import Facts, Vocabulary
 from byheart.models.sharded import to_dense
@@ -84,7 +84,7 @@ def literal(memory: ShardedMemory, facts: Facts) -> Literal:
         memory.outputs(full, torch.float32),
         memory_logits(dense, weights, full, torch.float64),
         memory_logits(dense, weights, full, torch.float32),
-        rounding.outputs(dense, w64, full),
+        bounded_logits(dense, w64, full),
     )
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import byheart as bh
-from byheart.construct.sharded import plan
+from byheart.construct.sharded.plan import plan
 from byheart.construct.sharded.solve import Batch, batches, by_shard, solve_batch, unknowns_needed
 from byheart.specs import ShardedSpec
 

@@ -196,7 +196,7 @@ def test_a_full_shard_of_one_token_gets_a_bit_more(gate):
     else:
         counts = memory.weights["head_start"].diff()
         assert int(counts.max()) >= 62  # as many heads as facts of the hot token
-        with pytest.raises(CapacityError, match="--gate query"):
+        with pytest.raises(CapacityError, match="`gate=query`"):
             edit(memory, add=table([(hot, f"m{i}", "a1") for i in range(200)]))
     assert bh.certify(memory).certified
     assert bh.certify(memory, arithmetic="float").passed
@@ -328,7 +328,7 @@ def test_keys_that_are_not_stored_and_keys_edited_twice(small):
         edit(small, set=[(key, "x"), (key, "x")])
     with pytest.raises(FactsError, match="both in more and among"):
         edit(small, delete=[key], add=table([(*key, "x")]))
-    with pytest.raises(ConflictError, match="--set") as caught:
+    with pytest.raises(ConflictError, match="change its answer with `set`") as caught:
         edit(small, add=table([(*key, "x"), (*facts.key(1), "y")]))
     assert sorted(k for k, _ in caught.value.conflicts) == sorted([key, facts.key(1)])
     with pytest.raises(FactsError, match="would delete all 600 facts"):
@@ -341,7 +341,7 @@ def test_memories_that_cannot_be_edited(small):
     with pytest.raises(FactsError, match="without its facts"):
         edit(replace(small, facts=None), delete=[small.facts.key(0)])
     dense = bh.build(grid(last=3, first=4))
-    with pytest.raises(ByheartError, match=r"only sharded memories.*--method sharded"):
+    with pytest.raises(ByheartError, match=r"only sharded memories.*`method=sharded`"):
         edit(dense, delete=[("f0", "l0")])
     untied = bh.build(grid(last=3, first=4), "sharded", untied=True)
     with pytest.raises(ByheartError, match="untied heads"):
@@ -362,7 +362,7 @@ def test_new_answers_continue_the_hamming_code_or_find_a_gap():
     assert margin > 0.15
     with pytest.raises(CapacityError, match=r"best margin found is 0\.\d+.*`d=8`"):
         answer_rows(crowded, 3, 0, 0.9)
-    with pytest.raises(CapacityError, match="--d-model"):
+    with pytest.raises(CapacityError, match="`d=4`"):
         answer_rows(torch.tensor([[1.0], [-1.0]], dtype=torch.float64), 1, 0, 1e-4)
 
 

@@ -12,7 +12,7 @@ from oracles.literal import memory_logits
 import byheart as bh
 from byheart.certificates import rounding
 from byheart.certificates.sharded import leaks, sharded_margins
-from byheart.construct.sharded import plan
+from byheart.construct.sharded.plan import plan
 from byheart.models import attention_only
 from byheart.models.sharded import residual, to_dense, with_bos
 from byheart.specs import ShardedSpec

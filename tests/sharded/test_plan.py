@@ -141,22 +141,22 @@ def test_50_000_answers_in_4_dimensions_are_refused_at_once():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"gate": "door"}, "--gate must be one of query, key, subject-sink, found 'door'"),
+        ({"gate": "door"}, "`gate` must be one of query, key, subject-sink, found 'door'"),
         ({"gate": "key", "S": 3}, "first of two key tokens .* found keys of 3"),
         ({"gate": "key", "S": 1}, "first of two key tokens .* found keys of 1"),
         ({"gate": "subject-sink", "S": 1}, "at least 2 tokens"),
         ({"gate": "subject-sink"}, "one role each: .* such as '"),
         ({"gate": "key", "shard_size": 2}, "the key gate cannot split them: at most 2 fit"),
-        ({"gate": "key", "d_h": 8, "shard_size": 30}, r"`d_h` must be at most \d with --gate"),
-        ({"code": "lat3"}, "code must be one of lat1, lat2"),
-        ({"shard_size": 0}, "--shard-size must lie between 1 and 4,000"),
-        ({"shard_size": 4001}, "--shard-size must lie between 1 and 4,000"),
+        ({"gate": "key", "d_h": 8, "shard_size": 30}, r"`d_h` must be at most \d with `gate=key`"),
+        ({"code": "lat3"}, "`code` must be one of lat1, lat2"),
+        ({"shard_size": 0}, "`shard_size` must be at least 1, found 0"),
+        ({"shard_size": 4001}, "`shard_size` must lie between 1 and 4,000"),
         ({"d": 1}, "`d` must be at least 2|`d=1` tells"),
         ({"d": 8, "d_h": 9}, "`d_h` must be at most the width d_g = 8"),
         ({"d_h": 0}, "`d_h` must be at least 1"),
-        ({"slack": -0.1}, "slack must lie between 0 and 10"),
-        ({"slack": float("nan")}, "slack must lie between 0 and 10"),
-        ({"H": 3}, "belong to one dense layer"),
+        ({"slack": -0.1}, "`slack` must be between 0 and 10"),
+        ({"slack": float("nan")}, "`slack` must be between 0 and 10"),
+        ({"H": 3}, "`H` belongs to attention, .*; this is sharded"),
     ],
 )
 def test_bad_options_are_refused_with_the_way_out(make_table, options, said):
@@ -174,7 +174,7 @@ def test_options_of_shards_belong_to_shards(make_table):
         {"code": "lat1"},
     ]
     for options in asked:
-        with pytest.raises(ByheartError, match="belong to sharded memories"):
+        with pytest.raises(ByheartError, match="belongs to sharded; this is attention"):
             bh.build(facts, "attention", **options)
         assert bh.build(facts, **options).construction.method == "sharded"
 

@@ -54,14 +54,14 @@ def test_folders_from_before_the_gates_load(facts):
 
 def test_lazy_loading_reads_neither_shards_nor_facts(folder, monkeypatch):
     read = []
-    original = memory_files._read
+    original = memory_files.read_file
 
-    def recording(place, name):
+    def recording(path, name):
         read.append(name)
-        return original(place, name)
+        return original(path, name)
 
-    monkeypatch.setattr(memory_files, "_read", recording)
-    assert load(folder, lazy=True).facts is None
+    monkeypatch.setattr(memory_files, "read_file", recording)
+    assert load(folder, lazy=True).facts is not None  # mapped, so that keys are known
     assert WEIGHTS not in read and FACTS not in read
     load(folder)
     assert WEIGHTS in read and FACTS in read

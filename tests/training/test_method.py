@@ -44,7 +44,7 @@ def test_every_option_of_the_command_is_described():
         if field.name in python_only:
             assert not field.metadata
             continue
-        assert field.metadata.keys() == {"help", "choices", "min", "metavar", "panel"}
+        assert field.metadata.keys() == {"help", "choices", "min", "max", "metavar", "panel"}
         assert field.metadata["help"].endswith(".")
     assert set(LOSS_NAMES) == LOSSES.keys()
 

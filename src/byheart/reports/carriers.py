@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from byheart.errors import ByheartError
+from byheart.facts import Facts, VectorFacts
 from byheart.models.memory import HeadParts, Memory, answer_margins
 from byheart.models.threads import one_thread
 from byheart.models.token_memory import TokenMemory
@@ -89,11 +90,16 @@ def head_count(memory: Memory) -> int:
     return max(part.heads for part in memory.parts())
 
 
-def parts_of(memory: Memory, chosen: np.ndarray) -> Iterator[HeadParts]:
-    """The margins of the facts `chosen` split over heads; `at` are indices into `chosen`."""
+def held_facts(memory: Memory) -> Facts | VectorFacts:
+    """The facts of a memory; an error where it was saved without."""
     if memory.facts is None:
         raise ByheartError(NO_FACTS)
-    some = memory.facts.subset(chosen)
+    return memory.facts
+
+
+def parts_of(memory: Memory, chosen: np.ndarray) -> Iterator[HeadParts]:
+    """The margins of the facts `chosen` split over heads; `at` are indices into `chosen`."""
+    some = held_facts(memory).subset(chosen)
     return memory.head_parts(memory.inputs_of(some), memory.answers_of(some))
 
 
@@ -134,9 +140,7 @@ def head_map(memory: Memory, rows: int = 600) -> HeadMap:
     >>> heads.effect.shape, heads.owner_from
     ((29, 4), 'construction')
     """
-    if memory.facts is None:
-        raise ByheartError(NO_FACTS)
-    owners, T = memory.owners(), memory.facts.T
+    owners, T = memory.owners(), held_facts(memory).T
     groups = np.zeros(T, dtype=int) if owners is None else owners
     chosen = np.argsort(groups, kind="stable")
     if T > rows:
@@ -152,8 +156,18 @@ def head_map(memory: Memory, rows: int = 600) -> HeadMap:
 
 @singledispatch
 def effects(memory: Memory, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, str]:
-    """Effect and loss (rows, H) of each head on the facts `chosen`, and what the effect is of."""
-    raise ByheartError(f"a {memory.name} has no map of its heads.")
+    """Effect and loss (rows, H) of each head on the facts `chosen`, and what the effect is of.
+
+    What the contract tells of any family is the lead over the runner-up: effect = part - its mean.
+    """
+    T = held_facts(memory).T
+    parts, before = np.zeros((T, head_count(memory))), np.zeros(T)
+    for some in parts_of(memory, np.arange(T)):
+        parts[np.ix_(some.at.numpy(), some.heads.numpy())] = some.parts.numpy()
+        before[some.at.numpy()] = some.margins.numpy()
+    effect = (parts - parts.mean(0))[chosen]
+    held = before[chosen, None] > 0
+    return effect, held & (before[chosen, None] <= effect), "of the lead over the next best"
 
 
 @effects.register
@@ -181,10 +195,8 @@ def _(memory: TokenMemory, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
 def _(memory: VectorMemory, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, str]:
     from byheart.measure.specialisation import ablation
 
-    if memory.facts is None:
-        raise ByheartError(NO_FACTS)
-    effect, lost = ablation(memory, memory.facts)
-    what = "of the output" if memory.facts.classes is None else "of the margin"
+    effect, lost = ablation(memory, memory.fitting(held_facts(memory)))
+    what = "of the output" if memory.classes is None else "of the margin"
     return effect[chosen], lost[chosen], what
 
 

@@ -21,7 +21,7 @@ from byheart.errors import ByheartError
 from byheart.facts import Facts, VectorFacts
 from byheart.models.memory import Memory
 from byheart.models.sharded_memory import ShardedMemory
-from byheart.models.token_memory import DistributionMemory, TokenMemory
+from byheart.models.token_memory import DistributionMemory, TokenMemory, token_table
 from byheart.models.vector_memory import VectorMemory
 from byheart.reports.carriers import (
     NO_FACTS,
@@ -29,13 +29,16 @@ from byheart.reports.carriers import (
     contributions,
     head_count,
     head_map,
+    held_facts,
     why_no_heads,
 )
 from byheart.reports.memory_words import capacity_bars
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
 LARGEST_SVD = 4000  # rows and columns
 RANKS = 12  # of encoders, at most
@@ -44,15 +47,10 @@ SHARDS = 400  # whose condition numbers are drawn, evenly chosen
 
 def head_map_figure(memory: Memory) -> Figure:
     """Facts by heads: what a fact loses of its margin when a head is replaced by its mean."""
-    heads = _head_map(memory)
+    _needs_heads(memory)
+    heads = head_map(memory)
     figure, (axes,) = style.new_figure(7.0, 4.6)
-    axes.grid(False)
-    scale = heads.scale
-    image = axes.imshow(
-        heads.effect, aspect="auto", interpolation="nearest", cmap=style.diverging(),
-        vmin=-scale, vmax=scale,
-    )  # fmt: skip
-    _rows_by_owner(axes, heads)
+    image = _by_owner(axes, heads, heads.effect, style.diverging(), (-heads.scale, heads.scale))
     bar = figure.colorbar(image, ax=axes, shrink=0.8, extend="both")
     bar.set_label(f"loss {heads.what} without the head", fontsize=8)
     bar.ax.tick_params(labelsize=8)
@@ -63,16 +61,12 @@ def head_map_figure(memory: Memory) -> Figure:
 
 def ablation_figure(memory: Memory) -> Figure:
     """Which facts are lost with which head, and how many facts each head takes with it."""
-    heads = _head_map(memory)
     from matplotlib.colors import ListedColormap
 
+    _needs_heads(memory)
+    heads = head_map(memory)
     figure, (left, right) = style.new_figure(9.0, 4.2, panels=2)
-    left.grid(False)
-    left.imshow(
-        heads.lost, aspect="auto", interpolation="nearest",
-        cmap=ListedColormap(["#f2f2f2", style.LOST]), vmin=0, vmax=1,
-    )  # fmt: skip
-    _rows_by_owner(left, heads)
+    _by_owner(left, heads, heads.lost, ListedColormap(["#f2f2f2", style.LOST]), (0, 1))
     style.title(left, "Lost without the head (orange)")
     share = heads.lost.mean(0)
     right.bar(np.arange(len(share)), share, 0.9, color=style.LOST)
@@ -87,7 +81,7 @@ def margins_figure(memory: Memory) -> Figure:
     """The margins of all facts, sorted; zero is where a fact is lost."""
     from byheart.certificates import certify
 
-    facts, meaning = _facts(memory), memory.page_words().margin
+    facts, meaning = held_facts(memory), memory.page_words().margin
     if meaning is None:
         raise ByheartError("an exact memory has no margins: its outputs are right or wrong.")
     margins = np.sort(memory.margins())
@@ -109,7 +103,7 @@ def margins_figure(memory: Memory) -> Figure:
 def attention_figure(memory: Memory, facts: int = 6) -> Figure:
     """Where the heads that carry a fact look: attention of the strongest heads, some facts."""
     _needs_heads(memory)
-    table, positions = _facts(memory), memory.page_words().positions
+    table, positions = held_facts(memory), memory.page_words().positions
     chosen = np.unique(np.linspace(0, table.T - 1, facts).astype(int))
     largest = contributions(memory, chosen, min(12, head_count(memory)))
     figure, panels = style.new_figure(1.1 + 1.5 * len(chosen), 3.8, panels=len(chosen))
@@ -207,7 +201,7 @@ def _(memory: TokenMemory) -> Iterator[np.ndarray]:
     from byheart.models.architectures import module_of
 
     weights = {name: w[None].double() for name, w in memory.weights.items()}
-    inputs = memory.inputs_of(_facts(memory))
+    inputs = memory.inputs_of(held_facts(memory))
     skip, F = module_of(memory.spec).head_outputs(memory.spec, weights, inputs)
     yield torch.cat([F[0].flatten(1), skip[0]], 1).numpy()
 
@@ -217,9 +211,7 @@ def _(memory: ShardedMemory) -> Iterator[np.ndarray]:
     """The own features F^h(t) of the facts of each shard."""
     from byheart.models.sharded import own_features
 
-    facts = memory.facts
-    if facts is None:
-        raise ByheartError(NO_FACTS)
+    facts = token_table(held_facts(memory))
     tokens, shards = memory.in_order(facts.tokens), memory.shards_of(facts)
     names = np.unique(shards)
     starts = memory.weights["head_start"]
@@ -233,7 +225,7 @@ def _(memory: ShardedMemory) -> Iterator[np.ndarray]:
 @equations.register
 def _(memory: VectorMemory) -> Iterator[np.ndarray]:
     """[Σ_i a_i E_i] of every example, head by head."""
-    inputs = memory.inputs_of(_facts(memory))
+    inputs = memory.inputs_of(held_facts(memory))
     a, E = memory.attention(inputs), inputs.context.double()
     z = a @ E if E.dim() == 2 else torch.einsum("thn,tnd->thd", a, E)
     yield z.flatten(1).numpy()
@@ -266,9 +258,8 @@ def _(memory: DistributionMemory) -> Figure:
         label = "Bennett's bound"
         axes.plot(*zip(*points, strict=True), linestyle=dashes, color=style.INK, label=label)
     loss = max(memory_losses(memory).mean()["kl"], 1e-16)
-    axes.plot(
-        [len(memory.weights["W_U"])], [loss], "D", color=style.LOST, ms=7, label="this memory"
-    )
+    d = len(memory.weights["W_U"])
+    axes.plot(d, loss, "D", color=style.LOST, ms=7, label="this memory")
     axes.axvline(exact, linestyle=style.DASHES["lower bound"], color=style.BUILT, lw=1.4)
     style.name(axes, exact, max(kl), "exact (Proposition 2)", style.BUILT)
     axes.set_yscale("log")
@@ -337,28 +328,23 @@ def _draw(source: str | os.PathLike[str] | Memory, name: str) -> Figure:
     return FIGURES[name][0](source)
 
 
-def _facts(memory: Memory) -> Facts | VectorFacts:
-    if memory.facts is None:
-        raise ByheartError(f"{NO_FACTS} There is nothing to draw.")
-    return memory.facts
-
-
 def _needs_heads(memory: Memory) -> None:
     why = why_no_heads(memory)
     if why is not None:
         raise ByheartError(f"{why} The figure needs heads.")
 
 
-def _head_map(memory: Memory) -> HeadMap:
-    _needs_heads(memory)
-    return head_map(memory)
-
-
-def _rows_by_owner(axes: Axes, heads: HeadMap) -> None:
+def _by_owner(
+    axes: Axes, heads: HeadMap, values: np.ndarray, colours: Colormap, ends: tuple[float, float]
+) -> AxesImage:
+    """Facts by heads as a picture."""
+    axes.grid(False)
     axes.set_xlabel("head")
     style.whole_ticks(axes)
     drawn = f"{len(heads.rows):,} of " if len(heads.rows) < heads.total else ""
     axes.set_ylabel(f"{drawn}{heads.total:,} facts, by owner ({heads.owner_from})")
+    low, high = ends
+    return axes.imshow(values, colours, aspect="auto", interpolation="nearest", vmin=low, vmax=high)
 
 
 def _brief(text: str) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from byheart.certificates import certify
+from byheart.errors import ByheartError
 from byheart.models.memory import Memory
 from byheart.reports.memory_page import Budget, memory_page
 
@@ -34,6 +37,9 @@ def memory_html(memory: Memory) -> str:
     facts = memory.facts
     if facts is None or facts.T > FACTS or memory.spec.parameters > WEIGHTS:
         return table
-    page = memory_page(memory, BUDGET, certify(memory)).html
+    proof = None
+    with suppress(ByheartError):  # a family of another package may have no proof
+        proof = certify(memory)
+    page = memory_page(memory, BUDGET, proof).html
     cell = table + FRAME.format(page=page.replace("&", "&amp;").replace("'", "&#39;"))
     return cell if len(cell.encode("utf-8")) <= CELL else table

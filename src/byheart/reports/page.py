@@ -34,8 +34,9 @@ POLICY = (
 
 @dataclass(frozen=True)
 class Page:
-    """A page: its title, what it says in one line, and the HTML."""
+    """A page: of what, its title, what it says in one line, and the HTML."""
 
+    kind: str
     title: str
     line: str
     html: str
@@ -88,7 +89,8 @@ def render(
         "version": __version__,
         "title": title,
     }
-    return Page(title, line, _environment().get_template(template).render(context))
+    html = _environment().get_template(template).render(context)
+    return Page(str(data["kind"]), title, line, html)
 
 
 def _sha256(text: str) -> str:
@@ -107,16 +109,13 @@ def json_text(data: object) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-CODES = {"u1": np.uint8, "i1": np.int8, "u2": np.uint16, "i4": np.int32, "f4": np.float32}
-
-
 def packed(values: np.ndarray, code: str) -> dict[str, str]:
-    """Numbers as base64, little-endian: `core.js` has the inverse.
+    """Numbers as base64, little-endian, as numpy names them: `core.js` has the inverse.
 
     >>> packed(np.array([1, 2]), "u1")
     {'t': 'u1', 'b': 'AQI='}
     """
-    array = np.ascontiguousarray(values, dtype=np.dtype(CODES[code]).newbyteorder("<"))
+    array = np.ascontiguousarray(values, dtype=f"<{code}")
     return {"t": code, "b": base64.b64encode(array.tobytes()).decode()}
 
 
@@ -136,15 +135,6 @@ def shown(text: str) -> str:
 
 def _dangerous(character: str) -> bool:
     return unicodedata.category(character) in ("Cc", "Cs") or character in DIRECTION
-
-
-def number_of(count: int, what: str) -> str:
-    """A count with its noun.
-
-    >>> number_of(1, "head"), number_of(1200, "head")
-    ('1 head', '1,200 heads')
-    """
-    return f"{count:,} {what}{'s'[: count != 1]}"
 
 
 def whole(value: float | None) -> str:

@@ -58,19 +58,18 @@ def report(
         raise ByheartError("a report needs a memory folder, a study (.db) or an audit (.json).")
     target = Path(output)
     check_target(target, force)
-    kinds = [kind_of(one) for one in several]
+    kinds = [kind_of(one) for one in several]  # all of them, before the work on the first
     pages = [_page(one, kind) for one, kind in zip(several, kinds, strict=True)]
     for one, page in zip(several, pages, strict=True):
         if len(page.html.encode("utf-8")) > LIMIT:
             raise ByheartError(f"{one}: its page would be larger than {LIMIT:,} bytes.")
-    plan = [(target, kinds[0], pages[0])]
+    paths = [target]
     if len(pages) > 1:
-        names = _names(target, kinds, pages)
+        names = _names(target, pages)
         for name in names:
             check_target(name, force)
-        plan = list(zip(names, kinds, pages, strict=True))
-        plan.append((target, "index", _index(names, kinds, pages)))
-    return [_write(*planned) for planned in plan]
+        paths, pages = [*names, target], [*pages, _index(names, pages)]
+    return [_write(path, page) for path, page in zip(paths, pages, strict=True)]
 
 
 def explore(output: str | os.PathLike[str] = "explorer.html", *, force: bool = False) -> Written:
@@ -79,7 +78,7 @@ def explore(output: str | os.PathLike[str] = "explorer.html", *, force: bool = F
 
     target = Path(output)
     check_target(target, force)
-    return _write(target, "explorer", explorer_page())
+    return _write(target, explorer_page())
 
 
 def kind_of(source: Source) -> str:
@@ -146,29 +145,27 @@ def _page(source: Source, kind: str) -> Page:
     return makers[kind](Path(source))
 
 
-def _names(target: Path, kinds: Sequence[str], pages: Sequence[Page]) -> list[Path]:
+def _names(target: Path, pages: Sequence[Page]) -> list[Path]:
     """report.html -> report-1-countries.html, ...: ASCII, and no two alike."""
     names = []
-    for number, (kind, page) in enumerate(zip(kinds, pages, strict=True), start=1):
+    for number, page in enumerate(pages, start=1):
         slug = re.sub(r"[^a-z0-9]+", "-", page.title.lower().encode("ascii", "ignore").decode())
-        slug = slug.strip("-")[:40] or kind
+        slug = slug.strip("-")[:40] or page.kind
         names.append(target.with_name(f"{target.stem}-{number}-{slug}{target.suffix}"))
     return names
 
 
-def _index(names: Sequence[Path], kinds: Sequence[str], pages: Sequence[Page]) -> Page:
-    cards = [
-        {"href": path.name, "title": page.title, "kind": kind, "words": page.line}
-        for path, kind, page in zip(names, kinds, pages, strict=True)
-    ]
-    title = f"{len(pages)} reports"
+def _index(names: Sequence[Path], pages: Sequence[Page]) -> Page:
+    title, cards = (
+        f"{len(pages)} reports",
+        [(path.name, page) for path, page in zip(names, pages, strict=True)],
+    )
     return render("index.html", ("core.js",), {"kind": "index"}, title=title, cards=cards)
 
 
-def _write(path: Path, kind: str, page: Page) -> Written:
-    size = len(page.html.encode("utf-8"))
+def _write(path: Path, page: Page) -> Written:
     try:
         write_text(path, page.html)
     except OSError as error:
         raise ByheartError(f"{path} cannot be written: {error.strerror}.") from None
-    return Written(path, kind, shown(page.title), size)
+    return Written(path, page.kind, shown(page.title), len(page.html.encode("utf-8")))
