@@ -13,9 +13,9 @@ from byheart.errors import ByheartError, OptionError
 from byheart.methods import Method, method_class, methods, option, option_names, resolve
 
 TABLES = {
-    bh.Facts: bh.random_associations(N=6, S=2, T=8),
-    bh.VectorFacts: bh.random_vectors(T=5, n=3, d=4),
-    bh.Distributions: bh.random_distributions("gauss", N=5, seed=1),
+    "facts": bh.random_associations(N=6, S=2, T=8),
+    "vectors": bh.random_vectors(T=5, n=3, d=4),
+    "distributions": bh.random_distributions("gauss", N=5, seed=1),
 }
 FIELDS = [(name, f) for name, method in methods().items() for f in dataclasses.fields(method)]
 OPTIONS = [(name, f) for name, f in FIELDS if f.metadata]  # those that the command line has, too
@@ -125,9 +125,9 @@ def test_options_beside_an_object_are_refused(name: str):
 
 @pytest.mark.parametrize("name", methods())
 @pytest.mark.parametrize("kind", TABLES)
-def test_facts_of_another_kind_are_refused(name: str, kind: type):
+def test_facts_of_another_kind_are_refused(name: str, kind: str):
     method = method_class(name)
-    if isinstance(TABLES[kind], method.takes):
+    if kind == method.takes:
         return
     with pytest.raises(ByheartError, match=f"the method {name} takes .*: use `method` "):
         bh.build(TABLES[kind], name)

@@ -18,12 +18,11 @@ from functools import cache
 from importlib import import_module
 from numbers import Integral, Real
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from byheart._plugins import load_plugin, plugins
 from byheart._progress import Report, quiet
 from byheart.errors import ByheartError, FactsError, OptionError, check_choice, did_you_mean
-from byheart.facts import Distributions, Facts, VectorFacts, as_facts
 
 if TYPE_CHECKING:
     from byheart.models.memory import FactTable, Memory
@@ -44,7 +43,7 @@ TYPES = {
     "bool": (bool, "True or False"),
     "str": (str, "text"),
 }
-KINDS: dict[type, str] = {Facts: "facts", VectorFacts: "vectors", Distributions: "distributions"}
+Kind = Literal["facts", "vectors", "distributions"]
 
 T = TypeVar("T")
 
@@ -76,7 +75,7 @@ class Method(ABC):
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    takes: ClassVar[type] = Facts
+    takes: ClassVar[Kind] = "facts"
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -86,11 +85,10 @@ class Method(ABC):
         self, facts: FactTable, seed: int = 0, progress: Report = quiet, reason: str = ""
     ) -> Memory:
         """The memory, verified in the format it is stored in. `reason`: why this method."""
-        if not isinstance(facts, self.takes):
-            kind, wanted = KINDS.get(type(facts), type(facts).__name__), KINDS[self.takes]
-            others = [m.name for m in methods().values() if isinstance(facts, m.takes)]
+        if facts.kind != self.takes:
+            others = [m.name for m in methods().values() if m.takes == facts.kind]
             raise FactsError(
-                f"the method {self.name} takes {wanted}, found {kind}: use `method` "
+                f"the method {self.name} takes {self.takes}, found {facts.kind}: use `method` "
                 f"{' or '.join(others) or '(there is none)'}."
             )
         if not 0 <= seed < 2**63:
@@ -194,6 +192,8 @@ def build(
     >>> memory.recall("Peru", "capital").answer
     'Lima'
     """
+    from byheart.facts import as_facts
+
     facts = as_facts(data)
     chosen, reason = resolve(method, facts, options)
     return chosen.build(facts, seed, progress, reason)
@@ -245,9 +245,9 @@ def refuse_foreign(method: type[Method], options: Mapping[str, object]) -> None:
 
 def _automatic(facts: FactTable, options: Mapping[str, object]) -> tuple[str, str]:
     """The method for these facts and options, and why."""
-    if isinstance(facts, VectorFacts):
+    if facts.kind == "vectors":
         return "multihead", "method multihead: these facts are vectors"
-    if isinstance(facts, Distributions):
+    if facts.kind == "distributions":
         return "distribution", "method distribution: keys have several right answers"
     known = methods()
     if options:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -173,11 +173,11 @@ def reading(options: Options = TABLE) -> Callable[[Command], Command]:
     return grouped("reading", options, split_keys)
 
 
-def check_memory_folder(folder: str) -> None:
-    """Refuse a folder that is no memory, before anything heavy is loaded."""
+def check_memory_folder(folder: str) -> Mapping[str, Any]:
+    """The description of a memory; a folder that is none is refused before torch is loaded."""
     from byheart.models.folder import read_record
 
-    read_record(folder)
+    return read_record(folder)
 
 
 def read(source: str, given: Given) -> Facts:

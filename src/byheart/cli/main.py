@@ -3,69 +3,37 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 import typer
 
 from byheart._version import __version__
 from byheart.cli._show import emit
-from byheart.cli.audit import audit
-from byheart.cli.bound import bound
-from byheart.cli.build import build
-from byheart.cli.capacity import capacity
-from byheart.cli.certify import certify
-from byheart.cli.edit import edit
-from byheart.cli.encoder import encoder
-from byheart.cli.export import export
-from byheart.cli.facts import facts
-from byheart.cli.heads import heads
-from byheart.cli.import_ import import_
-from byheart.cli.kruskal import kruskal
-from byheart.cli.owner import owner
-from byheart.cli.precision import precision
-from byheart.cli.recall import recall
-from byheart.cli.report import explore, report
-from byheart.cli.reproduce import reproduce
-from byheart.cli.size import size
-from byheart.cli.train import train
 
-app = typer.Typer(
-    name="byheart",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help=(
-        "Turn a table of facts into a Transformer that recalls every one of them, and prove it."
-        "\n\nA first walk, with the countries of the world that ship with byheart:"
-        "\n\n  byheart facts countries"
-        "\n\n  byheart build countries -o countries.memory --certify"
-        "\n\n  byheart recall countries.memory France capital"
-        "\n\n  byheart certify countries.memory"
-        "\n\nYour own facts: a CSV file with a header, the answer in the last column."
-        " Exit codes: 0 good, 1 a check failed, 2 wrong use or input."
-    ),
-)
-app.command()(build)
-app.command()(recall)
-app.command()(certify)
-app.command()(facts)
-app.command()(bound)
-app.command()(size)
-app.command()(owner)
-app.command()(export)
-app.command("import")(import_)
-app.command()(edit)
-app.command()(train)
-app.command()(capacity)
-app.command()(reproduce)
-app.command()(encoder)
-app.command()(kruskal)
-app.command()(heads)
-app.command()(audit)
-app.command()(precision)
-app.command()(report)
-app.command()(explore)
+# Command -> the module of its function. A command is imported when it is asked for, so that asking
+# a memory does not wait for what only building needs.
+COMMANDS = {
+    "build": "build",
+    "recall": "recall",
+    "certify": "certify",
+    "facts": "facts",
+    "bound": "bound",
+    "size": "size",
+    "owner": "owner",
+    "export": "export",
+    "import": "import_",
+    "edit": "edit",
+    "train": "train",
+    "capacity": "capacity",
+    "reproduce": "reproduce",
+    "encoder": "encoder",
+    "kruskal": "kruskal",
+    "heads": "heads",
+    "audit": "audit",
+    "precision": "precision",
+    "report": "report",
+    "explore": "report",
+}
 
 
 def _version(wanted: bool) -> None:
@@ -74,7 +42,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def options(
     version: bool = typer.Option(
         False, "--version", help="Print the version and exit.", callback=_version, is_eager=True
@@ -83,7 +50,44 @@ def options(
     """Options before the command's name."""
 
 
+def make_app(*names: str) -> typer.Typer:
+    """The command line with the commands `names`, or with all of them."""
+    app = typer.Typer(
+        name="byheart",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode="markdown",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        help=(
+            "Turn a table of facts into a Transformer that recalls every one of them, and prove it."
+            "\n\nA first walk, with the countries of the world that ship with byheart:"
+            "\n\n  byheart facts countries"
+            "\n\n  byheart build countries -o countries.memory --certify"
+            "\n\n  byheart recall countries.memory France capital"
+            "\n\n  byheart certify countries.memory"
+            "\n\nYour own facts: a CSV file with a header, the answer in the last column."
+            " Exit codes: 0 good, 1 a check failed, 2 wrong use or input."
+        ),
+    )
+    app.callback()(options)
+    for name in names or COMMANDS:
+        module = import_module(f"byheart.cli.{COMMANDS[name]}")
+        function = getattr(module, "import_" if name == "import" else name)
+        app.command(name)(function)
+    return app
+
+
+def __getattr__(name: str) -> typer.Typer:
+    if name == "app":  # the whole command line, for programs that want it
+        return make_app()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def main() -> None:
+    asked = [word for word in sys.argv[1:2] if word in COMMANDS]
+    # Two commands at least: typer takes the only one of an app for the app itself.
+    app = make_app(*asked, *(["recall"] if asked and asked != ["recall"] else asked and ["owner"]))
     if "--json" not in sys.argv:
         app()
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Annotated
 
 import typer
@@ -9,6 +10,8 @@ import typer
 from byheart.cli import _options as opt
 from byheart.cli._show import guarded
 from byheart.errors import ByheartError
+
+NUMBERS = ("multi-head", "sqrt")  # families whose way of answering is loaded when it is needed
 
 
 @guarded
@@ -53,10 +56,13 @@ def recall(
     """
     if bool(tokens) == everything:
         raise ByheartError("give the tokens of one key, or --all (not both).")
-    opt.check_memory_folder(folder)
+    family = opt.check_memory_folder(folder)["family"]
 
     from byheart.cli._recall import Asked, ask, ask_all
     from byheart.models import load
+
+    if family in NUMBERS:
+        import_module("byheart.cli._recall_numbers")
 
     memory = load(folder, lazy=not everything and not full)
     asked = Asked(

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from byheart._progress import Report
-from byheart.facts import Distributions, Facts, VectorFacts
-from byheart.methods import Method, option
+from byheart.methods import Kind, Method, option
 from byheart.specs import DTYPES, GATES
 
 if TYPE_CHECKING:
     from byheart.construct.encoders import Encoder
+    from byheart.facts import Distributions, Facts, VectorFacts
     from byheart.models.exact_memory import ExactMemory
     from byheart.models.sharded_memory import ShardedMemory
     from byheart.models.token_memory import DistributionMemory, TokenMemory
@@ -42,7 +42,7 @@ class AttentionOnly(Method):
 
     name: ClassVar[str] = "attention"
     summary: ClassVar[str] = "one dense attention-only layer"
-    takes: ClassVar[type] = Facts
+    takes: ClassVar[Kind] = "facts"
 
     readout: str = option(
         "exact",
@@ -82,7 +82,7 @@ class Sharded(Method):
 
     name: ClassVar[str] = "sharded"
     summary: ClassVar[str] = "shards of facts, each owned by known heads; editable"
-    takes: ClassVar[type] = Facts
+    takes: ClassVar[Kind] = "facts"
 
     d: int | None = option(None, "Generic coordinates d_g of the width.", SIZES, min=1)
     d_h: int | None = option(None, HEAD_WIDTH, SIZES, min=1)
@@ -121,7 +121,7 @@ class Associative(Method):
 
     name: ClassVar[str] = "associative"
     summary: ClassVar[str] = "one matrix, the facts added up: the baseline"
-    takes: ClassVar[type] = Facts
+    takes: ClassVar[Kind] = "facts"
 
     d: int | None = option(
         None, "Width d. Default: doubled until every fact is recalled.", SIZES, min=1
@@ -149,7 +149,7 @@ class SquareRoot(Method):
 
     name: ClassVar[str] = "sqrt"
     summary: ClassVar[str] = "exact integers, of the order of sqrt(T) parameters"
-    takes: ClassVar[type] = Facts
+    takes: ClassVar[Kind] = "facts"
 
     ff1: str = option(
         "hash",
@@ -185,7 +185,7 @@ class MultiHead(Method):
 
     name: ClassVar[str] = "multihead"
     summary: ClassVar[str] = "multi-head attention over vectors"
-    takes: ClassVar[type] = VectorFacts
+    takes: ClassVar[Kind] = "vectors"
 
     proof: str = option(
         "one-hot",
@@ -229,7 +229,7 @@ class DistributionAttention(Method):
 
     name: ClassVar[str] = "distribution"
     summary: ClassVar[str] = "one attention layer whose softmax follows distributions"
-    takes: ClassVar[type] = Distributions
+    takes: ClassVar[Kind] = "distributions"
 
     encoder: str | Encoder = option(  # noqa: RUF009 a field, like the others
         "best", "Sequence encoder: best, or one that `byheart encoder` lists.", metavar="NAME"

@@ -19,25 +19,30 @@ Example:
     (5, 2, 10)
 """
 
-from byheart.facts._arrays import read_arrays
-from byheart.facts._reading import Counting, Reading
-from byheart.facts.builtin import builtin_tables
-from byheart.facts.distributions import Distributions
-from byheart.facts.facts import Facts
-from byheart.facts.ngrams import ngram_distributions
-from byheart.facts.read import (
-    FactTable,
-    as_facts,
-    is_vectors,
-    read_distributions,
-    read_facts,
-    read_vectors,
-)
-from byheart.facts.recipes import facts_from_recipe, is_recipe
-from byheart.facts.tasks import random_associations, random_distributions
-from byheart.facts.vector_tasks import digit_vectors, random_vectors
-from byheart.facts.vectors import VectorFacts
-from byheart.facts.vocabulary import Vocabulary
+from typing import TYPE_CHECKING
+
+from byheart._lazy import attach
+
+if TYPE_CHECKING:
+    from byheart.facts._arrays import read_arrays
+    from byheart.facts._reading import Counting, Reading
+    from byheart.facts.builtin import builtin_tables
+    from byheart.facts.distributions import Distributions
+    from byheart.facts.facts import Facts
+    from byheart.facts.ngrams import ngram_distributions
+    from byheart.facts.read import (
+        FactTable,
+        as_facts,
+        is_vectors,
+        read_distributions,
+        read_facts,
+        read_vectors,
+    )
+    from byheart.facts.recipes import facts_from_recipe, is_recipe
+    from byheart.facts.tasks import random_associations, random_distributions
+    from byheart.facts.vector_tasks import digit_vectors, random_vectors
+    from byheart.facts.vectors import VectorFacts
+    from byheart.facts.vocabulary import Vocabulary
 
 __all__ = [
     "Counting",
@@ -62,3 +67,4 @@ __all__ = [
     "read_facts",
     "read_vectors",
 ]
+__getattr__, __dir__ = attach(__name__)

@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -56,6 +56,8 @@ class Distributions:
         Call `Distributions.make`, `Distributions.count` or `read_distributions`: they check, and
         the constructor does not. Arrays are read-only.
     """
+
+    kind: ClassVar = "distributions"
 
     facts: Facts
     support: np.ndarray

@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -58,6 +58,8 @@ class Facts:
         the constructor does not. Arrays are copied and read-only. Two tables are the same when
         their digests are.
     """
+
+    kind: ClassVar = "facts"
 
     tokens: np.ndarray
     answers: np.ndarray

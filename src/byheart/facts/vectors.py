@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -42,6 +43,8 @@ class VectorFacts:
     Notes:
         Call `VectorFacts.make` or `read_vectors`: they check, and the constructor does not.
     """
+
+    kind: ClassVar = "vectors"
 
     context: np.ndarray
     query: np.ndarray

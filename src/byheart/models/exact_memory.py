@@ -155,6 +155,9 @@ class ExactMemory(Memory[np.ndarray]):
     def quality(self) -> dict[str, float | None]:
         return {"margin": None}
 
+    def quality_text(self) -> str:
+        return "exactly"
+
     @property
     def false_positive_rate(self) -> float | None:
         return self.construction.unknown.rate

@@ -17,7 +17,7 @@ from torch import Tensor
 from byheart._json import Json
 from byheart.errors import ByheartError, FactsError
 from byheart.facts import Distributions, Facts, VectorFacts
-from byheart.models.construction import Construction
+from byheart.models.construction import Construction, shown
 from byheart.models.folder import Files, Record
 from byheart.specs import Spec
 
@@ -282,6 +282,11 @@ class Memory(ABC, Generic[Inputs]):
         """How well the facts are held, measured now from the stored weights."""
         margins = self.margins()
         return {"margin": float(margins.min()) if len(margins) else None}
+
+    def quality_text(self) -> str:
+        """The same in words."""
+        margin = self.quality()["margin"]
+        return f"smallest margin {shown(margin)}"
 
     @property
     def false_positive_rate(self) -> float | None:

@@ -221,6 +221,12 @@ class VectorMemory(Memory[VectorInputs]):
         error = None if self.classes is not None else float(self.errors().max())
         return super().quality() | {"error": error}
 
+    def quality_text(self) -> str:
+        error = self.quality()["error"]
+        if error is None:
+            return super().quality_text()
+        return f"largest error {error:.1e} (tolerance {self.tolerance:.0e})"
+
     def head_parts(
         self, inputs: VectorInputs, answers: Tensor | None = None
     ) -> Iterator[HeadParts]:

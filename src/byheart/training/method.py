@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from byheart._progress import Report, quiet
 from byheart.errors import ByheartError, check_choice
-from byheart.facts import Facts, as_facts
-from byheart.methods import Method, option
+from byheart.methods import Kind, Method, option
 from byheart.specs import DTYPES, AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
 from byheart.training.recipe import LOSSES, OPTIMIZERS, SCHEDULES, Recipe
 from byheart.training.trainable import TrainableSpec
 
 if TYPE_CHECKING:
+    from byheart.facts import Facts
     from byheart.facts.vocabulary import Vocabulary
     from byheart.models.memory import Memory
     from byheart.models.token_memory import TokenMemory
@@ -51,7 +51,7 @@ class Train(Method):
 
     name: ClassVar[str] = "train"
     summary: ClassVar[str] = "gradient descent, the best of several starts"
-    takes: ClassVar[type] = Facts
+    takes: ClassVar[Kind] = "facts"
 
     model: str = option(
         "attention",
@@ -219,6 +219,8 @@ def train(
     >>> memory.construction.recalled, bh.certify(memory).certified
     (100, True)
     """
+    from byheart.facts import as_facts
+
     method = Train(
         spec=spec,
         recipe=recipe,

@@ -1,0 +1,116 @@
+"""Asking memories of vectors and of exact integers; see `_recall`, which asks the others."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from byheart.cli._recall import UNKNOWN, Asked, answer, ask, ask_all, ask_every_fact, head_rows
+from byheart.cli._show import emit, key_text, number, say, table, token_text
+from byheart.errors import ByheartError, CheckFailed, FactsError
+from byheart.facts import read_arrays
+from byheart.models.exact_memory import ExactMemory
+from byheart.models.vector_memory import VectorMemory
+
+
+@ask.register
+def _(memory: ExactMemory, asked: Asked) -> bool:
+    said = memory.recall(*asked.words, literally=asked.full)
+    if not asked.as_json and said.known:
+        say(token_text(str(said.answer)))
+        how = "every block in exact integers" if asked.full else "exact"
+        say(f"\nclass {int(said.output[0])} of {memory.spec.classes:,}, {how}")
+        return True
+    if said.answer == UNKNOWN and asked.raw and not asked.as_json:
+        say(f"{UNKNOWN}\n\n{key_text(asked.words)} is not stored (the network outputs 0).")
+        return False
+    return answer(memory, asked, said)
+
+
+@ask_all.register
+def _(memory: ExactMemory, asked: Asked) -> bool:
+    if not asked.full or memory.facts is None:
+        return ask_every_fact(memory, asked)
+    outputs = memory.literal_outputs(memory.facts.tokens)
+    if (outputs != memory.outputs(memory.facts.tokens)).any():
+        raise CheckFailed("the literal blocks and the fast evaluator disagree: report it.")
+    return ask_every_fact(memory, asked)
+
+
+@ask.register
+def _(memory: VectorMemory, asked: Asked) -> bool:
+    _refuse_vectors(asked)
+    words = asked.words
+    if len(words) == 1 and words[0].isdecimal():
+        return _example(memory, int(words[0]), asked)
+    if len(words) == 1 and words[0].endswith((".npz", ".safetensors", ".npy")):
+        return _queries(memory, words[0], asked.as_json)
+    raise ByheartError(
+        "this memory holds vectors: give the number of a stored example, a .npz or .safetensors "
+        "file with `query` (and `context` unless it is shared), or --all; found "
+        f"{' '.join(words)!r}."
+    )
+
+
+def _refuse_vectors(asked: Asked) -> None:
+    given = [f"--{name}" for name in ("abstain", "full") if getattr(asked, name)]
+    if given:
+        raise ByheartError(f"{', '.join(given)} do not belong to vector facts: leave them out.")
+
+
+def _example(memory: VectorMemory, row: int, asked: Asked) -> bool:
+    key = memory.key_of([str(row)])
+    facts = memory.facts
+    assert facts is not None
+    i = int((facts.rows == row).nonzero()[0][0])
+    said = memory.recall(*key)
+    part = next(iter(memory.head_parts(memory.encode([key]))))
+    heads = sorted(enumerate(part.parts[0].tolist()), key=lambda pair: -abs(pair[1]))
+    label = facts.label[i].tolist()
+    error = None if memory.classes is not None else float(memory.errors(facts.subset([i]))[0])
+    if asked.as_json:
+        emit(
+            {
+                "row": row,
+                "answer": list(said.output) if said.answer is None else said.answer,
+                "label": label,
+                "margin": said.margin,
+                "error": error,
+                "heads": [{"head": h, "contribution": c} for h, c in heads],
+            }
+        )
+        return True
+    if error is None:
+        say(f"{said.answer}\n\nlabel {label}, margin {number(said.margin)}")
+    else:
+        say(" ".join(f"{v:.9g}" for v in said.output))
+        say(f"\nlabel {label}, error {error:.1e}")
+    if asked.top:
+        what = "part of the margin" if error is None else "part of the output"
+        table([*head_rows(heads, asked.top)], header=("carried by", what))
+    return True
+
+
+def _queries(memory: VectorMemory, path: str, as_json: bool) -> bool:
+    arrays, spec = read_arrays(path), memory.spec
+    query, context = arrays.get("query"), arrays.get("context")
+    if query is None or query.ndim != 2 or query.shape[1] != spec.d:
+        raise FactsError(f"{path}: expected `query` of shape (B, {spec.d}).")
+    shape = (len(query), spec.n, spec.d)
+    if context is not None and context.shape not in (shape, shape[1:]):
+        raise FactsError(f"{path}: expected `context` of shape {shape}, found {context.shape}.")
+    if context is not None:
+        context = np.broadcast_to(context, shape).astype(np.float64)
+    out = memory.outputs(memory.inputs(query.astype(np.float64), context))
+    answers = out.argmax(1).tolist() if memory.classes is not None else out.tolist()
+    if as_json:
+        emit({"answers": answers})
+        return True
+    for said in answers:
+        say(str(said) if memory.classes is not None else " ".join(f"{v:.9g}" for v in said))
+    return True
+
+
+@ask_all.register
+def _(memory: VectorMemory, asked: Asked) -> bool:
+    _refuse_vectors(asked)
+    return ask_every_fact(memory, asked)
