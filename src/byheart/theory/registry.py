@@ -80,8 +80,8 @@ def all_bounds() -> dict[str, Bound]:
     found = {bound.id: bound for bound in BOUNDS}
     sources = dict.fromkeys(found, "byheart")
     for plugin in plugins("byheart.bounds"):
-        several = isinstance(plugin.value, Sequence)
-        for bound in plugin.value if several else [plugin.value]:
+        value = plugin.value
+        for bound in value if isinstance(value, Sequence) else [value]:
             if not isinstance(bound, Bound):
                 wrong = f"must name a Bound or a sequence of them, found {type(bound).__name__}."
                 leave_out("byheart.bounds", f"{plugin.source} {wrong}")

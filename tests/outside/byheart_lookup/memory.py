@@ -1,7 +1,5 @@
 """The architecture: its forward, its memory, its proof, its torch module and its export."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,15 +7,15 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+
 from byheart.certificates import Bounded, bounded_logits
 from byheart.certificates.rounding import exact, gamma, product, relu, rounded_up
 from byheart.exports import export_torch, folders
 from byheart.models import Construction, TokenMemory, register_architecture
 from byheart.models.modules import module_for
 from byheart.specs import TokenSpec
-from safetensors.torch import save
-from torch import Tensor, nn
-
 from byheart_lookup import model
 from byheart_lookup.spec import LookupSpec
 
@@ -26,7 +24,7 @@ Weights = Mapping[str, Tensor]
 
 def forward(spec: LookupSpec, weights: Weights, tokens: Tensor) -> Tensor:
     """Logits (models, B, N) for tokens (B, S)."""
-    read = sum(weights["W_in"][:, s, tokens[:, s]] for s in range(spec.S))
+    read = weights["W_in"][:, torch.arange(spec.S), tokens].sum(2)
     return torch.relu(read - (spec.S - 1)) @ weights["W_U"]
 
 
@@ -51,16 +49,15 @@ class LookupMemory(TokenMemory):
 @bounded_logits.register
 def _(spec: LookupSpec, weights: Weights, tokens: Tensor) -> Bounded:
     """A unit is a sum of S + 1 numbers, the logit a sum of K products."""
-    read = [weights["W_in"][s, tokens[:, s]] for s in range(spec.S)]
-    value = sum(read) - (spec.S - 1)
-    size = sum(w.abs() for w in read) + (spec.S - 1)
-    units = relu(Bounded(value, rounded_up(gamma(spec.S + 1) * size, spec.S + 1)))
+    S, read = spec.S, weights["W_in"][torch.arange(spec.S), tokens]
+    error = rounded_up(gamma(S + 1) * (read.abs().sum(1) + S - 1), S + 1)
+    units = relu(Bounded(read.sum(1) - (S - 1), error))
     return product(units, exact(weights["W_U"]), "bk,kn->bn", spec.K)
 
 
 @module_for.register
 def _(spec: LookupSpec, weights: Weights, reading: Mapping, tokens: tuple[str, ...]) -> nn.Module:
-    module = model.Model(spec.N, spec.S, spec.K, list(tokens)).to(weights["W_U"].dtype)
+    module = model.Model((spec.S, spec.N, spec.K), list(tokens)).to(weights["W_U"].dtype)
     module.load_state_dict(dict(weights))
     return module
 

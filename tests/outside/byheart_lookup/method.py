@@ -9,7 +9,6 @@ from byheart.errors import CapacityError
 from byheart.facts import Facts
 from byheart.methods import Method, option
 from byheart.specs import DTYPES
-
 from byheart_lookup.spec import LookupSpec
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ class Lookup(Method):
 
     name: ClassVar[str] = "lookup"
     summary: ClassVar[str] = "one hidden unit for each fact"
-    takes: ClassVar[type] = Facts
 
     gain: float = option(1.0, "The logit of a right answer; that of others is 0.", min=1e-6)
     spare: int = option(0, "Units beyond one for each fact.", min=0)

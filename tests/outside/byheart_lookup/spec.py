@@ -1,7 +1,5 @@
 """The sizes of a look-up layer. Nothing here loads torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from byheart.specs import TokenSpec
@@ -28,6 +26,3 @@ class LookupSpec(TokenSpec):
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         return {"W_in": (self.S, self.N, self.K), "W_U": (self.K, self.N)}
-
-    def row_bytes(self, itemsize: int) -> int:
-        return itemsize * (self.K * (self.S + 1) + 2 * self.N)
