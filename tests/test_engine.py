@@ -159,7 +159,7 @@ def test_same_bytes_from_an_external_scheduler(
 
 @pytest.mark.parametrize("workers", [0, -1, "two", "", 1.5])
 def test_what_is_no_engine(workers):
-    with pytest.raises(ByheartError, match="--workers"), engine(workers):
+    with pytest.raises(ByheartError, match="`workers`"), engine(workers):
         pass
 
 

@@ -81,9 +81,11 @@ def bound(
     )
     if sweep is None and (output or plot):
         raise ByheartError("-o and --plot are for --sweep: for instance --sweep heads=1:64.")
-    given = ["--sweep"] * (sweep is not None) + [flag(k) for k, v in sizes.items() if v is not None]
-    if hf is not None and given:
-        raise ByheartError(f"--hf and {given[0]} contradict each other: give one of them.")
+    others = ["--sweep"] * (sweep is not None) + [
+        flag(k) for k, v in sizes.items() if v is not None
+    ]
+    if hf is not None and others:
+        raise ByheartError(f"--hf and {others[0]} contradict each other: give one of them.")
     _check_least({**sizes, "kruskal": kruskal, "bits": bits})
     question = Question(facts=_facts(facts), kruskal=kruskal, bits=bits)
     if sweep is not None:

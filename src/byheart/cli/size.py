@@ -74,8 +74,8 @@ def size(
     elif facts is not None:
         from byheart.facts import read_facts
 
-        given = {"--vocab": vocab, "--length": length, "--answers": answers}
-        for flag, value in given.items():
+        sizes = {"--vocab": vocab, "--length": length, "--answers": answers}
+        for flag, value in sizes.items():
             if value is not None:
                 raise ByheartError(f"{flag} is read from {facts}: leave it out.")
         _one(facts_case(read_facts(facts), None, None, None, bits=bits), family, as_json)

@@ -93,11 +93,11 @@ def find(name: str | os.PathLike[str]) -> list[Study]:
     paper, _, rest = text.partition("/")
     studies = list(studies_of(paper)) if paper in MODULES else plugin_studies()
     if rest in ("", "all"):
-        found = [study for study in studies if study.paper == paper]
+        named = [study for study in studies if study.paper == paper]
     else:
-        found = [study for study in studies if text in (study.name, *study.aliases)]
-    if found:
-        return found
+        named = [study for study in studies if text in (study.name, *study.aliases)]
+    if named:
+        return named
     every = all_studies()
     names = dict.fromkeys([s.name for s in every] + [s.paper for s in every])
     near = difflib.get_close_matches(text, names, n=3, cutoff=0.4)

@@ -95,17 +95,17 @@ def analyse(rows: list[Row]) -> Finding:
 
 
 def draw(rows: list[Row], finding: Finding) -> Figure:
-    made, one = figure.axes("The associative memory", "width d", "facts recalled (99 %)")
+    drawn, panel = figure.axes("The associative memory", "width d", "facts recalled (99 %)")
     for i, (answers, name) in enumerate(TASKS.items()):
         x, y = figure.series([row for row in rows if row["answers"] == answers], "d", "T")
-        figure.points(one, x, y, name, i)
+        figure.points(panel, x, y, name, i)
     if rows:
         d = np.array(sorted({float(row["d"]) for row in rows}))
-        figure.curve(one, d, d, "d", 2, "--")
-        figure.curve(one, d, d**2, "d²", 3, ":")
-        figure.logarithmic(one)
-        figure.legend(one)
-    return made
+        figure.curve(panel, d, d, "d", 2, "--")
+        figure.curve(panel, d, d**2, "d²", 3, ":")
+        figure.logarithmic(panel)
+        figure.legend(panel)
+    return drawn
 
 
 AXES = Axes("d", "T", "answers", "width d", "facts recalled (99 %)", log="xy")

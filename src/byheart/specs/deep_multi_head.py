@@ -50,8 +50,8 @@ class DeepMultiHeadSpec(Spec):
 
     def row_bytes(self, itemsize: int) -> int:
         heads = self.layers * self.H * (self.d_h + 2 * self.d + 2 * self.n + self.d_v)
-        own = 0 if self.shared else 2 * self.n * self.d
-        return itemsize * (heads + own + 2 * self.d + 2 * self.d_out)
+        context = 0 if self.shared else 2 * self.n * self.d
+        return itemsize * (heads + context + 2 * self.d + 2 * self.d_out)
 
     def details(self) -> list[str]:
         return [f"{self.layers} layers", f"{self.d_out} outputs"]

@@ -81,8 +81,8 @@ class MultiHeadSpec(Spec):
 
     def row_bytes(self, itemsize: int) -> int:
         heads = self.H * (self.d_h + 2 * self.d + 2 * self.n + self.d_v)
-        own = 0 if self.shared else 2 * self.n * self.d
-        return itemsize * (heads + own + 2 * self.d + 2 * self.d_out)
+        context = 0 if self.shared else 2 * self.n * self.d
+        return itemsize * (heads + context + 2 * self.d + 2 * self.d_out)
 
     def __str__(self) -> str:
         context = "shared context" if self.shared else "context"

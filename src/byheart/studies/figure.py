@@ -38,12 +38,12 @@ def panels(
     title: str, x: str, y: str, columns: int, width: float = 6.4
 ) -> tuple[Figure, list[Panel]]:
     """A figure with panels beside each other, drawn in the house style."""
-    figure, found = new_figure(width * columns, 4.6, columns)
-    for panel in found:
+    figure, row = new_figure(width * columns, 4.6, columns)
+    for panel in row:
         panel.set_xlabel(x)
         panel.set_ylabel(y)
     figure.suptitle(title, x=0.02, ha="left", fontsize=11)
-    return figure, found
+    return figure, row
 
 
 def colour(i: int) -> str:

@@ -73,9 +73,9 @@ def run_text(path: str, text: str) -> ModuleType:
 
 def module_of(path: str | os.PathLike[str]) -> ModuleType:
     """The module of a study's file; what is wrong with the file is said with its line."""
-    place = Path(path).resolve()
+    location = Path(path).resolve()
     try:
-        return run_text(str(place), place.read_text(encoding="utf-8"))
+        return run_text(str(location), location.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ByheartError(f"{path} cannot be read: {reason}.") from None
@@ -85,7 +85,7 @@ def module_of(path: str | os.PathLike[str]) -> ModuleType:
         frame = error.__traceback__
         line = getattr(error, "lineno", None) if isinstance(error, SyntaxError) else None
         while frame is not None:  # the innermost line that is the file's own
-            if frame.tb_frame.f_code.co_filename == str(place):
+            if frame.tb_frame.f_code.co_filename == str(location):
                 line = frame.tb_lineno
             frame = frame.tb_next
         where = "" if line is None else f", line {line}"

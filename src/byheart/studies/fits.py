@@ -256,8 +256,8 @@ def _solve(law: Law, x: Array, ys: Array) -> tuple[dict[str, Array], Array]:
     b = slope[best, np.arange(ys.shape[1])]
     a = centre - b * (f @ share)[best]
     rss = scatter + counts @ (means - a - b * f[best].T) ** 2
-    found = {"a": a, "b": b}
-    return {**found, law.shape: grid[best] * unit} if law.shape else found, rss
+    parameters = {"a": a, "b": b}
+    return {**parameters, law.shape: grid[best] * unit} if law.shape else parameters, rss
 
 
 def _resampled(x: Array, y: Array, resamples: int, seed: int) -> Array:
@@ -287,7 +287,7 @@ def _left_out(law: Law, x: Array, y: Array) -> float:
     squares = []
     for value in values:
         rest = x != value
-        found, _ = _solve(law, x[rest], y[rest, None])
-        made = Fit(law.name, {k: float(v[0]) for k, v in found.items()}, 0, 0, 0, 0, 0, {})
-        squares.append(float((y[~rest].mean() - made(np.array([value]))[0]) ** 2))
+        solved, _ = _solve(law, x[rest], y[rest, None])
+        others = Fit(law.name, {k: float(v[0]) for k, v in solved.items()}, 0, 0, 0, 0, 0, {})
+        squares.append(float((y[~rest].mean() - others(np.array([value]))[0]) ** 2))
     return math.sqrt(sum(squares) / len(squares))

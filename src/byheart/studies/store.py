@@ -129,8 +129,8 @@ class Store:
     def runs(self) -> list[Record]:
         """The runs that computed something, in order."""
         names = ("studies", "profile", "workers", "computed", "failed", "seconds")
-        found = self._read(f"SELECT {', '.join(names)} FROM runs ORDER BY rowid")
-        return [dict(zip(names, row, strict=True)) for row in found]
+        records = self._read(f"SELECT {', '.join(names)} FROM runs ORDER BY rowid")
+        return [dict(zip(names, row, strict=True)) for row in records]
 
     def add_account(self, study: str, account: Record) -> None:
         """What a study says of itself and of its rows, for a reader who does not have it."""
@@ -158,14 +158,14 @@ class Store:
                 clauses.append(f"members.{name} = ?")
                 values.append(value)
         where = f"WHERE {' AND '.join(clauses)} " if clauses else ""
-        found = self._read(
+        records = self._read(
             "SELECT DISTINCT study, experiment, variant, rows.cell, seed, params, measurements, "
             "error, seconds, versions, device, threads, stack FROM members JOIN rows "
             f"ON members.cell = rows.cell {where}"
             "ORDER BY study, variant, experiment, params, seed",
             tuple(values),
         )
-        return [_row(*row) for row in found]
+        return [_row(*row) for row in records]
 
     def _read(self, command: str, values: tuple[object, ...] = ()) -> list[Columns]:
         try:
@@ -191,41 +191,41 @@ def _row(
     measurements: str, error: str | None, seconds: float, versions: str, device: str,
     threads: int, stack: int,
 ) -> Row:  # fmt: skip
-    made = json.loads(params), json.loads(measurements), error, seconds, json.loads(versions)
-    return Row(study, experiment, variant, cell, seed, *made, device, threads, stack)
+    texts = json.loads(params), json.loads(measurements), error, seconds, json.loads(versions)
+    return Row(study, experiment, variant, cell, seed, *texts, device, threads, stack)
 
 
 def open_store(path: str | os.PathLike[str], *, create: bool = True) -> Store:
     """Open a store, or make an empty one; everything else at `path` is refused and kept."""
-    place = Path(path)
-    if not place.exists():
+    location = Path(path)
+    if not location.exists():
         if not create:
             raise StoreError(f"there is no store {path}. Run a study first, or give its `store`.")
-        _create(place)
-    _check_header(place)
+        _create(location)
+    _check_header(location)
     try:
         with contextlib.closing(
-            sqlite3.connect(f"{place.resolve().as_uri()}?mode=ro", uri=True)
+            sqlite3.connect(f"{location.resolve().as_uri()}?mode=ro", uri=True)
         ) as c:
             sound = c.execute("PRAGMA quick_check").fetchall() == [("ok",)]
             tables = {name for (name,) in c.execute("SELECT name FROM sqlite_master")}
     except sqlite3.Error as error:
-        raise _damaged(place, str(error)) from None
+        raise _damaged(location, str(error)) from None
     if not sound or not {"rows", "members", "runs"} <= tables:
-        raise _damaged(place, "SQLite's own check fails")
-    connection = sqlite3.connect(place, timeout=30)
+        raise _damaged(location, "SQLite's own check fails")
+    connection = sqlite3.connect(location, timeout=30)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
-    return Store(place, connection)
+    return Store(location, connection)
 
 
 @contextlib.contextmanager
 def coordinating(path: str | os.PathLike[str]) -> Iterator[Store]:
     """The store for writing: one coordinator at a time; a second one is told, not queued."""
-    place = Path(path)
+    location = Path(path)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(f"{place}.lock", os.O_RDWR | os.O_CREAT, 0o666)
+        location.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(f"{location}.lock", os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         raise StoreError(
             f"{path} cannot be written: {error.strerror}. Give another `store`."
@@ -239,7 +239,7 @@ def coordinating(path: str | os.PathLike[str]) -> Iterator[Store]:
                 f"{path} is being written by another run (process {holder}). Wait for it, watch it "
                 "with its status, or give another `store`."
             ) from None
-        with open_store(place) as store:
+        with open_store(location) as store:
             with contextlib.suppress(OSError):  # the number is for people; a full disk is no reason
                 os.ftruncate(handle, 0)
                 os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
@@ -248,15 +248,15 @@ def coordinating(path: str | os.PathLike[str]) -> Iterator[Store]:
         os.close(handle)  # releases the lock; so does a kill
 
 
-def _create(place: Path) -> None:
+def _create(location: Path) -> None:
     """An empty store under a temporary name, then the right one: never half made."""
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
+        location.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{location.name}.", dir=location.parent)
         os.close(handle)
     except OSError as error:
         raise StoreError(
-            f"{place} cannot be written: {error.strerror}. Give another `store`."
+            f"{location} cannot be written: {error.strerror}. Give another `store`."
         ) from None
     try:
         with contextlib.closing(sqlite3.connect(temporary)) as connection:
@@ -264,39 +264,39 @@ def _create(place: Path) -> None:
                 f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {SCHEMA};{TABLES}"
             )
         os.chmod(temporary, 0o644)
-        os.link(temporary, place)  # unlike a rename, never in the place of something else
+        os.link(temporary, location)  # unlike a rename, never in the place of something else
     except FileExistsError:
         pass
     except (sqlite3.Error, OSError) as error:
-        raise StoreError(f"{place} cannot be written: {error}.") from None
+        raise StoreError(f"{location} cannot be written: {error}.") from None
     finally:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
 
 
-def _check_header(place: Path) -> None:
+def _check_header(location: Path) -> None:
     """Refuse what is no store of ours before SQLite touches it."""
     try:
-        with open(place, "rb") as file:
+        with open(location, "rb") as file:
             head = file.read(100)
     except OSError as error:
-        raise StoreError(f"{place} cannot be read: {error.strerror}.") from None
+        raise StoreError(f"{location} cannot be read: {error.strerror}.") from None
     keep = "It is left as it is. Give another `store`."
     if len(head) < 100 or head[:16] != HEADER:
         what = "is empty" if not head else "is no SQLite file, or its beginning is lost"
-        raise StoreError(f"{place} {what}. {keep}")
+        raise StoreError(f"{location} {what}. {keep}")
     if int.from_bytes(head[68:72], "big") != APPLICATION:
-        raise StoreError(f"{place} is an SQLite file of another program. {keep}")
+        raise StoreError(f"{location} is an SQLite file of another program. {keep}")
     version = int.from_bytes(head[60:64], "big")
     if version > SCHEMA:
         raise StoreError(
-            f"{place} was written by a newer byheart (schema {version}, this one knows {SCHEMA}). "
-            f"Update byheart. {keep}"
+            f"{location} was written by a newer byheart (schema {version}, this one knows "
+            f"{SCHEMA}). Update byheart. {keep}"
         )
 
 
-def _damaged(place: Path, why: str) -> StoreError:
+def _damaged(location: Path, why: str) -> StoreError:
     return StoreError(
-        f"{place} is damaged or cut short ({why}). It is left as it is. Take a copy back from a "
+        f"{location} is damaged or cut short ({why}). It is left as it is. Take a copy back from a "
         "backup, or give another `store`."
     )

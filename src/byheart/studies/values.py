@@ -34,13 +34,13 @@ def read_assignments(texts: Iterable[str]) -> dict[str, list[object]]:
     >>> read_assignments(["d=12,16", "H=1:3"])
     {'d': [12, 16], 'H': [1, 2, 3]}
     """
-    found: dict[str, list[object]] = {}
+    assignments: dict[str, list[object]] = {}
     for text in texts:
         name, sign, values = text.partition("=")
         if not sign or not name.strip():
             raise OptionError("set", "NAME=VALUE,VALUE or NAME=START:STOP:STEP", text)
-        found[name.strip()] = read_values(values)
-    return found
+        assignments[name.strip()] = read_values(values)
+    return assignments
 
 
 def _value(text: str) -> object:

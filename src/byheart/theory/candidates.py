@@ -163,8 +163,8 @@ def facts_case(
             f"expected the number of facts T, the vocabulary N and the key length S: {missing} "
             "missing."
         )
-    given = {"T": T, "N": N, "S": S, "bits": bits, "answers": 1 if answers is None else answers}
-    for name, value in given.items():
+    whole = {"T": T, "N": N, "S": S, "bits": bits, "answers": 1 if answers is None else answers}
+    for name, value in whole.items():
         least = 2 if name == "N" else 1
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise OptionError(name, f"a whole number of at least {least}", value)
@@ -187,10 +187,10 @@ def choose(families: Sequence[str] | None) -> Sequence[Candidate]:
     """
     if families is None:
         return CANDIDATES
-    known = {candidate.id: candidate for candidate in CANDIDATES}
+    by_id = {candidate.id: candidate for candidate in CANDIDATES}
     for name in families:
-        check_choice("families", name, known)
-    return [known[name] for name in families]
+        check_choice("families", name, by_id)
+    return [by_id[name] for name in families]
 
 
 def sized(candidate: Candidate, case: Case) -> Sized:

@@ -218,14 +218,14 @@ def case_of(
     >>> case.d, case.n, case.N, case.T
     (64, 2, 10, 50)
     """
-    said = {"bits": bits, "kruskal": kruskal, "answers": answers, "spread": spread}
-    for name, value in said.items():
+    options = {"bits": bits, "kruskal": kruskal, "answers": answers, "spread": spread}
+    for name, value in options.items():
         least = 2 if name == "answers" else 1
         if value is not None and not value >= least:
             raise OptionError(name, f"at least {least}", value)
     case = _with_facts(architecture(spec), facts)
     _agree(case)
-    return replace(case, **{name: value for name, value in said.items() if value is not None})
+    return replace(case, **{name: value for name, value in options.items() if value is not None})
 
 
 def _with_facts(case: Case, facts: Facts | int | None) -> Case:

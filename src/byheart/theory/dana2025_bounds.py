@@ -84,16 +84,16 @@ def _full_width(case: Case) -> str | None:
 
 
 def _heads_remark(case: Case) -> str:
-    said = []
+    remarks = []
     if case.free_heads < case["H"]:
-        said.append(
+        remarks.append(
             f"counts {case.free_heads} of {case['H']} heads: those of a group share W_K and W_V"
         )
     if case.last_tokens is not None and case.last_tokens < case["d"]:
-        said.append(f"the skip spans {case.last_tokens} last tokens, not d = {case['d']}")
+        remarks.append(f"the skip spans {case.last_tokens} last tokens, not d = {case['d']}")
     if _few_sequences(case) and _held(case) > case["N"] ** case["n"]:
-        said.append(f"more than all N^n = {case['N'] ** case['n']:,} keys")
-    return "; ".join(said)
+        remarks.append(f"more than all N^n = {case['N'] ** case['n']:,} keys")
+    return "; ".join(remarks)
 
 
 def _eps_remark(case: Case) -> str:

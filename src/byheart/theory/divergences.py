@@ -40,8 +40,8 @@ def top_answers(pi: ArrayLike, f: ArrayLike) -> NDArray[np.bool_]:
     array([ True, False])
     """
     pi = np.asarray(pi, float)
-    said = np.take_along_axis(pi, np.asarray(f).argmax(axis=1)[:, None], axis=1)[:, 0]
-    return said >= pi.max(axis=1) * (1 - 1e-12)  # probabilities from counts differ in the last bit
+    top = np.take_along_axis(pi, np.asarray(f).argmax(axis=1)[:, None], axis=1)[:, 0]
+    return top >= pi.max(axis=1) * (1 - 1e-12)  # probabilities from counts differ in the last bit
 
 
 def total_variation(pi: ArrayLike, f: ArrayLike) -> Array:

@@ -13,7 +13,7 @@ def explanation(bound: Bound) -> dict[str, str | list[str]]:
     'W >= (T-1)/2, so T <= 2W + 1'
     """
     words, claim = bound.statement, bound.claim
-    said: dict[str, str | list[str]] = {
+    lines: dict[str, str | list[str]] = {
         "id": bound.id,
         "about": words.title,
         "statement": words.text,
@@ -29,4 +29,4 @@ def explanation(bound: Bound) -> dict[str, str | list[str]]:
         "inverse": "sizes a model for given facts" if bound.size else "",
         "corrections": list(words.corrections),
     }
-    return {name: value for name, value in said.items() if value}
+    return {name: value for name, value in lines.items() if value}

@@ -106,8 +106,8 @@ class _Reader:
         if d % H and self.config.get("head_dim") is None:
             raise self.refuse(f"{H} heads do not divide the width {d}")
         d_h = self.whole("head_dim", default=max(1, d // H))
-        known = self.config.get("_name_or_path")
-        title = known if isinstance(known, str) and known else name
+        path = self.config.get("_name_or_path")
+        title = path if isinstance(path, str) and path else name
         return TransformerSpec(d, H, d_h, 1, None, self.whole(layers), bias=True, name=title)
 
 

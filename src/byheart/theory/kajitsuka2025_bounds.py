@@ -78,8 +78,8 @@ def _limited(T: int, case: Case) -> Literal:
     return theoremF1(T, n, d, spread, C, max(2, B))
 
 
-def _within(found: Literal, case: Case) -> bool:
-    return found.depth <= case["layers"] and found.bits <= case.bits
+def _within(network: Literal, case: Case) -> bool:
+    return network.depth <= case["layers"] and network.bits <= case.bits
 
 
 def _size(construction: Construction) -> Callable[[Case], Size]:
@@ -187,8 +187,8 @@ def _bits_fit(case: Case) -> str | None:
 
 
 def _total_bits(case: Case) -> float:
-    found = _next_token(max(2, case["T"]), case)
-    return found.parameters * found.bits
+    network = _next_token(max(2, case["T"]), case)
+    return network.parameters * network.bits
 
 
 def sparse(case: Case) -> SparseSize:
@@ -202,9 +202,9 @@ def sparse(case: Case) -> SparseSize:
 
 
 def _sparse_size(case: Case) -> Size:
-    found = sparse(case)
-    sizes = {"width": 3, "k": found.table.k, "t": found.table.t}
-    return Size(found.parameters, sizes, f"weights of up to {found.bits:,} bits", found.bits)
+    network = sparse(case)
+    sizes = {"width": 3, "k": network.table.k, "t": network.table.t}
+    return Size(network.parameters, sizes, f"weights of up to {network.bits:,} bits", network.bits)
 
 
 _next_token, _sequence, _sets = _counted(theorem41), _counted(corollary41), _counted(theoremD1)

@@ -99,13 +99,13 @@ def multihead_size(case: Case) -> Size:
         if r < 2 or n > d:
             continue
         H = theorem1_heads(case["T"], n, d_h)
-        found = Size(
+        model = Size(
             H * (2 * d * d_h + d + 1),
             {"d": d, "n": n, "d_h": d_h, "H": H},
             note="scalar labels, the vectors themselves not counted",
         )
-        if best is None or found.parameters < best.parameters:
-            best = found
+        if best is None or model.parameters < best.parameters:
+            best = model
     if best is None:
         raise ValueError("needs 2 <= d_h and 2 <= n <= d")
     return best
@@ -124,14 +124,14 @@ def _kruskal(case: Case) -> str | None:
     """Assumption 1 as far as sizes tell: T different queries, Kruskal rank at least 2."""
     if case.kruskal is not None and case.kruskal < 2:
         return f"needs queries of Kruskal rank >= 2 (Assumption 1): {case.kruskal}"
-    wanted = _capacity(case)
+    queries = _capacity(case)
     if case.T is not None and case.last_tokens is not None and case.last_tokens < case.T:
         return (
             f"needs {case.T} different queries (Assumption 1): {case.last_tokens} last tokens, "
             "so two queries coincide"
         )
-    if case.family == "attention-only" and case.N is not None and wanted > case.N:
-        return f"needs H(r-1)+1 = {wanted} different queries (Assumption 1): {case.N} tokens"
+    if case.family == "attention-only" and case.N is not None and queries > case.N:
+        return f"needs H(r-1)+1 = {queries} different queries (Assumption 1): {case.N} tokens"
     return None
 
 
@@ -158,16 +158,16 @@ def _context(shared: bool) -> Hypothesis:
 
 
 def _remark(case: Case) -> str:
-    said = []
+    remarks = []
     if case.free_heads < case["H"]:
-        said.append(f"counts {case.free_heads} of {case['H']} heads: groups share W_K and W_V")
+        remarks.append(f"counts {case.free_heads} of {case['H']} heads: groups share W_K and W_V")
     if _key_width(case) != case["d_h"]:
-        said.append(f"W_QK has rank {_key_width(case)}, not d_h = {case['d_h']}")
+        remarks.append(f"W_QK has rank {_key_width(case)}, not d_h = {case['d_h']}")
     if case.kruskal is not None and case.kruskal < case["n"]:
-        said.append(f"Kruskal rank {case.kruskal} in place of n = {case['n']}")
+        remarks.append(f"Kruskal rank {case.kruskal} in place of n = {case['n']}")
     if case.family == "transformer":
-        said.append("first layer: queries repeat, so from the second layer on at best")
-    return "; ".join(said)
+        remarks.append("first layer: queries repeat, so from the second layer on at best")
+    return "; ".join(remarks)
 
 
 SIZES = ("d", "d_h", "H", "n")

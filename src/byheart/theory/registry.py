@@ -69,28 +69,28 @@ def bounds(spec: Spec, facts: Facts | int | None = None, **options: Unpack[Optio
     return Answers(ask(case_of(spec, facts, **options), tuple(all_bounds().values())))
 
 
-def ask(case: Case, known: Sequence[Bound] = BOUNDS) -> list[Answer]:
-    """What each of the `known` bounds says about a case."""
-    return [bound.answer(case) for bound in known]
+def ask(case: Case, theorems: Sequence[Bound] = BOUNDS) -> list[Answer]:
+    """What each of the `theorems` says about a case."""
+    return [bound.answer(case) for bound in theorems]
 
 
 @cache
 def all_bounds() -> dict[str, Bound]:
     """Every bound by id, ours first, then those of other packages."""
-    found = {bound.id: bound for bound in BOUNDS}
-    sources = dict.fromkeys(found, "byheart")
+    theorems = {bound.id: bound for bound in BOUNDS}
+    sources = dict.fromkeys(theorems, "byheart")
     for plugin in plugins("byheart.bounds"):
         value = plugin.value
         for bound in value if isinstance(value, Sequence) else [value]:
             if not isinstance(bound, Bound):
                 wrong = f"must name a Bound or a sequence of them, found {type(bound).__name__}."
                 leave_out("byheart.bounds", f"{plugin.source} {wrong}")
-            elif bound.id in found:
+            elif bound.id in theorems:
                 twice = f"two bounds are called {bound.id!r}: one of {sources[bound.id]}, one of"
                 leave_out("byheart.bounds", f"{twice} {plugin.source}. Rename one of them.")
             else:
-                found[bound.id], sources[bound.id] = bound, plugin.source
-    return found
+                theorems[bound.id], sources[bound.id] = bound, plugin.source
+    return theorems
 
 
 def find(bound_id: str) -> Bound:
@@ -99,8 +99,8 @@ def find(bound_id: str) -> Bound:
     >>> find("dana2025.corollary1").statement.formula.split(" with")[0]
     'T0 = H d_h + d'
     """
-    known = all_bounds()
-    if bound_id in known:
-        return known[bound_id]
-    hint = did_you_mean(bound_id, known)
+    theorems = all_bounds()
+    if bound_id in theorems:
+        return theorems[bound_id]
+    hint = did_you_mean(bound_id, theorems)
     raise ByheartError(f"there is no bound {bound_id!r}. {hint}".rstrip())

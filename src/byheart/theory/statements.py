@@ -17,13 +17,13 @@ def statements() -> dict[str, tuple[Statement, Claim]]:
     """Statement and claim of every theorem that byheart knows, by id."""
     text = files("byheart.theory").joinpath("theorems.toml").read_text(encoding="utf-8")
     claimed = {field.name for field in fields(Claim)}
-    found = {}
+    entries = {}
     for name, entry in tomllib.loads(text).items():
         entry["corrections"] = tuple(entry.get("corrections", ()))
         claim = Claim(**{key: value for key, value in entry.items() if key in claimed})
         words = {key: value for key, value in entry.items() if key not in claimed}
-        found[name] = (Statement(**words), claim)
-    return found
+        entries[name] = (Statement(**words), claim)
+    return entries
 
 
 def theorem(

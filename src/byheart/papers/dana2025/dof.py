@@ -89,23 +89,23 @@ def analyse(rows: list[Row]) -> Finding:
 
 
 def draw(rows: list[Row], finding: Finding) -> Figure:
-    made, axes = figure.panels(
+    drawn, panels = figure.panels(
         "Associations against free dimensions of W_QK and W_OV", "dof", "associations", 2
     )
-    for one, (measure, name) in zip(axes, MEASURES.items(), strict=True):
+    for panel, (measure, name) in zip(panels, MEASURES.items(), strict=True):
         for i, (family, same) in enumerate(laws.by(rows, "family").items()):
             x, y = figure.series(same, lambda r: float(free_dimensions(r)), name)
             variant = head_width.SHARED if family == "shared" else head_width.OWN
-            figure.points(one, x, y, head_width.NAMES[variant], i, line=False)
+            figure.points(panel, x, y, head_width.NAMES[variant], i, line=False)
         x, _, y = points(rows, measure)
         if len(np.unique(x)) >= 2:
             line = fit("linear", x, y, validate=False)
             at = np.array([0, x.max()])
-            figure.curve(one, at, line(at), "X0 + κ dof, below accuracy 0.9", 7, "-")
-        one.set_title(measure, fontsize=9)
+            figure.curve(panel, at, line(at), "X0 + κ dof, below accuracy 0.9", 7, "-")
+        panel.set_title(measure, fontsize=9)
         if rows:
-            figure.legend(one)
-    return made
+            figure.legend(panel)
+    return drawn
 
 
 AXES = Axes("parameters", "associations", "family")

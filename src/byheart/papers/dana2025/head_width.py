@@ -59,7 +59,7 @@ def grid_law(variant: str, profile: str) -> list[Cell]:
 def exponents(rows: list[Row], measure: str) -> list[Record]:
     """p of a + b d_h^p for every variant and number of heads, below 0.9, with intervals: over all
     widths, and over d_h <= d/2, where heads do not yet span everything."""
-    found = []
+    table = []
     chosen = [
         (variant, H, half, [r for r in same if not half or 2 * r["d_h"] <= r["d"]])
         for variant in laws.variants_of(rows)
@@ -74,7 +74,7 @@ def exponents(rows: list[Row], measure: str) -> list[Record]:
             power = fit("power", x, y, resamples=laws.RESAMPLES, validate=False)
             compared = choose(x, y, ("linear", "quadratic", "power", "saturating"), resamples=0)
             p = power.interval("p")
-            found.append(
+            table.append(
                 {
                     "variant": variant,
                     "H": H,
@@ -89,7 +89,7 @@ def exponents(rows: list[Row], measure: str) -> list[Record]:
                     "verdict": laws.exponent_verdict(p, 2.0),
                 }
             )
-    return found
+    return table
 
 
 def analyse(rows: list[Row]) -> Finding:
@@ -117,13 +117,14 @@ def analyse(rows: list[Row]) -> Finding:
 
 
 def sentence(shared: list[Record], own: list[Record]) -> str:
-    def span(found: list[Record]) -> str:
-        worst = min(r["R2"] for r in found)
+    def span(exponents: list[Record]) -> str:
+        worst = min(r["R2"] for r in exponents)
         if worst < FITS:
             return f"for no p (R² of the best power {worst:.2f})"
         return (
-            f"p = {min(r['p'] for r in found):.2f} to {max(r['p'] for r in found):.2f} "
-            f"(95 %: {min(r['p_low'] for r in found):.2f} to {max(r['p_high'] for r in found):.2f})"
+            f"p = {min(r['p'] for r in exponents):.2f} to {max(r['p'] for r in exponents):.2f} "
+            f"(95 %: {min(r['p_low'] for r in exponents):.2f} to "
+            f"{max(r['p_high'] for r in exponents):.2f})"
         )
 
     shared = [r for r in shared if r["widths"] == "all"]
@@ -141,32 +142,32 @@ def sentence(shared: list[Record], own: list[Record]) -> str:
 
 def draw(rows: list[Row], finding: Finding) -> Figure:
     """Accuracy against d_h for both models, fits and the bound φ(H d_h + d)."""
-    made, axes = figure.axes(
+    drawn, panel = figure.axes(
         "Accuracy against the width of the heads", "head width d_h", "accuracy (training sample)"
     )
     i = 0
     for variant in laws.variants_of(rows):
         for H, same in laws.by([r for r in rows if r.variant == variant], "H").items():
             x, y = figure.series(same, "d_h", "train_accuracy")
-            figure.points(axes, x, y, f"{NAMES[variant]}, H = {H}", i, line=False)
+            figure.points(panel, x, y, f"{NAMES[variant]}, H = {H}", i, line=False)
             keep = laws.below_ceiling(x, y, BELOW)
             if len(np.unique(x[keep])) >= 4:
                 power = fit("power", x[keep], y[keep], validate=False)
                 at = np.linspace(x[keep].min(), x[keep].max(), 60)
-                figure.curve(axes, at, power(at), f"p = {power.values['p']:.2f}", i, "-")
+                figure.curve(panel, at, power(at), f"p = {power.values['p']:.2f}", i, "-")
             N, S, d = (same[0][name] for name in ("N", "S", "d"))
             if same[0]["layers"] == 1 and variant == OWN:
                 at = np.linspace(x.min(), x.max(), 50)
                 bound = np.array([phi(H * v + d, N, N**S) for v in at])
-                figure.curve(axes, at, bound, f"Corollary 2, H = {H}", i, "--")
+                figure.curve(panel, at, bound, f"Corollary 2, H = {H}", i, "--")
             i += 1
     if any(r.experiment == "exp2" for r in rows):
         known = published.PUBLISHED["exp2"]
-        axes.plot(list(known), list(known.values()), "kx", ms=6, label="published, H = 20")
-    axes.set_ylim(0, 1.03)
+        panel.plot(list(known), list(known.values()), "kx", ms=6, label="published, H = 20")
+    panel.set_ylim(0, 1.03)
     if rows:
-        figure.legend(axes)
-    return made
+        figure.legend(panel)
+    return drawn
 
 
 AXES = Axes("d_h", "train_accuracy", "variant", "head width d_h", "accuracy")

@@ -122,30 +122,30 @@ def analyse(rows: list[Row]) -> Finding:
 def draw(rows: list[Row], finding: Finding) -> Figure:
     """Accuracy against H, one line a width; the bound φ(H d_h + d) dashed."""
     variants = laws.variants_of(rows) or [CODED]
-    drawn, axes = figure.panels(
+    drawn, panels = figure.panels(
         "Accuracy against the number of heads", "heads H", "accuracy", len(variants)
     )
     ink = dict(zip(widths := list(laws.by(rows, "d")), figure.shades(len(widths)), strict=True))
-    for one, variant in zip(axes, variants, strict=True):
+    for panel, variant in zip(panels, variants, strict=True):
         mine = [row for row in rows if row.variant == variant]
         for d, same in laws.by(mine, "d").items():
             x, y = figure.series(same, "H", settings.measure_of(variant))
-            figure.points(one, x, y, f"d = {d}", ink[d])
+            figure.points(panel, x, y, f"d = {d}", ink[d])
             N, S, d_h = same[0]["N"], same[0]["S"], same[0]["d_h"]
             if same[0]["layers"] == 1:
                 H = np.linspace(1, x.max(), 50)
                 bound = np.array([phi(h * d_h + d, N, N**S) for h in H])
-                figure.curve(one, H, bound, None, ink[d], "--")
+                figure.curve(panel, H, bound, None, ink[d], "--")
         known = published.PUBLISHED["exp1"]
         if variant == CODED and any(r.experiment == "exp1" and r["d"] == 10 for r in mine):
-            one.plot(list(known), list(known.values()), "kx", ms=6, label="published, d = 10")
+            panel.plot(list(known), list(known.values()), "kx", ms=6, label="published, d = 10")
         shown = (
             "training sample" if settings.measure_of(variant) == "train_accuracy" else "all facts"
         )
-        one.set_title(f"{variant}, {shown} (dashed: Corollary 2)", fontsize=9)
-        one.set_ylim(0, 1.03)
+        panel.set_title(f"{variant}, {shown} (dashed: Corollary 2)", fontsize=9)
+        panel.set_ylim(0, 1.03)
         if mine:
-            figure.legend(one)
+            figure.legend(panel)
     return drawn
 
 

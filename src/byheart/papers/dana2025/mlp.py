@@ -86,7 +86,7 @@ def grid_out(variant: str, profile: str) -> list[Cell]:
 def difference(rows: Sequence[Row], measure: str) -> list[Record]:
     """Attention minus MLP at the parameter counts of the attention-only models, where both are
     measured; the MLP's mean is interpolated linearly in its true count."""
-    found = []
+    table = []
     for d, same in laws.by(rows, "d").items():
         aot = [r for r in same if r["family"] == "attention"]
         mlp = [r for r in same if r["family"] == "mlp"]
@@ -104,7 +104,7 @@ def difference(rows: Sequence[Row], measure: str) -> list[Record]:
             if min(own.mean(), other) > CEILING:
                 continue
             low, high = interval_of_mean(own)
-            found.append(
+            table.append(
                 {
                     "d": d,
                     "H": mine[0]["H"],
@@ -116,7 +116,7 @@ def difference(rows: Sequence[Row], measure: str) -> list[Record]:
                     "high": high - other + 2 * spread,
                 }
             )
-    return found
+    return table
 
 
 def compare(table: list[Record]) -> tuple[Verdict, str]:
@@ -156,9 +156,9 @@ def analyse_out(rows: list[Row]) -> Finding:
     """Trained out: four times the steps add less than a point to the mean."""
     tables, gains = {}, []
     for name, same in laws.by(rows, "experiment").items():
-        found = difference(same, "accuracy")
-        if found:
-            tables[name] = found
+        table = difference(same, "accuracy")
+        if table:
+            tables[name] = table
     for family in NAMES:
         cells: dict[tuple[int, int], dict[int, list[float]]] = {}
         for row in rows:
@@ -192,10 +192,10 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
     groups = laws.by(rows, "experiment") if rows else {}
     variants = laws.variants_of(rows) or [CODED]
     panels = [(v, e) for v in variants for e in groups] or [(CODED, "")]
-    made, axes = figure.panels(
+    drawn, columns = figure.panels(
         "Attention only against one head and an MLP", "parameters", "accuracy", len(panels)
     )
-    for one, (variant, experiment) in zip(axes, panels, strict=True):
+    for panel, (variant, experiment) in zip(columns, panels, strict=True):
         mine = [r for r in groups.get(experiment, []) if r.variant == variant]
         i = 0
         for d, same in laws.by(mine, "d").items():
@@ -206,13 +206,13 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
                     settings.measure_of(variant),
                 )
                 if len(x):
-                    figure.points(one, x, y, f"{name}, d = {d}", i)
+                    figure.points(panel, x, y, f"{name}, d = {d}", i)
                     i += 1
-        one.set_title(f"{variant}, {experiment}", fontsize=9)
-        one.set_ylim(0, 1.03)
+        panel.set_title(f"{variant}, {experiment}", fontsize=9)
+        panel.set_ylim(0, 1.03)
         if mine:
-            figure.legend(one)
-    return made
+            figure.legend(panel)
+    return drawn
 
 
 AXES = Axes("parameters", "train_accuracy", "family")

@@ -54,9 +54,9 @@ def analyse_2a(rows: list[Row]) -> Finding:
     table = []
     for variant in laws.variants_of(rows):
         for measure in ("train_accuracy", "accuracy"):
-            found = pieces([r for r in rows if r.variant == variant], measure)
-            if found is not None:
-                table.append({"variant": variant, **found})
+            both = pieces([r for r in rows if r.variant == variant], measure)
+            if both is not None:
+                table.append({"variant": variant, **both})
     coded = [r for r in table if r["variant"] == CODED]
     own = [r for r in table if r["variant"] == CORRECTED]
     if not coded:
@@ -78,22 +78,22 @@ one bottleneck for all heads"
 
 
 def draw_2a(rows: list[Row], finding: Finding) -> Figure:
-    made, axes = figure.axes(
+    drawn, panel = figure.axes(
         "Accuracy against the embedding dimension", "embedding dimension d", "accuracy"
     )
     for i, variant in enumerate(laws.variants_of(rows)):
         mine = [r for r in rows if r.variant == variant]
         x, y = figure.series(mine, "d", "train_accuracy")
-        figure.points(axes, x, y, NAMES[variant], i)
+        figure.points(panel, x, y, NAMES[variant], i)
         at = np.unique(x)
         one = {row["d"]: settings.lower_bound(row) for row in mine}
         label = "Corollary 2" if i == 0 else None
-        figure.curve(axes, at, np.array([one[int(v)] for v in at]), label, 7, "--")
-    axes.axvline(BREAK, color="#999999", lw=0.8)
-    axes.set_ylim(0, 1.03)
+        figure.curve(panel, at, np.array([one[int(v)] for v in at]), label, 7, "--")
+    panel.axvline(BREAK, color="#999999", lw=0.8)
+    panel.set_ylim(0, 1.03)
     if rows:
-        figure.legend(axes)
-    return made
+        figure.legend(panel)
+    return drawn
 
 
 def grid_2b(variant: str, profile: str) -> list[Cell]:
@@ -111,15 +111,15 @@ def slopes(rows: list[Row], variant: str) -> tuple[np.ndarray, np.ndarray]:
     """
     measure, including = settings.measure_of(variant), variant == CODED
     rows = [row for row in rows if row.variant == variant]
-    found = []
+    pairs = []
     for d, same in laws.by(rows, "d").items():
         x, y = figure.series(same, "H", measure)
         kept = x[laws.below_ceiling(x, y, including=including)]
         for mine in laws.by([r for r in same if r["H"] in kept], "seed").values():
             a, b = figure.series(mine, "H", measure)
             if len(a) >= 3:
-                found.append((float(d), float(np.polyfit(a, b, 1)[0])))
-    return np.array([d for d, _ in found]), np.array([s for _, s in found])
+                pairs.append((float(d), float(np.polyfit(a, b, 1)[0])))
+    return np.array([d for d, _ in pairs]), np.array([s for _, s in pairs])
 
 
 def analyse_2b(rows: list[Row]) -> Finding:
@@ -150,25 +150,25 @@ def analyse_2b(rows: list[Row]) -> Finding:
 
 
 def draw_2b(rows: list[Row], finding: Finding) -> Figure:
-    made, axes = figure.axes(
+    drawn, panel = figure.axes(
         "Slope of accuracy in H against d = d_h", "embedding dimension d", "accuracy per head"
     )
     for i, variant in enumerate(laws.variants_of(rows)):
         x, y = slopes(rows, variant)
         if len(np.unique(x)) < 2:
             continue
-        figure.points(axes, x, y, variant, i, line=False)
+        figure.points(panel, x, y, variant, i, line=False)
         at = np.linspace(x.min(), x.max(), 60)
         for law, style in (("quadratic", "-"), ("cubic", ":")):
-            made_fit = fit(law, x, y, validate=False)
-            figure.curve(axes, at, made_fit(at), f"{law}, {variant}", i, style)
+            line = fit(law, x, y, validate=False)
+            figure.curve(panel, at, line(at), f"{law}, {variant}", i, style)
         if i == 0:
             N, S = rows[0]["N"], rows[0]["S"]
             bound = (1 - 1 / N) * at / N**S
-            figure.curve(axes, at, bound, "Corollary 2: d_h a head", 7, "--")
-    if axes.has_data():
-        figure.legend(axes)
-    return made
+            figure.curve(panel, at, bound, "Corollary 2: d_h a head", 7, "--")
+    if panel.has_data():
+        figure.legend(panel)
+    return drawn
 
 
 STUDIES = (

@@ -7,6 +7,7 @@ trial is one start with one of a few learning rates, and the best trial counts.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -101,7 +102,7 @@ def trials(p: Params, blocks: int, data: Data, seed: int, enough: bool) -> list[
     from byheart.training import kajitsuka2025, train_stack
 
     values = data.kind == "value"
-    found: list[Outcome] = []
+    outcomes: list[Outcome] = []
     for rate in p["rates"]:
         recipe = kajitsuka2025(
             steps=p["epochs"],
@@ -115,17 +116,17 @@ def trials(p: Params, blocks: int, data: Data, seed: int, enough: bool) -> list[
         )
         seeds = [seed + k for k in range(p["starts"])]
         spec = spec_of(p, blocks)
-        found += train_stack(spec, data, recipe, seeds, start=start_of(p, spec, seeds)).outcomes
-        if enough and max(o.accuracy for o in found) > 1 - ERROR:
+        outcomes += train_stack(spec, data, recipe, seeds, start=start_of(p, spec, seeds)).outcomes
+        if enough and max(o.accuracy for o in outcomes) > 1 - ERROR:
             break
-    return found
+    return outcomes
 
 
 def train(params: Params, seed: int) -> Measurements:
     """The best of all trials of one size, as the paper reports it, and the mean of them."""
     p = params
     outcomes = trials(p, p["blocks"], data_of(p, seed), seed, enough=False)
-    best = max(outcomes, key=lambda o: (o.accuracy, -o.loss))
+    best = max(outcomes, key=lambda o: (o.accuracy, -math.inf if o.loss is None else -o.loss))
     return {
         "accuracy": best.accuracy,
         "loss": best.loss,
@@ -174,9 +175,9 @@ def built(params: Params, seed: int) -> Measurements:
         tokens = np.unique(np.concatenate([tokens, more]), axis=0)
     tokens = rng.permutation(tokens)[: p["N"]]
     labels = 1 + rng.integers(p["classes"], size=p["N"])  # 0 would cost nothing
-    made = memorize(tokens, labels, ff1=p["ff1"], max_bits=p["max_bits"], seed=seed)
-    counts = made.network.counts()
-    wrong = int((made.structured.evaluate(tokens) != labels).sum())
+    memory = memorize(tokens, labels, ff1=p["ff1"], max_bits=p["max_bits"], seed=seed)
+    counts = memory.network.counts()
+    wrong = int((memory.structured.evaluate(tokens) != labels).sum())
     told = {
         "parameters": counts.parameters,
         "dense": counts.dense,
@@ -187,7 +188,7 @@ def built(params: Params, seed: int) -> Measurements:
         "accuracy": 1 - wrong / p["N"],
     }
     for name in p["formats"]:
-        out = evaluate_in(made.network, tokens, name)
+        out = evaluate_in(memory.network, tokens, name)
         told[name] = float((out == labels).mean())
     return told
 

@@ -35,24 +35,26 @@ def attention_grid(variant: str, profile: str) -> list[Cell]:
 
 
 def analyse_attention(rows: list[Row]) -> Finding:
-    found: dict[str, dict[int, list[float]]] = {}
+    accuracies: dict[str, dict[int, list[float]]] = {}
     for row in rows:
-        found.setdefault(kind_of(row), {}).setdefault(row["blocks"], []).append(row["accuracy"])
-    if "uniform" not in found or len(found) < 2:
+        accuracies.setdefault(kind_of(row), {}).setdefault(row["blocks"], []).append(
+            row["accuracy"]
+        )
+    if "uniform" not in accuracies or len(accuracies) < 2:
         return laws.too_few("uniform attention and another one are needed")
     table, gains = [], []
-    for kind in [k for k in KINDS if k in found and k != "uniform"]:
-        both = sorted(found[kind].keys() & found["uniform"].keys())
+    for kind in [k for k in KINDS if k in accuracies and k != "uniform"]:
+        both = sorted(accuracies[kind].keys() & accuracies["uniform"].keys())
         differences = np.array(
             [a - b for size in both
-             for a, b in zip(found[kind][size], found["uniform"][size], strict=False)]
+             for a, b in zip(accuracies[kind][size], accuracies["uniform"][size], strict=False)]
         )  # fmt: skip
         if len(differences) < 2:
             continue
         error = float(differences.std(ddof=1) / np.sqrt(len(differences)))
         mean = float(differences.mean())
         gains.append(laws.span(mean, mean - 2 * error, mean + 2 * error))
-        level = float(np.mean([v for s in both for v in found[kind][s]]))
+        level = float(np.mean([v for s in both for v in accuracies[kind][s]]))
         table.append({"attention": kind, "gain_over_uniform": mean, "standard_error": error,
                       "accuracy": level})  # fmt: skip
     if not gains:
@@ -67,13 +69,13 @@ def analyse_attention(rows: list[Row]) -> Finding:
 
 
 def draw_attention(rows: list[Row], finding: Finding) -> Figure:
-    made, one = figure.axes("Hardmax, softmax and uniform attention", "blocks", "accuracy")
+    drawn, panel = figure.axes("Hardmax, softmax and uniform attention", "blocks", "accuracy")
     for i, kind in enumerate(KINDS):
         same = [row for row in rows if kind_of(row) == kind]
-        figure.points(one, *figure.series(same, "blocks", "accuracy"), kind, i)
+        figure.points(panel, *figure.series(same, "blocks", "accuracy"), kind, i)
     if rows:
-        figure.legend(one)
-    return made
+        figure.legend(panel)
+    return drawn
 
 
 HARDMAX = declare(

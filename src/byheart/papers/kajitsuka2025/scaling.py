@@ -54,8 +54,8 @@ def analyse(rows: list[Row]) -> Finding:
     numbers: Record = {}
     table = []
     learned = loglog([r for r in rows if r.experiment == "trained"], "parameters")
-    made = loglog([r for r in rows if r.experiment == "built"], "parameters")
-    for name, p in (("trained", learned), ("built", made)):
+    built = loglog([r for r in rows if r.experiment == "built"], "parameters")
+    for name, p in (("trained", learned), ("built", built)):
         mine = [r for r in rows if r.experiment == name and r["parameters"] is not None]
         if p is not None:
             numbers[f"exponent of N, {name}"] = p
@@ -67,41 +67,41 @@ def analyse(rows: list[Row]) -> Finding:
                  "lower_bound": theorem42_parameters(N)}
             )  # fmt: skip
     failed = sum(r.experiment == "trained" and r["parameters"] is None for r in rows)
-    if learned is None or made is None:
+    if learned is None or built is None:
         return laws.too_few("three N of trained and of built networks are needed")
     straight = learned["R2"] >= STRAIGHT
     verdict = laws.exponent_verdict(learned, 0.5) if straight else "undecided"
     sentence = (
         f"Parameters grow as N^{learned['estimate']:.2f} when trained"
         + ("" if straight else f" (no straight line: R² = {learned['R2']:.2f})")
-        + f" and as N^{made['estimate']:.2f} in the construction (nonzero weights); "
+        + f" and as N^{built['estimate']:.2f} in the construction (nonzero weights); "
         f"{failed} trained searches found no size."
     )
     return Finding(verdict, sentence, numbers, {"sizes": table})
 
 
 def draw(rows: list[Row], finding: Finding) -> Figure:
-    made, one = figure.axes("Parameters needed for N sequences", "sequences N", "parameters")
+    drawn, panel = figure.axes("Parameters needed for N sequences", "sequences N", "parameters")
     for i, name in enumerate(("trained", "built")):
         for variant in laws.variants_of(rows):
             mine = [r for r in rows if r.experiment == name and r.variant == variant]
             x, y = figure.series(mine, "N", "parameters")
             if len(x):
                 label = name if variant == OFFLINE else f"{name}, {variant}"
-                figure.points(one, x, y, label, i)
+                figure.points(panel, x, y, label, i)
                 at = np.unique(x)
                 if len(at) >= 2:
                     scale = float(np.exp(np.mean(np.log(y)) - 0.5 * np.mean(np.log(x))))
-                    figure.curve(one, at, scale * np.sqrt(at), None, i, ":")
-    found = [r["N"] for r in rows]
-    if found:
-        at = np.geomspace(min(found), max(found), 40)
+                    figure.curve(panel, at, scale * np.sqrt(at), None, i, ":")
+    sizes = [r["N"] for r in rows]
+    if sizes:
+        at = np.geomspace(min(sizes), max(sizes), 40)
         lower = np.array([theorem42_parameters(int(N)) for N in at])
-        figure.curve(one, at, lower, "lower bound (Theorem 4.2)", 2, "--")
-        figure.logarithmic(one)
-        one.set_title("dotted: sqrt N through each", fontsize=9)
-        figure.legend(one)
-    return made
+        figure.curve(panel, at, lower, "lower bound (Theorem 4.2)", 2, "--")
+        figure.logarithmic(panel)
+        panel.set_title("dotted: sqrt N through each", fontsize=9)
+        figure.legend(panel)
+    return drawn
 
 
 AXES = Axes("N", "parameters", "experiment", "sequences N", log="xy", label="{value}")

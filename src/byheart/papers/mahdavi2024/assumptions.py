@@ -174,17 +174,17 @@ def _but(exceptions: list[str]) -> str:
 
 
 def draw(rows: list[Row], finding: Finding) -> Figure:
-    made, (axes,) = figure.panels(
+    drawn, (panel,) = figure.panels(
         "Assumptions before and after one attention", "", "share that holds", 1, 9.0
     )
     shown = [row for row in rows if row["available"] and row.seed == 0]
     for i, name in enumerate(CHECKS):
         at = np.arange(len(shown)) + 0.25 * (i - 1)
-        axes.bar(at, [row[name] or 0.0 for row in shown], 0.23, color=figure.colour(i), label=name)
+        panel.bar(at, [row[name] or 0.0 for row in shown], 0.23, color=figure.colour(i), label=name)
     names = [f"{row['model']}\n{row['layer'].replace(' ', chr(10), 1)}" for row in shown]
-    axes.set_xticks(range(len(shown)), names, fontsize=8)
-    figure.legend(axes, most=0)
-    return made
+    panel.set_xticks(range(len(shown)), names, fontsize=8)
+    figure.legend(panel, most=0)
+    return drawn
 
 
 AXES = Axes("T", "A1", "model", y_label="share that holds", label="{value}")

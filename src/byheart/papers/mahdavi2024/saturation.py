@@ -61,8 +61,11 @@ def statistics(params: Params, seed: int) -> Measurements:
 def _memory(p: Params, seed: int) -> tuple[VectorMemory, Measurements]:
     import torch
 
-    from byheart.construct.multi_head.build import build_multi_head
+    from byheart._progress import quiet
+    from byheart.construct.methods import MultiHead
+    from byheart.construct.multi_head.build import multi_head_memory
     from byheart.facts import random_vectors
+    from byheart.models.construction import ImportedConstruction
     from byheart.models.multi_head import initial
     from byheart.models.vector_memory import VectorMemory
     from byheart.training import Data, mahdavi2024, train_stack
@@ -72,13 +75,14 @@ def _memory(p: Params, seed: int) -> tuple[VectorMemory, Measurements]:
         T = theorem1_capacity(H, n, n)
         facts = random_vectors(T, n, d, classes=p["classes"], seed=seed)
         dtype = "float64" if p["kind"] == "literal" else "float32"
-        memory = build_multi_head(facts, p["kind"], H=H, d_h=n, dtype=dtype, seed=seed)
-        return memory, {"accuracy": memory.construction["recalled"] / T, "steps": 0}
+        method = MultiHead(proof=p["kind"], H=H, d_h=n, dtype=dtype)
+        memory = multi_head_memory(facts, method, seed, quiet)
+        return memory, {"accuracy": memory.construction.recalled / T, "steps": 0}
     facts = random_vectors(p["T"], n, d, classes=p["classes"], seed=seed)
     spec = MultiHeadSpec(d, n, d, H, 1, p["classes"], True, embed=True, scale=True, decoder=True)
     if p["kind"] == "untrained":
-        made = initial(spec, [torch.Generator().manual_seed(seed)])
-        weights, told = {k: w[0] for k, w in made.items()}, {"accuracy": None, "steps": 0}
+        stack = initial(spec, [torch.Generator().manual_seed(seed)])
+        weights, told = {k: w[0] for k, w in stack.items()}, {"accuracy": None, "steps": 0}
     else:
         query, label, E = (torch.tensor(x) for x in (facts.query, facts.label, facts.context))
         # Drawn with replacement: a batch of 256 may be more than there are examples.
@@ -90,7 +94,11 @@ def _memory(p: Params, seed: int) -> tuple[VectorMemory, Measurements]:
         trained = train_stack(spec, data, recipe, [seed])
         outcome = trained.outcomes[0]
         weights, told = trained.model(0), {"accuracy": outcome.accuracy, "steps": outcome.steps}
-    return VectorMemory(spec, weights, facts, p["classes"], facts.context, {}), told
+    memory = VectorMemory(
+        spec=spec, weights=weights, construction=ImportedConstruction(), facts=facts,
+        classes=p["classes"], context=facts.context,
+    )  # fmt: skip
+    return memory, told
 
 
 def _mean(values: np.ndarray) -> float | None:
@@ -148,10 +156,10 @@ def analyse(rows: list[Row]) -> Finding:
 
 
 def _groups(rows: list[Row]) -> dict[tuple[str, int], list[Row]]:
-    found: dict[tuple[str, int], list[Row]] = {}
+    groups: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
-        found.setdefault((row["kind"], row["H"]), []).append(row)
-    return dict(sorted(found.items(), key=lambda item: (item[0][1], KINDS.index(item[0][0]))))
+        groups.setdefault((row["kind"], row["H"]), []).append(row)
+    return dict(sorted(groups.items(), key=lambda item: (item[0][1], KINDS.index(item[0][0]))))
 
 
 def _average(rows: list[Row], name: str) -> float | None:
@@ -163,19 +171,19 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
     """Examples by number of saturated heads, and what independent heads would give."""
     kinds = [kind for kind in KINDS if kind in laws.by(rows, "kind")] or ["trained"]
     labels = "saturated heads of an example", "share of the examples"
-    made, axes = figure.panels("Saturated heads", *labels, len(kinds), 3.4)
-    for one, kind in zip(axes, kinds, strict=True):
+    drawn, panels = figure.panels("Saturated heads", *labels, len(kinds), 3.4)
+    for panel, kind in zip(panels, kinds, strict=True):
         same = [row for row in rows if row["kind"] == kind]
-        one.set_title(kind, fontsize=9)
+        panel.set_title(kind, fontsize=9)
         if not same:
             continue
         first = [row for row in same if row["H"] == same[0]["H"]]
         share = np.mean([np.array(r["histogram"]) / r["T"] for r in first], 0)
         null = np.mean([np.array(r["independent"]) / r["T"] for r in first], 0)
-        one.bar(range(len(share)), share, color=figure.colour(0), label="measured")
-        one.plot(range(len(null)), null, "o--", color=figure.colour(1), label="independent heads")
-        figure.legend(one)
-    return made
+        panel.bar(range(len(share)), share, color=figure.colour(0), label="measured")
+        panel.plot(range(len(null)), null, "o--", color=figure.colour(1), label="independent heads")
+        figure.legend(panel)
+    return drawn
 
 
 AXES = Axes("H", "saturated", "kind", "heads H", "share of the examples", label="{value}")
