@@ -20,7 +20,7 @@ from numbers import Integral, Real
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from byheart._plugins import load_plugin, plugins
+from byheart._plugins import leave_out, plugins
 from byheart._progress import Report, quiet
 from byheart.errors import ByheartError, FactsError, OptionError, check_choice, did_you_mean
 
@@ -148,12 +148,18 @@ def methods() -> dict[str, type[Method]]:
     for name, path in BUILT_IN.items():
         module, attribute = path.split(":")
         found[name] = getattr(import_module(module), attribute)
-    for name, point in plugins("byheart.methods").items():
-        loaded = load_plugin(point)
-        if name in found or not (isinstance(loaded, type) and issubclass(loaded, Method)):
-            reason = "has the name of another method" if name in found else "is no Method"
-            raise ByheartError(f"byheart.methods: {name!r} ({point.value}) {reason}.")
-        found[name] = loaded
+    sources = dict.fromkeys(found, "byheart")
+    for plugin in plugins("byheart.methods"):
+        name, method = plugin.name, plugin.value
+        if not (isinstance(method, type) and issubclass(method, Method)):
+            leave_out("byheart.methods", f"{plugin.source} is no subclass of Method.")
+        elif getattr(method, "name", name) != name:
+            leave_out("byheart.methods", f"{plugin.source} calls itself {method.name!r}.")
+        elif name in found:
+            twice = f"two methods are called {name!r}: one of {sources[name]}, one of"
+            leave_out("byheart.methods", f"{twice} {plugin.source}. Rename one of them.")
+        else:
+            found[name], sources[name] = method, plugin.source
     return found
 
 

@@ -12,6 +12,7 @@ import tiny_study
 from typer.testing import CliRunner, Result
 
 import byheart as bh
+from byheart import _plugins
 from byheart.cli.main import app
 from byheart.errors import ByheartError, OptionError
 from byheart.papers import find, registry
@@ -161,7 +162,8 @@ def test_values_as_people_write_them():
 def test_studies_of_another_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.chdir(tmp_path)
     point = EntryPoint("tiny", "tiny_study:STUDIES", "byheart.studies")
-    monkeypatch.setattr(registry, "plugins", lambda group: {"tiny": point})
+    monkeypatch.setattr(_plugins, "points", lambda group: [point])
+    _plugins.plugins.cache_clear()
     assert "tiny/line" in call("reproduce", "--list").stdout
     assert "12 rows computed" in call("reproduce", "tiny/line").stdout
     assert call("report", "byheart-studies/tiny.db", "-o", "page.html").exit_code == 0
@@ -170,9 +172,14 @@ def test_studies_of_another_package(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     with pytest.raises(ByheartError, match="Did you mean tiny/line"):
         find("tiny/lin")
     broken = EntryPoint("tiny", "no_such_module", "byheart.studies")
-    monkeypatch.setattr(registry, "plugins", lambda group: {"tiny": broken})
-    with pytest.raises(ByheartError, match="cannot be loaded"):
+    monkeypatch.setattr(_plugins, "points", lambda group: [broken])
+    _plugins.plugins.cache_clear()
+    with (
+        pytest.warns(_plugins.PluginWarning, match="cannot be loaded"),
+        pytest.raises(ByheartError, match="there is no study 'tiny/line'"),
+    ):
         find("tiny/line")
+    _plugins.plugins.cache_clear()
 
 
 def test_in_python(file: Path, store: Path):

@@ -96,6 +96,8 @@ def _short_proof(
         distance, own = sharded.own_distances(
             spec, weights, tokens[changed], right[changed], leak, progress
         )
+        if bool((own < 0).any()):  # a subject that stands elsewhere
+            return None
         np.maximum.at(worst, own.numpy(), distance.numpy())
     bounds = sharded.error_bounds(torch.from_numpy(worst), leak, longest)[shards]
     found = Margins(frame.numpy(), bounds.numpy())

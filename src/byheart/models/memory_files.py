@@ -30,7 +30,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_tensors
 
 from byheart._folders import new_folder, write_text
-from byheart._plugins import load_plugin, plugins
+from byheart._plugins import load_plugin, points
 from byheart._version import __version__
 from byheart.errors import ByheartError, MemoryFileError
 from byheart.models.folder import (
@@ -66,21 +66,22 @@ def register_memory(memory: type[Memory]) -> None:
 
 
 def memory_class(record: Record) -> type[Memory]:
-    """The class of the memory that a description is of."""
-    family = str(record["family"])
-    if family not in FAMILIES:  # other packages register their families when they are imported
-        for point in plugins("byheart.methods").values():
-            load_plugin(point)
-    made = record.get("construction")
+    """The class of the memory that a description is of; other packages name theirs by the entry
+    points `byheart.memories`: family -> class."""
+    family, made = str(record["family"]), record.get("construction")
     kind = made.get("kind") if isinstance(made, dict) else None
     path = FAMILIES.get(f"{family}/{kind}") or FAMILIES.get(family)
-    if path is None:
-        raise MemoryFileError(
-            f"a memory of the unknown family {family!r}: known are {', '.join(FAMILIES)}. Install "
-            "the package that wrote it, or a newer byheart."
-        )
-    module, name = path.split(":")
-    return getattr(import_module(module), name)
+    if path is not None:
+        module, name = path.split(":")
+        return getattr(import_module(module), name)
+    for point in points("byheart.memories"):
+        memory = load_plugin(point) if point.name == family else None
+        if isinstance(memory, type) and issubclass(memory, Memory):
+            return memory
+    raise MemoryFileError(
+        f"a memory of the unknown family {family!r}: known are {', '.join(FAMILIES)}. Install "
+        "the package that wrote it, or a newer byheart."
+    )
 
 
 def save(
@@ -192,7 +193,11 @@ def inspect(folder: str | Path, *, lazy: bool = False) -> LoadedMemory:
             except SafetensorError as error:
                 raise _incomplete(path / name, error) from None
     try:
-        memory = memory_class(record).from_files(record, files)
+        kind = memory_class(record)
+    except ByheartError as error:
+        raise MemoryFileError(f"{path}: {error}") from None
+    try:
+        memory = kind.from_files(record, files)
         damage += [] if mapped else _other_facts(memory, record)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ByheartError) as error:
         raise MemoryFileError(

@@ -87,7 +87,7 @@ class TokenMemory(Memory[Tensor]):
 
     @property
     def name(self) -> str:
-        return NAMES.get(self.spec.family, self.spec.family)
+        return NAMES.get(self.spec.family, self.spec.title or self.spec.family)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -184,6 +184,8 @@ class TokenMemory(Memory[Tensor]):
     def no_heads(self) -> str | None:
         if self.spec.N == 1:
             return "There is only one token: no answer has a competitor, and no margin is split."
+        if "W_Q" not in self.spec.weight_shapes():
+            return NO_HEADS.get(type(self.spec), f"A {self.name} has no heads.")
         return NO_HEADS.get(type(self.spec))
 
     def head_parts(self, inputs: Tensor, answers: Tensor | None = None) -> Iterator[HeadParts]:

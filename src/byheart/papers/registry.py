@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module, resources
 
-from byheart._plugins import load_plugin, plugins
+from byheart._plugins import leave_out, plugins
 from byheart.errors import ByheartError
 from byheart.studies.files import module_of
 from byheart.studies.study import Study
@@ -58,11 +58,21 @@ def studies_in(thing: object, where: str) -> tuple[Study, ...]:
 
 def plugin_studies() -> list[Study]:
     """The studies of other packages, by the entry points `byheart.studies`."""
-    return [
-        study
-        for point in plugins("byheart.studies").values()
-        for study in studies_in(load_plugin(point), f"{point.name} = {point.value}")
-    ]
+    found: dict[str, Study] = {}
+    for plugin in plugins("byheart.studies"):
+        try:
+            studies = studies_in(plugin.value, plugin.source)
+        except ByheartError as error:
+            leave_out("byheart.studies", str(error))
+            continue
+        for study in studies:
+            if study.name in found or study.paper in MODULES:
+                taken = study.paper if study.paper in MODULES else study.name
+                wrong = f"{study.name!r} of {plugin.source}: the name {taken!r} is taken already."
+                leave_out("byheart.studies", wrong)
+            else:
+                found[study.name] = study
+    return list(found.values())
 
 
 def all_studies() -> list[Study]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from byheart._plugins import load_plugin, plugins
+from byheart._plugins import leave_out, plugins
 from byheart.errors import ByheartError, did_you_mean
 from byheart.specs import Spec
 from byheart.theory import (
@@ -79,28 +79,18 @@ def all_bounds() -> dict[str, Bound]:
     """Every bound by id, ours first, then those of other packages."""
     theorems = {bound.id: bound for bound in BOUNDS}
     sources = dict.fromkeys(theorems, "byheart")
-    for name, point in plugins("byheart.bounds").items():
-        package = point.dist.name if point.dist is not None else "a package"
-        source = f"{package} ({name} = {point.value})"
-        for bound in _bounds_in(load_plugin(point), source):
-            if bound.id in theorems:
-                raise ByheartError(
-                    f"two bounds are called {bound.id!r}: one of {sources[bound.id]}, one of "
-                    f"{source}. Rename one of them, or uninstall a package."
-                )
-            theorems[bound.id], sources[bound.id] = bound, source
+    for plugin in plugins("byheart.bounds"):
+        value = plugin.value
+        for bound in value if isinstance(value, Sequence) else [value]:
+            if not isinstance(bound, Bound):
+                wrong = f"must name a Bound or a sequence of them, found {type(bound).__name__}."
+                leave_out("byheart.bounds", f"{plugin.source} {wrong}")
+            elif bound.id in theorems:
+                twice = f"two bounds are called {bound.id!r}: one of {sources[bound.id]}, one of"
+                leave_out("byheart.bounds", f"{twice} {plugin.source}. Rename one of them.")
+            else:
+                theorems[bound.id], sources[bound.id] = bound, plugin.source
     return theorems
-
-
-def _bounds_in(value: object, source: str) -> list[Bound]:
-    listed = list(value) if isinstance(value, Sequence) else [value]
-    bounds_of_it = [item for item in listed if isinstance(item, Bound)]
-    if len(bounds_of_it) < len(listed):
-        raise ByheartError(
-            f"byheart.bounds: {source} must name a Bound or a sequence of them, found "
-            f"{type(value).__name__}. Mend or uninstall that package."
-        )
-    return bounds_of_it
 
 
 def find(bound_id: str) -> Bound:

@@ -7,6 +7,7 @@ trial is one start with one of a few learning rates, and the best trial counts.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -125,7 +126,7 @@ def train(params: Params, seed: int) -> Measurements:
     """The best of all trials of one size, as the paper reports it, and the mean of them."""
     p = params
     outcomes = trials(p, p["blocks"], data_of(p, seed), seed, enough=False)
-    best = max(outcomes, key=lambda o: (o.accuracy, -o.loss))
+    best = max(outcomes, key=lambda o: (o.accuracy, -math.inf if o.loss is None else -o.loss))
     return {
         "accuracy": best.accuracy,
         "loss": best.loss,

@@ -146,7 +146,7 @@ METHODS = ("one-hot", "convex", "trained")
 
 def held(params: Params, seed: int) -> Measurements:
     """The largest T of random classes that one method holds in one layer, all of them right."""
-    from byheart.construct.multi_head.build import build_multi_head
+    from byheart.construct.methods import MultiHead
     from byheart.errors import ByheartError
     from byheart.facts import random_vectors
 
@@ -163,12 +163,11 @@ def held(params: Params, seed: int) -> Measurements:
     def built(T: int) -> bool:
         convex = p["method"] == "convex"
         proof, readout = ("random", "convex") if convex else ("one-hot", "exact")
-        sizes = {"H": p["H"], "d_h": p["d_h"]}
+        method = MultiHead(proof=proof, readout=readout, H=p["H"], d_h=p["d_h"])
         try:
-            memory = build_multi_head(facts_of(T), proof, readout=readout, seed=seed, **sizes)
+            return method.build(facts_of(T), seed).construction.recalled == T
         except ByheartError:
             return False
-        return memory.construction["recalled"] == T
 
     def trained(T: int) -> bool:
         import torch

@@ -6,6 +6,7 @@ start and its own batches; a context that all examples share is the same for all
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -132,7 +133,8 @@ def train(jobs: Jobs) -> list[Measurements]:
     for m, o in enumerate(trained.outcomes):
         share = o.accuracy
         if p["task"] == "values":
-            share = 1 - o.loss / float(data.targets[m].var(correction=0))
+            loss = math.nan if o.loss is None else o.loss
+            share = 1 - loss / float(data.targets[m].var(correction=0))
         measured.append(
             {
                 "accuracy": o.accuracy,

@@ -61,8 +61,11 @@ def statistics(params: Params, seed: int) -> Measurements:
 def _memory(p: Params, seed: int) -> tuple[VectorMemory, Measurements]:
     import torch
 
-    from byheart.construct.multi_head.build import build_multi_head
+    from byheart._progress import quiet
+    from byheart.construct.methods import MultiHead
+    from byheart.construct.multi_head.build import multi_head_memory
     from byheart.facts import random_vectors
+    from byheart.models.construction import ImportedConstruction
     from byheart.models.multi_head import initial
     from byheart.models.vector_memory import VectorMemory
     from byheart.training import Data, mahdavi2024, train_stack
@@ -72,8 +75,9 @@ def _memory(p: Params, seed: int) -> tuple[VectorMemory, Measurements]:
         T = theorem1_capacity(H, n, n)
         facts = random_vectors(T, n, d, classes=p["classes"], seed=seed)
         dtype = "float64" if p["kind"] == "literal" else "float32"
-        memory = build_multi_head(facts, p["kind"], H=H, d_h=n, dtype=dtype, seed=seed)
-        return memory, {"accuracy": memory.construction["recalled"] / T, "steps": 0}
+        method = MultiHead(proof=p["kind"], H=H, d_h=n, dtype=dtype)
+        memory = multi_head_memory(facts, method, seed, quiet)
+        return memory, {"accuracy": memory.construction.recalled / T, "steps": 0}
     facts = random_vectors(p["T"], n, d, classes=p["classes"], seed=seed)
     spec = MultiHeadSpec(d, n, d, H, 1, p["classes"], True, embed=True, scale=True, decoder=True)
     if p["kind"] == "untrained":
@@ -90,7 +94,11 @@ def _memory(p: Params, seed: int) -> tuple[VectorMemory, Measurements]:
         trained = train_stack(spec, data, recipe, [seed])
         outcome = trained.outcomes[0]
         weights, told = trained.model(0), {"accuracy": outcome.accuracy, "steps": outcome.steps}
-    return VectorMemory(spec, weights, facts, p["classes"], facts.context, {}), told
+    memory = VectorMemory(
+        spec=spec, weights=weights, construction=ImportedConstruction(), facts=facts,
+        classes=p["classes"], context=facts.context,
+    )  # fmt: skip
+    return memory, told
 
 
 def _mean(values: np.ndarray) -> float | None:
