@@ -135,9 +135,5 @@ def analyse_length(rows: list[Row]) -> Finding:
     return Finding(verdict, sentence, {"blocks for a tenfold length": slope}, {"lengths": table})
 
 
-LENGTH = declare(
-    "kajitsuka2025/length",
-    length_grid,
-    analyse_length,
-    Axes("n", "blocks", None, "tokens n", "blocks needed", log="x", bottom=0),
-)
+BLOCKS = Axes("n", "blocks", None, "tokens n", "blocks needed", log="x", bottom=0)
+LENGTH = declare("kajitsuka2025/length", length_grid, analyse_length, BLOCKS)
