@@ -16,7 +16,6 @@ import pytest
 import byheart as bh
 from byheart.engine import InProcess, engine
 from byheart.errors import ByheartError
-from byheart.models.memory_files import weight_files
 
 distributed = pytest.importorskip("distributed")
 
@@ -141,7 +140,7 @@ def table() -> bh.Facts:
 
 def weights_of(facts: bh.Facts, workers: int | str) -> dict[str, bytes]:
     memory = bh.build(facts, "sharded", shard_size=50, workers=workers)
-    return weight_files(memory)
+    return memory.weight_files()
 
 
 def test_same_bytes_from_two_workers(table: bh.Facts, monkeypatch: pytest.MonkeyPatch):

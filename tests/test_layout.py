@@ -27,7 +27,7 @@ LEVELS = [
     ("construct",),
     ("training",),
     ("measure", "certificates"),
-    ("studies", "audits", "exports"),
+    ("studies", "audits", "exports", "pipeline"),
     ("papers",),
     ("reports",),
     ("cli",),

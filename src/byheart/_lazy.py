@@ -28,7 +28,7 @@ def attach(package: str) -> tuple[Callable[[str], object], Callable[[], list[str
         setattr(sys.modules[package], name, value)
         return value
 
-    return load, lambda: sorted(homes)
+    return load, lambda: sorted(sys.modules[package].__all__)
 
 
 def _imports(package: str) -> dict[str, str]:

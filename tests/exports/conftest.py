@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import byheart as bh
-from byheart.exports import export_memory
+from byheart.exports import export
 from byheart.facts import Facts, Vocabulary
 from byheart.models.attention_only import initial
 from byheart.specs import AttentionOnlySpec
@@ -67,7 +67,7 @@ def countries() -> bh.Memory:
 @pytest.fixture(scope="session")
 def gpt2_folder(countries: bh.Memory, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("gpt2") / "countries"
-    return export_memory(countries, place, to="hugging-face")
+    return export(countries, place, to="hugging-face")
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from safetensors.torch import load_file as read_tensors
 from safetensors.torch import save_file
 
 import byheart as bh
-from byheart.exports import export_memory, import_memory
+from byheart.exports import export, import_memory
 from byheart.exports.importing import from_lens
 from byheart.exports.transformer_lens import lens_weights, load_lens
 from byheart.specs import AttentionOnlySpec
@@ -22,19 +23,19 @@ from byheart.specs import AttentionOnlySpec
 
 @pytest.fixture
 def exported(countries: bh.Memory, tmp_path: Path) -> Path:
-    return export_memory(countries, tmp_path / "torch", to="torch")
+    return export(countries, tmp_path / "torch", to="torch")
 
 
 @pytest.fixture
 def lens(countries: bh.Memory, tmp_path: Path) -> Path:
-    return export_memory(countries, tmp_path / "lens", to="transformer-lens")
+    return export(countries, tmp_path / "lens", to="transformer-lens")
 
 
 @pytest.mark.parametrize("to", ["torch", "transformer-lens"])
 @pytest.mark.parametrize("name", ["countries", "sharded", "one_token"])
 def test_there_and_back_certified(name: str, to: str, request, tmp_path: Path):
     memory = request.getfixturevalue(name)
-    back = import_memory(export_memory(memory, tmp_path / "out", to=to))
+    back = import_memory(export(memory, tmp_path / "out", to=to))
     assert back.facts is not None and memory.facts is not None
     assert back.facts.T == memory.facts.T
     assert [back.facts.key(i) for i in range(3)] == [memory.facts.key(i) for i in range(3)]
@@ -47,8 +48,8 @@ def test_trained_in_torch_then_certified(tmp_path: Path, load_file, random_memor
     facts = bh.random_associations(N=8, S=2, T=12, seed=1)
     spec = AttentionOnlySpec(N=8, S=2, d=8, d_h=8, H=4, scale=True)
     start = random_memory(spec, dtype=torch.float32)
-    start = bh.Memory(spec, start.weights, facts.vocabulary, facts)
-    folder = export_memory(start, tmp_path / "start", to="torch")
+    start = replace(start, vocabulary=facts.vocabulary, facts=facts)
+    folder = export(start, tmp_path / "start", to="torch")
     model = load_file(folder, "model").load(folder)
     tokens, right = torch.tensor(facts.tokens).long(), torch.tensor(facts.answers).long()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
@@ -62,7 +63,8 @@ def test_trained_in_torch_then_certified(tmp_path: Path, load_file, random_memor
     assert bh.accuracy(before) < 1
     assert bh.accuracy(after) == 1
     assert bh.certify(after).certified
-    assert bh.head_split(after, read_tokens(after)).heads.shape == (12, 4)
+    (part,) = after.head_parts(read_tokens(after))
+    assert part.parts.shape == (12, 4)
 
 
 @given(layers=st.integers(1, 3), H=st.integers(1, 3), seed=st.integers(0, 99))
@@ -133,7 +135,7 @@ class TestRefused:
     def test_another_folder(self, countries: bh.Memory, tmp_path: Path):
         with pytest.raises(bh.ByheartError, match=r"byheart\.json cannot be read"):
             import_memory(tmp_path)
-        folder = export_memory(countries, tmp_path / "o", to="onnx")
+        folder = export(countries, tmp_path / "o", to="onnx")
         with pytest.raises(bh.ByheartError, match=r"cannot be read|found 'onnx'"):
             import_memory(folder)
 
@@ -143,37 +145,34 @@ class TestRefused:
 
     def test_export_over_something_else(self, countries: bh.Memory, exported: Path, tmp_path: Path):
         with pytest.raises(bh.ByheartError, match="exists already"):
-            export_memory(countries, exported, to="torch")
-        export_memory(countries, exported, to="onnx", force=True)
+            export(countries, exported, to="torch")
+        export(countries, exported, to="onnx", force=True)
         assert (exported / "model.onnx").exists() and not (exported / "model.py").exists()
         (tmp_path / "mine").mkdir()
-        with pytest.raises(bh.ByheartError, match="not replaced, not even with --force"):
-            export_memory(countries, tmp_path / "mine", to="torch", force=True)
+        with pytest.raises(bh.ByheartError, match="not replaced, not even with `force`"):
+            export(countries, tmp_path / "mine", to="torch", force=True)
 
     @pytest.mark.parametrize("to", ["transformer-lens", "hugging-face", "onnx"])
     def test_vectors_and_hardmax_have_no_counterpart(self, to: str, tmp_path: Path, random_memory):
         vectors = bh.build(bh.random_vectors(T=29, n=8, d=16))
-        with pytest.raises(bh.ByheartError, match="reads no tokens"):
-            export_memory(vectors, tmp_path / "o", to=to)
+        with pytest.raises(bh.ByheartError, match="no attention-only layer.*vectors go `to=torch`"):
+            export(vectors, tmp_path / "o", to=to)
         hard = random_memory(AttentionOnlySpec(3, 2, 2, 2, 1, attention="hardmax"))
         with pytest.raises(bh.ByheartError, match="hardmax"):
-            export_memory(hard, tmp_path / "o", to=to)
+            export(hard, tmp_path / "o", to=to)
         assert not (tmp_path / "o").exists()
 
     def test_other_families(self, tmp_path: Path):
         with pytest.raises(bh.ByheartError, match="associative family has no attention-only layer"):
-            export_memory(
-                bh.build(bh.read_facts("elements"), "associative"), tmp_path / "o", to="torch"
-            )
-        with pytest.raises(bh.ByheartError, match="expected --to torch, transformer-lens"):
-            export_memory(bh.build(bh.read_facts("elements")), tmp_path / "o", to="keras")
+            export(bh.build(bh.read_facts("elements"), "associative"), tmp_path / "o", to="torch")
+        with pytest.raises(bh.ByheartError, match="`to` must be one of torch, transformer-lens"):
+            export(bh.build(bh.read_facts("elements")), tmp_path / "o", to="keras")
 
     def test_a_stream_too_large_for_the_norm(self, tmp_path: Path, random_memory):
         memory = random_memory(AttentionOnlySpec(3, 2, 2, 2, 1), dtype=torch.float32)
         weights = {**memory.weights, "W_E": memory.weights["W_E"] * 1e15}
         with pytest.raises(bh.ByheartError, match="too large for the LayerNorm"):
-            export_memory(bh.Memory(memory.spec, weights, memory.vocabulary), tmp_path / "o",
-                          to="hugging-face")  # fmt: skip
+            export(replace(memory, weights=weights), tmp_path / "o", to="hugging-face")
 
     def test_transformer_lens_not_installed(self, lens: Path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr("byheart.exports.transformer_lens.find_spec", lambda name: None)

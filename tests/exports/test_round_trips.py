@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import byheart as bh
-from byheart.exports import export_memory, import_memory, normal_form
+from byheart.exports import NormalForm, export, import_memory, normal_form
 from byheart.exports.hugging_face import gpt2_weights
-from byheart.exports.normal_form import literal_logits
 from byheart.exports.onnx_graph import graph
 from byheart.exports.transformer_lens import lens_weights
 from byheart.specs import AttentionOnlySpec
@@ -47,6 +46,19 @@ def gpt2_logits(memory: bh.Memory, tokens: torch.Tensor) -> torch.Tensor:
     model.load_state_dict(state)
     with torch.no_grad():
         return model(tokens).logits[:, -1]
+
+
+def literal_logits(form: NormalForm, tokens: torch.Tensor) -> torch.Tensor:
+    """Logits (B, N) of a normal form at the last position: the oracle of every export."""
+    x = form.W_E[tokens] + form.W_pos
+    future = torch.ones(form.S, form.S, dtype=torch.bool).triu(1)
+    for layer in range(form.layers):
+        q, k, v = (
+            torch.einsum("bsd,hdr->bhsr", x, W[layer]) for W in (form.W_Q, form.W_K, form.W_V)
+        )
+        a = torch.softmax((q @ k.mT).masked_fill(future, -torch.inf), dim=-1)
+        x = x + torch.einsum("bhsr,hrd->bsd", a @ v, form.W_O[layer])
+    return x[:, -1] @ form.W_U
 
 
 def onnx_logits(memory: bh.Memory, tokens: torch.Tensor) -> torch.Tensor:
@@ -97,7 +109,7 @@ def test_the_plain_file_computes_the_memory(
         spec = AttentionOnlySpec(**{**spec.to_json(), "attention": "hardmax"})
     memory = random_memory(spec, seed)
     with tempfile.TemporaryDirectory() as place:
-        folder = export_memory(memory, Path(place) / "out", to="torch")
+        folder = export(memory, Path(place) / "out", to="torch")
         model = load_file(folder, "model").load(folder)
         back = import_memory(folder)
     tokens = read_tokens(memory)
@@ -165,7 +177,7 @@ class TestHuggingFace:
             tokenizer("Atlantis capital")
 
     def test_tokens_with_spaces_and_a_start_token(self, one_token: bh.Memory, tmp_path: Path):
-        folder = export_memory(one_token, tmp_path / "out", to="hugging-face")
+        folder = export(one_token, tmp_path / "out", to="hugging-face")
         model, tokenizer = self.opened(folder)
         for key, answer in (("New Zealand", "Wellington"), ("New", "York"), ("Peru", "Lima")):
             ids = tokenizer(key, return_tensors="pt")
@@ -180,7 +192,7 @@ class TestHuggingFace:
             '{"input": ["a"], "output": "z"}\n'
         )
         memory = bh.build(bh.read_facts(table, pad=True))
-        model, tokenizer = self.opened(export_memory(memory, tmp_path / "o", to="hugging-face"))
+        model, tokenizer = self.opened(export(memory, tmp_path / "o", to="hugging-face"))
         for key, answer in (("a b", "x"), ("b", "y"), ("a", "z")):
             ids = tokenizer(key, return_tensors="pt", padding="max_length")
             assert torch.equal(ids["input_ids"], memory.encode([key.split()]))
@@ -197,17 +209,17 @@ class TestHuggingFace:
         tokens = read_tokens(countries)
         with torch.no_grad():
             logits = broken(tokens).logits[:, -1]
-        assert float((logits - countries.logits(tokens)).abs().max()) > 1
+        assert float((logits - countries.outputs(tokens)).abs().max()) > 1
 
 
 def test_hooks_find_the_split_of_a_margin(
     countries: bh.Memory, tmp_path: Path, load_file, read_tokens
 ):
     """Zeroing a head through a hook of the exported file changes the gap by its known share."""
-    folder = export_memory(countries, tmp_path / "out", to="torch")
+    folder = export(countries, tmp_path / "out", to="torch")
     model = load_file(folder, "model").load(folder).double()
     tokens = read_tokens(countries)[:5]
-    split = bh.head_split(countries, tokens)
+    (split,) = countries.head_parts(tokens)
     rows = torch.arange(5)
 
     def gap(logits: torch.Tensor) -> torch.Tensor:
@@ -220,7 +232,7 @@ def test_hooks_find_the_split_of_a_margin(
             return heads * (torch.arange(heads.shape[2]) != h)[:, None]
 
         hook = model.layers[0].hook_heads.register_forward_hook(silence)
-        assert torch.allclose(before - gap(model(tokens)), split.heads[:, h], atol=1e-9)
+        assert torch.allclose(before - gap(model(tokens)), split.parts[:, h], atol=1e-9)
         hook.remove()
 
 
@@ -228,7 +240,7 @@ def test_hooks_find_the_split_of_a_margin(
 def test_a_memory_of_vectors_in_plain_torch(context: str, tmp_path: Path, load_file):
     facts = bh.random_vectors(T=29, n=8, d=16, context=context)
     memory: Any = bh.build(facts, dtype="float64")
-    folder = export_memory(memory, tmp_path / "out", to="torch")
+    folder = export(memory, tmp_path / "out", to="torch")
     model = load_file(folder, "model").load(folder)
     E = None if context == "fixed" else torch.tensor(facts.contexts())
     with torch.no_grad():
@@ -238,7 +250,7 @@ def test_a_memory_of_vectors_in_plain_torch(context: str, tmp_path: Path, load_f
 
 
 def test_the_start_vocabulary_is_kept(one_token: bh.Memory, tmp_path: Path, load_file):
-    folder = export_memory(one_token, tmp_path / "out", to="torch")
+    folder = export(one_token, tmp_path / "out", to="torch")
     model = load_file(folder, "model").load(folder)
     assert model.ask("New Zealand")[0] == "Wellington"
     assert tuple(model.vocabulary) == one_token.vocabulary.tokens

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from byheart.exports import export_memory
+from byheart.exports import export
 
 PYTHON = os.environ.get("BYHEART_LENS_PYTHON") or (sys.executable if find_spec("transformer_lens")
                                                    else None)  # fmt: skip
@@ -45,7 +45,7 @@ print(json.dumps({
 @pytest.mark.parametrize("name", ["countries", "sharded", "one_token"])
 def test_the_same_logits_in_transformer_lens(name: str, request, tmp_path: Path, read_tokens):
     memory = request.getfixturevalue(name).to_dense()
-    folder = export_memory(memory, tmp_path / "lens", to="transformer-lens")
+    folder = export(memory, tmp_path / "lens", to="transformer-lens")
     tokens = read_tokens(memory)
     wanted = {"own": memory.logits(tokens), "double": memory.logits(tokens, torch.float64)}
     save_file(wanted, folder / "wanted.safetensors")

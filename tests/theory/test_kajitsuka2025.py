@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byheart.construct.exact import build_sqrt
+import byheart as bh
 from byheart.errors import ByheartError
 from byheart.facts import random_associations
 from byheart.specs import AttentionOnlySpec, FeedForwardTransformerSpec, TransformerSpec
@@ -231,7 +231,9 @@ def test_the_sparse_estimate_is_near_the_built_networks(ask):
         estimate = sparse_size(
             T, key_bits=math.ceil(math.log2(N * S)), C=len(facts.answer_ids), n=S
         )
-        assert estimate.parameters == pytest.approx(build_sqrt(facts).spec.parameters, rel=0.05)
+        assert estimate.parameters == pytest.approx(
+            bh.build(facts, "sqrt").spec.parameters, rel=0.05
+        )
     size = find("kajitsuka2025.sparse").size
     assert size is not None
     sizes = [size(Case(T=T, N=1000, S=2)).parameters for T in (10**3, 10**5)]

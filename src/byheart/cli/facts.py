@@ -128,9 +128,9 @@ def _print(read: Facts, asked: dict[str, Any], implied_header: bool) -> None:
 
 def _shards(read: Facts) -> list[str] | None:
     """What the planner of sharded memories says, where `byheart build` would take one."""
-    from byheart.construct.build import SHARDED_FROM
-    from byheart.construct.sharded import plan
+    from byheart.construct.sharded.plan import plan
     from byheart.errors import CapacityError
+    from byheart.methods import SHARDED_FROM
 
     if read.T < SHARDED_FROM:
         return None
