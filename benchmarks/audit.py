@@ -164,9 +164,9 @@ def exports(out: Path, contexts: int | None) -> None:
         for name, memory in tables.items():
             dense: Any = memory.to_dense()
             tokens, right = dense.with_start(dense.facts.tokens), torch.tensor(dense.facts.answers)
-            own, exact = dense.logits(tokens), dense.logits(tokens, torch.float64)
+            own, exact = dense.outputs(tokens), dense.outputs(tokens, torch.float64)
             for to in TARGETS:
-                folder = bh.export_memory(memory, Path(place) / f"{name} {to}", to=to)
+                folder = bh.export(memory, Path(place) / f"{name} {to}", to=to)
                 logits, double = elsewhere(to, folder, tokens)
                 answered = "?" if logits is None else int((logits.argmax(1) == right).sum())
                 back = import_memory(folder) if to in ("torch", "transformer-lens") else None
@@ -186,7 +186,7 @@ def elsewhere(to: str, folder: Path, tokens: torch.Tensor) -> tuple[Any, Any]:
     """Logits in the memory's format and in float64, as the other tool computes them."""
     with torch.no_grad():
         if to == "torch":
-            from byheart.exports.standalone.attention_only import load
+            from byheart.models.standalone.attention_only import load
 
             model = load(folder)
             return model(tokens), model.double()(tokens)

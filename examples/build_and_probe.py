@@ -74,7 +74,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         for proof in ("one-hot", "random"):
             memory = bh.build(facts, proof=proof, H=H, d_h=D_H, dtype="float64")
-            folder = bh.export_memory(memory, Path(place) / proof, to="torch")
+            folder = bh.export(memory, Path(place) / proof, to="torch")
             model = plain_model(folder)
             error = float((model(None, query).detach() - torch.tensor(facts.targets)).abs().max())
             print(

@@ -37,7 +37,7 @@ def _nothing_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_foreign_option_is_refused_by_name(name: str, other: str):
     owners = [m.name for m in methods().values() if other in option_names(m)]
     with pytest.raises(ByheartError) as caught:
-        bh.build(TABLES[methods()[name].takes], name, **{other: 1})
+        resolve(name, TABLES[methods()[name].takes], {other: 1})
     message = str(caught.value)
     assert message.startswith(f"`{other}` belongs to ") and f"; this is {name}." in message
     assert all(owner in message for owner in owners)
@@ -120,7 +120,7 @@ def test_options_beside_an_object_are_refused(name: str):
     method = method_class(name)
     field = dataclasses.fields(method)[0]
     with pytest.raises(ByheartError, match=f"give options to the method itself, {method.__name__}"):
-        bh.build(TABLES[method.takes], method(), **{field.name: field.default})
+        resolve(method(), TABLES[method.takes], {field.name: field.default})
 
 
 @pytest.mark.parametrize("name", methods())

@@ -18,7 +18,7 @@ from functools import cache
 from importlib import import_module
 from numbers import Integral, Real
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, overload
 
 from byheart._plugins import leave_out, plugins
 from byheart._progress import Report, quiet
@@ -26,6 +26,8 @@ from byheart.errors import ByheartError, FactsError, OptionError, check_choice, 
 
 if TYPE_CHECKING:
     from byheart.models.memory import FactTable, Memory
+    from byheart.models.sharded_memory import ShardedMemory
+    from byheart.models.token_memory import TokenMemory
 
 SHARDED_FROM = 2000  # facts: from here on "auto" takes shards
 BUILT_IN = {
@@ -46,6 +48,7 @@ TYPES = {
 Kind = Literal["facts", "vectors", "distributions"]
 
 T = TypeVar("T")
+M = TypeVar("M", bound="Memory")
 
 
 def option(
@@ -66,7 +69,7 @@ def option(
 
 
 @dataclass(frozen=True)
-class Method(ABC):
+class Method(ABC, Generic[M]):
     """Facts -> memory by a theorem or by training.
 
     A subclass sets `name`, `summary` and what kind of facts it `takes`, has its options as fields
@@ -83,7 +86,7 @@ class Method(ABC):
 
     def build(
         self, facts: FactTable, seed: int = 0, progress: Report = quiet, reason: str = ""
-    ) -> Memory:
+    ) -> M:
         """The memory, verified in the format it is stored in. `reason`: why this method."""
         if facts.kind != self.takes:
             others = [m.name for m in methods().values() if m.takes == facts.kind]
@@ -107,7 +110,7 @@ class Method(ABC):
         return replace(memory, construction=record)  # type: ignore[type-var]
 
     @abstractmethod
-    def _build(self, facts: Any, seed: int, progress: Report) -> Memory:
+    def _build(self, facts: Any, seed: int, progress: Report) -> M:
         """Make the memory; its construction may leave out facts, seed, dtype and seconds."""
 
 
@@ -174,6 +177,35 @@ def option_names(method: type[Method]) -> set[str]:
     return {f.name for f in fields(method)}
 
 
+@overload
+def build(data: object, method: Method[M], *, seed: int = 0, progress: Report = quiet) -> M: ...
+@overload
+def build(
+    data: object,
+    method: Literal["attention", "associative", "train"],
+    *,
+    seed: int = 0,
+    progress: Report = quiet,
+    **options: object,
+) -> TokenMemory: ...
+@overload
+def build(
+    data: object,
+    method: Literal["sharded"],
+    *,
+    seed: int = 0,
+    progress: Report = quiet,
+    **options: object,
+) -> ShardedMemory: ...
+@overload
+def build(
+    data: object,
+    method: str = "auto",
+    *,
+    seed: int = 0,
+    progress: Report = quiet,
+    **options: object,
+) -> Memory: ...
 def build(
     data: object,
     method: str | Method = "auto",
