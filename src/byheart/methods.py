@@ -118,13 +118,14 @@ def check_option(f: Field, value: object, module: ModuleType) -> None:
     """Refuse a value that the field cannot have: another type, no choice of it, out of range.
 
     `module`: where the method is defined, whose names the types of its fields are."""
-    if value is None and "None" in str(f.type):
+    types = type_names(f)
+    if value is None and "None" in types:
         return
     about = f.metadata
     if about.get("choices"):
         check_choice(f.name, value, about["choices"])
         return
-    names = [name for name in str(f.type).replace("|", " ").split() if name != "None"]
+    names = [name for name in types if name != "None"]
     if not any(_is_a(value, name, module) for name in names):
         said = " or ".join(TYPES[name][1] if name in TYPES else f"an {name}" for name in names)
         raise OptionError(f.name, said, value)
@@ -134,6 +135,12 @@ def check_option(f: Field, value: object, module: ModuleType) -> None:
             raise OptionError(f.name, f"between {least} and {most}", value)
         if least is not None and not value >= least:
             raise OptionError(f.name, f"at least {least}", value)
+
+
+def type_names(f: Field) -> list[str]:
+    """The types of a field by name, whether its module has annotations as text or not."""
+    text = f.type.__name__ if isinstance(f.type, type) else str(f.type)
+    return text.replace("|", " ").split()
 
 
 def _is_a(value: object, name: str, module: ModuleType) -> bool:
@@ -156,8 +163,8 @@ def methods() -> dict[str, type[Method]]:
         name, method = plugin.name, plugin.value
         if not (isinstance(method, type) and issubclass(method, Method)):
             leave_out("byheart.methods", f"{plugin.source} is no subclass of Method.")
-        elif getattr(method, "name", name) != name:
-            leave_out("byheart.methods", f"{plugin.source} calls itself {method.name!r}.")
+        elif getattr(method, "name", "") != name or not hasattr(method, "summary"):
+            leave_out("byheart.methods", f"{plugin.source} needs `name={name}` and a `summary`.")
         elif name in found:
             twice = f"two methods are called {name!r}: one of {sources[name]}, one of"
             leave_out("byheart.methods", f"{twice} {plugin.source}. Rename one of them.")
