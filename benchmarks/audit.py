@@ -164,7 +164,7 @@ def exports(out: Path, contexts: int | None) -> None:
         for name, memory in tables.items():
             dense: Any = memory.to_dense()
             tokens, right = dense.with_start(dense.facts.tokens), torch.tensor(dense.facts.answers)
-            own, exact = dense.logits(tokens), dense.logits(tokens, torch.float64)
+            own, exact = dense.outputs(tokens), dense.outputs(tokens, torch.float64)
             for to in TARGETS:
                 folder = bh.export(memory, Path(place) / f"{name} {to}", to=to)
                 logits, double = elsewhere(to, folder, tokens)

@@ -97,12 +97,17 @@ def built_row(table: Distributions, spec: AttentionOnlySpec) -> dict[str, Any]:
     """The same size without training: random heads, joint read-out."""
     from byheart.measure import memory_losses
 
-    memory = bh.build_distribution(table, d=spec.d, H=spec.H, d_h=spec.d_h, readout="joint")
+    memory = bh.build(
+        table,
+        bh.DistributionAttention(
+            d=spec.d, H=spec.H, d_h=spec.d_h, readout="joint", dtype="float64"
+        ),
+    )
     mean = memory_losses(memory).mean()
     names = ("kl", "total_variation", "accuracy", "squared_error")
     shown = dict(zip(("d_KL", "total variation", "accuracy", "squares"), names, strict=True))
     return {
-        "task": f"rank-{spec.d} encoder {memory.construction['kl_encoder']:.4f}",
+        "task": f"rank-{spec.d} encoder {memory.construction.to_json()['kl_encoder']:.4f}",
         "loss": "not trained: joint read-out",
         "rate": "-",
         **{what: f"{mean[name]:.4f}" for what, name in shown.items()},

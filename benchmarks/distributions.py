@@ -22,11 +22,13 @@ from distribution_losses import compare_losses
 from run import Row, show
 
 import byheart as bh
+from byheart._style import new_figure
 from byheart.construct.encoders import ENCODERS, Encoder, compare, encode
 from byheart.facts import Distributions, ngram_distributions
 from byheart.measure import encoder_bounds, losses, memory_losses
+from byheart.models.construction import DistributionConstruction, Theorem1Excess
 from byheart.theory.dana2025 import divergence
-from byheart.theory.plots import COLOURS, _axes, save
+from byheart.theory.plots import COLOURS, save
 
 GPL = Path("/usr/share/common-licenses/GPL-3")
 LICENSE = Path(__file__).parents[1] / "LICENSE"
@@ -109,9 +111,9 @@ def one_encoder(N: int, d: int, kind: str, value: float, seeds: int) -> Row:
             kl[one.name].append(found)
             rigorous = encoder_bounds(table, one.encoder)
             for name in ("bennett", "theorem2"):
-                if rigorous[name] is not None:
+                if (bound := rigorous[name]) is not None:
                     bounds += 1
-                    broken += rigorous[name] < found * (1 - 1e-9)
+                    broken += bound < found * (1 - 1e-9)
             if one.name == "centred":
                 bennett.append(rigorous["bennett"])
             if one.name == "theorem2*":
@@ -183,20 +185,23 @@ def one_readout(
     names = ("literal", "ridge", "convex", "joint")
     for table, coder in zip(tables, coders, strict=True):
         for name in names:
-            way = "exact" if name == "literal" and m == table.T else name
-            made = bh.build_distribution(
-                table, H=(m - d) // d, encoder=coder, readout=way, dtype="float64"
-            ).construction
-            found.setdefault(name, []).append(made["kl"])
+            readout = "exact" if name == "literal" and m == table.T else name
+            method = bh.DistributionAttention(
+                H=(m - d) // d, encoder=coder, readout=readout, dtype="float64"
+            )
+            made = bh.build(table, method).construction
+            assert isinstance(made, DistributionConstruction)
+            found.setdefault(name, []).append(made.kl)
             if name != "literal":
                 continue
-            found.setdefault("encoder", []).append(made["kl_encoder"])
-            found.setdefault("eps", []).append(made["eps"])
-            theorem1 = made.get("theorem1", {"C": 1.0, "C_svd": 1.0, "excess": 0.0, "sharp": 0.0})
+            found.setdefault("encoder", []).append(made.kl_encoder)
+            found.setdefault("eps", []).append(made.eps)
+            bound = made.theorem1 or Theorem1Excess(C=1.0, C_svd=1.0, excess=0.0, sharp=0.0)
             for key in ("C", "excess", "sharp"):
-                found.setdefault(key, []).append(theorem1[key])
-            found.setdefault("C apart", []).append(abs(theorem1["C"] / theorem1["C_svd"] - 1))
-            found.setdefault("literal apart", []).append(abs(made["kl"] - made["kl_encoder"]))
+                found.setdefault(key, []).append(getattr(bound, key))
+            assert bound.C is not None and bound.C_svd is not None
+            found.setdefault("C apart", []).append(abs(bound.C / bound.C_svd - 1))
+            found.setdefault("literal apart", []).append(abs(made.kl - made.kl_encoder))
     mean = {name: float(np.mean(values)) for name, values in found.items()}
     convex, encoder = PROTOTYPE_READOUTS[kind, N, m]
     pairs = zip(found["literal apart"], found["sharp"], strict=True)
@@ -222,7 +227,7 @@ def text(path: Path = GPL, figure: Path | None = None) -> list[Row]:
     plans = ((2, (4, 8, 16, 32, 64), (128, 512, 1024)), (3, (8, 32, 64), (256, 1024)))
     for n, ranks, sizes in plans:
         table = ngram_distributions(path, n)
-        known = table.describe()
+        known: dict[str, Any] = dict(table.describe())
         uniform = math.log(table.A) - known["entropy"]
         unigram = np.log(table.prior @ table.probabilities)
         marginal = divergence(table.probabilities, np.tile(unigram, (table.T, 1)), table.prior)
@@ -237,9 +242,9 @@ def text(path: Path = GPL, figure: Path | None = None) -> list[Row]:
             print(rows[-1], flush=True)
             for m in sizes:
                 started = time.process_time()
-                memory = bh.build_distribution(
-                    table, H=max(1, round(m / d)), encoder=coder, readout="convex", dtype="float32"
-                )
+                H = max(1, round(m / d))
+                method = bh.DistributionAttention(H=H, encoder=coder, readout="convex")
+                memory = bh.build(table, method)
                 found = memory_losses(memory).mean()
                 seconds = time.process_time() - started
                 rows.append(_text_row(n, table, d, memory.spec.to_json()["H"] * d, found, seconds))
@@ -260,10 +265,8 @@ def _text_row(
 
 def draw(rows: list[Row], name: str, path: Path) -> None:
     """d_KL against d, one line for each H·d_h, both logarithmic."""
-    figure, first = _axes(width=9.0)
-    first.remove()
-    for panel, n in enumerate(sorted({row["n"] for row in rows})):
-        axes = figure.add_subplot(1, 2, panel + 1)
+    figure, panels = new_figure(9.0, panels=2)
+    for axes, n in zip(panels, sorted({row["n"] for row in rows}), strict=True):
         axes.grid(True, which="major", color="#dddddd", lw=0.6)
         axes.spines[["top", "right"]].set_visible(False)
         mine = [row for row in rows if row["n"] == n]

@@ -251,9 +251,9 @@ def airports() -> list[Row]:
                         "certificate": proof["arithmetic"],
                         "certify s": proof["seconds"],
                         "build s": made["seconds"],
-                        "others answered": f"{made['abstain']['answered']:,} of "
-                        f"{made['abstain']['asked']:,}",
-                        "expected share": made["abstain"]["rate"],
+                        "others answered": f"{made['unknown']['answered']:,} of "
+                        f"{made['unknown']['asked']:,}",
+                        "expected share": made["unknown"]["rate"],
                         "network.bin": (folder / "network.bin").stat().st_size,
                         "memory.json": (folder / "memory.json").stat().st_size,
                         "table": len(data),
@@ -389,9 +389,9 @@ def million() -> list[Row]:
         built, seconds = timed(lambda m=mode: memorize(tokens, labels, ff1=m))
         row = {"N": N, "FF1": mode, **sizes(built), "build s": seconds}
         row |= right(built, tokens, labels, 200 if mode == "hash" else 20)
-        data, writing = timed(lambda b=built: dump(b.parts))
+        data, writing = timed(lambda b=built: dump(b.integers))
         again, reading = timed(lambda d=data: load(d))
-        assert again == built.parts
+        assert again == built.integers
         row |= {"file bytes": len(data), "write s": writing, "read s": reading}
         row["peak GB so far"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         rows.append(row)

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import torch
 
+import byheart as bh
 from byheart.certificates import certify
-from byheart.construct.multi_head import build_multi_head
 from byheart.construct.multi_head.generic import random_heads
 from byheart.construct.multi_head.newton import newton_run
 from byheart.construct.multi_head.values import features
@@ -32,6 +32,7 @@ from byheart.facts import VectorFacts, digit_vectors, random_vectors
 from byheart.measure.kruskal import kruskal_rank, kruskal_report
 from byheart.measure.specialisation import HeadStatistics, head_statistics
 from byheart.measure.specialisation_plot import heads_figure
+from byheart.models.construction import ImportedConstruction, MultiHeadConstruction
 from byheart.models.multi_head import initial
 from byheart.models.vector_memory import VectorMemory
 from byheart.specs import MultiHeadSpec
@@ -65,12 +66,13 @@ def table() -> list[Row]:
                 [("one-hot", "float32"), ("literal", "float64"), ("random", "float64")]
             ):
                 start = time.process_time()
-                memory = build_multi_head(facts, proof, H=H, d_h=d_h, dtype=dtype)
+                memory = bh.build(facts, bh.MultiHead(proof=proof, H=H, d_h=d_h, dtype=dtype))
                 seconds = time.process_time() - start
                 made = memory.construction
                 start = time.process_time()
                 # Literal and random heads lose more than 1e-9 to the bound on rounding errors.
-                proved = certify(memory, tolerance=1e-5 if proof == "one-hot" else 1e-3)
+                tolerance = 1e-5 if proof == "one-hot" else 1e-3
+                proved = certify(memory, tolerance=tolerance)
                 certify_seconds = time.process_time() - start
                 weights = {k: memory.weights[k].double() for k in ("W_Q", "W_K")}
                 X = features(memory.spec, weights, facts)
@@ -82,12 +84,12 @@ def table() -> list[Row]:
                         "method": proof,
                         "weights": dtype,
                         "rank": int(torch.linalg.matrix_rank(X)),
-                        "condition": made["condition"],
-                        "error": made["error"],
-                        "error in float32": made["error_float32"],
+                        "condition": made.to_json()["condition"],
+                        "error": made.to_json()["error"],
+                        "error in float32": made.to_json()["error_float32"],
                         "prototype": RECIPES[size][i] if context == "fixed" else "",
-                        "certified within": proved.tolerance if proved.certified else "NOT",
-                        "proven error": proved.largest_error,
+                        "certified within": tolerance if proved.certified else "NOT",
+                        "proven error": proved.to_json()["largest_error"],
                         "build s": seconds,
                         "certify s": certify_seconds,
                     }
@@ -229,11 +231,13 @@ def newton() -> list[Row]:
             for seed in (42, 43, 44):
                 facts = random_vectors(T, n, d, context, seed=seed)
                 try:
-                    memory = build_multi_head(
-                        facts, "newton", H=H, d_h=d_h, dtype="float64", tolerance=1e-6
+                    memory = bh.build(
+                        facts,
+                        bh.MultiHead(proof="newton", H=H, d_h=d_h, dtype="float64", tolerance=1e-6),
                     )
-                    starts = memory.construction["starts"]
-                    outcomes.append((memory.construction["error"], len(starts)))
+                    made = memory.construction
+                    assert isinstance(made, MultiHeadConstruction)
+                    outcomes.append((made.error, len(made.starts or ())))
                 except ByheartError:
                     outcomes.append((math.nan, 5))
             rows.append(_newton_row((H, n, d, d_h), context, P, T, outcomes, start))
@@ -270,6 +274,16 @@ def _newton_row(
     }
 
 
+def _layer(
+    spec: MultiHeadSpec, weights: dict[str, torch.Tensor], facts: VectorFacts
+) -> VectorMemory:
+    """A layer that nobody built, with the classes and the shared context of the facts."""
+    return VectorMemory(
+        spec=spec, weights=weights, construction=ImportedConstruction(), facts=facts,
+        classes=facts.classes, context=facts.context,
+    )  # fmt: skip
+
+
 def trained_references(
     facts: VectorFacts, H: int, models: int = 3, steps: int = 50_000
 ) -> list[tuple[VectorMemory, Row]]:
@@ -288,7 +302,7 @@ def trained_references(
     trained = train_stack(spec, data, recipe, range(models))
     found = []
     for m, outcome in enumerate(trained.outcomes):
-        memory = VectorMemory(spec, trained.model(m), facts, facts.classes, facts.context, {})
+        memory = _layer(spec, trained.model(m), facts)
         told = {"steps": outcome.steps, "accuracy": outcome.accuracy, "train s": outcome.seconds}
         found.append((memory, told))
     return found
@@ -300,17 +314,17 @@ def heads(images: Path = IMAGES) -> list[Row]:
     facts = random_vectors(250, 32, 64, classes=100)
     spec = MultiHeadSpec.reference(n=32, H=4, shared=True)
     weights = initial(spec, [torch.Generator().manual_seed(0)])
-    raw = VectorMemory(spec, {k: w[0] for k, w in weights.items()}, facts, 100, facts.context, {})
+    raw = _layer(spec, {k: w[0] for k, w in weights.items()}, facts)
     nothing = {"steps": 0, "accuracy": "", "train s": 0.0}
     rows.append(_heads_row("untrained", raw, nothing, images))
     for i, (memory, told) in enumerate(trained_references(facts, H=4)):
         rows.append(_heads_row(f"trained, {i}", memory, told, images, draw=i == 0))
         print(rows[-1], flush=True)
     own = random_vectors(125, 32, 64, classes=100)
-    built = build_multi_head(own, "literal", H=4, d_h=32, dtype="float64")
+    built = bh.build(own, bh.MultiHead(proof="literal", H=4, d_h=32, dtype="float64"))
     exact = {"steps": "", "accuracy": 1.0, "train s": ""}
     rows.append(_heads_row("literal", built, exact, images))
-    rows.append(_heads_row("one-hot", build_multi_head(own, H=4, d_h=32), exact, images))
+    rows.append(_heads_row("one-hot", bh.build(own, bh.MultiHead(H=4, d_h=32)), exact, images))
     return rows
 
 
@@ -354,7 +368,7 @@ def digits() -> list[Row]:
     for classes in (None, 10, 100):
         facts = digit_vectors(500, classes=classes)
         start = time.process_time()
-        memory = build_multi_head(facts)
+        memory = bh.build(facts, bh.MultiHead())
         seconds = time.process_time() - start
         proof = certify(memory)
         made = memory.construction
@@ -364,9 +378,9 @@ def digits() -> list[Row]:
                 "T": facts.T,
                 "n": facts.n,
                 "H": memory.spec.H,
-                "recalled": made["recalled"],
-                "error": made.get("error", ""),
-                "margin": made["margin"] or "",
+                "recalled": made.recalled,
+                "error": made.to_json().get("error", ""),
+                "margin": made.margin or "",
                 "certified": proof.certified,
                 "build s": seconds,
             }
@@ -394,7 +408,7 @@ def classes() -> list[Row]:
         T = int(load * D)
         facts = random_vectors(T, 32, 64, classes=K)
         start = time.process_time()
-        memory = build_multi_head(facts, "random", H=8, d_h=32, readout="convex")
+        memory = bh.build(facts, bh.MultiHead(proof="random", H=8, d_h=32, readout="convex"))
         seconds = time.process_time() - start
         proof = certify(memory)
         made = memory.construction
@@ -404,9 +418,9 @@ def classes() -> list[Row]:
                 "D": D,
                 "T": T,
                 "T/D": T / D,
-                "recalled": made["recalled"],
-                "margin": made["margin"],
-                "iterations": made["iterations"],
+                "recalled": made.recalled,
+                "margin": made.margin,
+                "iterations": made.to_json()["iterations"],
                 "certified": proof.certified,
                 "build s": seconds,
             }

@@ -73,17 +73,17 @@ def one_build(T: int) -> Row:
     proof = bh.certify(memory)
     sample = facts.subset(np.arange(min(T, 1000)))
     ball = bh.certify(memory, sample, arithmetic="ball")
-    assert made["recalled"] == T
+    assert made.recalled == T
     assert proof.certified
     assert ball.certified
     return {
         "facts": T,
         "spec": _sizes(memory),
-        "build s": made["seconds"],
+        "build s": made.seconds,
         "certify s": proof.seconds,
         "per 1,000: rounding s": proof.seconds / T * 1000,
         "per 1,000: ball s": ball.seconds / sample.T * 1000,
-        "condition": made["condition"],
+        "condition": made.to_json()["condition"],
         "margin": proof.margin,
         "error bound": proof.error_bound,
     }
@@ -136,12 +136,12 @@ def one_airports(rows: int) -> Row:
         "facts": facts.T,
         "answers": len(facts.answer_ids),
         "spec": _sizes(memory),
-        "recalled": memory.construction["recalled"],
+        "recalled": memory.construction.recalled,
         "certified": proof.facts - proof.failed,
-        "build s": memory.construction["seconds"],
+        "build s": memory.construction.seconds,
         "certify s": proof.seconds,
         "total s": total,
-        "condition": memory.construction["condition"],
+        "condition": memory.construction.to_json()["condition"],
         "margin": proof.margin,
         "error bound": proof.error_bound,
     }
@@ -164,7 +164,7 @@ def one_capacity(d: int, N: int, seed: int) -> Row:
     def holds(T: int) -> bool:
         facts = bh.random_associations(N=N, S=3, T=T, seed=seed)
         memory = bh.build(facts, d=d, H=H, d_h=d, readout="convex", seed=seed, dtype="float64")
-        return not memory.construction["lost"]
+        return not memory.construction.lost
 
     low, high = m, 2 * m
     while holds(high):

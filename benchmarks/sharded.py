@@ -15,27 +15,33 @@ import numpy as np
 import torch
 
 import byheart as bh
-from byheart.models import attention_only
-from byheart.models.sharded import to_dense
+from byheart.models.sharded_memory import ShardedMemory
 from byheart.specs import ShardedSpec
 
 Row = dict[str, Any]
 
 
-def through_all_heads(memory: bh.Memory, facts: bh.Facts, sample: int) -> float:
+def through_all_heads(memory: ShardedMemory, facts: bh.Facts, sample: int) -> float:
     """Share of a random sample that the literal layer, all heads, float32, recalls."""
-    spec = memory.spec
-    assert isinstance(spec, ShardedSpec)
-    dense, weights = to_dense(spec, dict(memory.weights))
+    dense = memory.to_dense()
     chosen = np.random.default_rng(0).choice(facts.T, min(sample, facts.T), replace=False)
     tokens = memory.with_start(facts.tokens[chosen])
-    tokens = torch.cat([torch.full((len(tokens), 1), spec.N - 1), tokens], dim=1)
     right = torch.from_numpy(facts.answers[chosen].copy())
     hits = 0
     for i in range(0, len(tokens), 10):
-        logits = attention_only.memory_logits(dense, weights, tokens[i : i + 10])
+        logits = dense.outputs(tokens[i : i + 10])
         hits += int((logits.argmax(1) == right[i : i + 10]).sum())
     return hits / len(tokens)
+
+
+def stored_numbers(spec: ShardedSpec) -> int:
+    """Distinct numbers: tied heads count once, gates are k + 1 integers a group."""
+    drawn = 2 * spec.d_g + spec.d_g * spec.d_h
+    per_head = spec.d_h * (spec.d_g + spec.check)
+    heads = spec.H if spec.untied else -(-spec.H // spec.shards)
+    tokens = spec.N * (2 * spec.d_g + 1 + spec.bits)
+    cancel = 2 * spec.d_g * (spec.d_g + spec.check) if spec.cancelling_heads else 0
+    return spec.H * per_head + heads * drawn + tokens + spec.groups * (spec.k + 2) + cancel
 
 
 def nonzero(spec: ShardedSpec) -> int:
@@ -69,19 +75,19 @@ def one_scale(T: int, N: int, sample: int) -> Row:
         "facts": T,
         "d, H, shards": f"{spec.d}, {spec.H}, {spec.shards}",
         "read s": read,
-        "build s": memory.construction["seconds"],
+        "build s": memory.construction.seconds,
         "peak GB (read+build)": peak,
         "certify s": proof.seconds,
-        "condition": memory.construction["condition"],
+        "condition": memory.construction.to_json()["condition"],
         "margin": proof.margin,
         "error bound": proof.error_bound,
         "parameters/fact": spec.parameters / T,
         "nonzero/fact": nonzero(spec) / T,
-        "distinct/fact": spec.stored_numbers / T,
+        "distinct/fact": stored_numbers(spec) / T,
         "open + 1 recall s": opened,
         "recalls/s single": 1 / _seconds(lambda: memory.answers(tokens[:1]), 30),
         "recalls/s batched": len(tokens) / _seconds(lambda: memory.answers(tokens), 2),
-        "own heads, all": memory.construction["recalled"] / T,
+        "own heads, all": memory.construction.recalled / T,
         f"all heads, {min(sample, T)}": through_all_heads(memory, facts, sample),
     }
 
@@ -170,13 +176,13 @@ def one_table(name: str) -> Row:
         "table": name,
         "facts": facts.T,
         "answers": len(facts.answer_ids),
-        "planner": "; ".join(made["why"]),
+        "planner": "; ".join(made.why),
         "shards": spec.shards,
-        "build s": made["seconds"],
+        "build s": made.seconds,
         "certify s": proof.seconds,
         "total s": total,
-        "recalled": made["recalled"],
-        "condition": made["condition"],
+        "recalled": made.recalled,
+        "condition": made.to_json()["condition"],
         "margin": proof.margin,
         "error bound": proof.error_bound,
     }
@@ -191,9 +197,9 @@ def one_side(T: int, method: str) -> Row:
     return {
         "facts": T,
         "method": method,
-        "build s": made["seconds"],
+        "build s": made.seconds,
         "certify s": proof.seconds,
-        "condition": made["condition"],
+        "condition": made.to_json()["condition"],
         "margin": proof.margin,
         "parameters/fact": memory.spec.parameters / T,
     }
@@ -243,24 +249,19 @@ def one_gate(name: str, options: dict[str, Any]) -> Row:
     assert proof.certified
     spec = memory.spec
     assert isinstance(spec, ShardedSpec)
-    dense, weights = to_dense(spec, dict(memory.weights))
     chosen = np.random.default_rng(0).choice(facts.T, 100, replace=False)
     tokens = memory.with_start(facts.tokens[chosen])
-    own = memory.logits(tokens, torch.float64)
-    literal = torch.cat([torch.full((100, 1), spec.N - 1), tokens], dim=1)
+    own, literal = memory.outputs(tokens, torch.float64), memory.to_dense()
     off = {}
     for dtype in (torch.float64, torch.float32):
-        parts = [
-            attention_only.memory_logits(dense, weights, literal[i : i + 10], dtype).double()
-            for i in range(0, 100, 10)
-        ]
+        parts = [literal.outputs(tokens[i : i + 10], dtype).double() for i in range(0, 100, 10)]
         off[dtype] = float((torch.cat(parts) - own).abs().max())
     return {
         "facts": name,
         "options": ", ".join(f"{k}={v}" for k, v in options.items()),
-        "build s": memory.construction["seconds"],
+        "build s": memory.construction.seconds,
         "certify s": proof.seconds,
-        "condition": memory.construction["condition"],
+        "condition": memory.construction.to_json()["condition"],
         "λ": int(spec.lam),
         "d, d_h, H": f"{spec.d}, {spec.d_h}, {spec.H}",
         "margin": proof.margin,

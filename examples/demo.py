@@ -22,10 +22,10 @@ def main() -> None:
     memory = bh.build(facts)
     made, spec = memory.construction, memory.spec
     assert isinstance(spec, bh.AttentionOnlySpec)
-    print(f"\nBuilt without training in {made['seconds']:.2f} s: one attention layer, no MLP.")
+    print(f"\nBuilt without training in {made.seconds:.2f} s: one attention layer, no MLP.")
     print(f"    {spec}, {spec.parameters:,} parameters")
-    print(f"    promised (Dana et al. 2025, Corollary 1, H·d_h + d): {made['capacity']} facts")
-    print(f"    recalled from the stored {made['dtype']} weights: {made['recalled']} of {facts.T}")
+    print(f"    promised (Dana et al. 2025, Corollary 1, H·d_h + d): {made.capacity} facts")
+    print(f"    recalled from the stored {made.dtype} weights: {made.recalled} of {facts.T}")
 
     certificate = bh.certify(memory)
     print(f"\nCertificate, in {certificate.arithmetic}:")

@@ -12,14 +12,14 @@ import byheart as bh
 
 
 def main() -> None:
-    memory = bh.build("elements")
+    memory = bh.build("elements", "attention")
     question = ("Fe", "name")
     split = memory.split(*question)
     print(f"{question} -> {split.answer}, runner-up {split.runner_up}")
     print(f"margin {split.margin:+.4f} = skip {split.skip:+.4f} + heads")
 
     head = max(split.heads, key=lambda h: abs(split.parts[h]))
-    answer, other = (memory.vocabulary.id(word) for word in (split.answer, split.runner_up))
+    answer, other = memory.vocabulary.ids([str(split.answer), str(split.runner_up)])
     W_O = memory.weights["W_O"].clone()
     W_O[0, head] = 0
     ablated = replace(memory, weights={**memory.weights, "W_O": W_O})

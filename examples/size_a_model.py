@@ -21,7 +21,7 @@ def main() -> None:
     memory = bh.build(facts, d=d, d_h=d, H=H, qk_rank=1, slack=0.0, dtype="float64")
     proved = bh.certify(memory)
     print(f"built: {memory.spec}, {memory.spec.parameters:,} parameters")
-    print(f"  promised {memory.construction['capacity']} facts, certified: {proved.certified}")
+    print(f"  promised {memory.construction.capacity} facts, certified: {proved.certified}")
     try:
         bh.build(facts, d=d, d_h=d, H=H - 1, qk_rank=1, slack=0.0)
     except bh.ByheartError as error:

@@ -19,10 +19,10 @@ def main() -> None:
         bits = memorized_bits(facts.T, facts.N) / memory.spec.parameters
         print(
             f"{name:8} {heads:3} heads, {memory.spec.parameters:6,} parameters, "
-            f"{memory.construction['recalled']} of {facts.T} recalled, "
+            f"{memory.construction.recalled} of {facts.T} recalled, "
             f"certified: {bh.certify(memory).certified}, {bits:.2f} bits per parameter"
         )
-    promised = trained.construction["capacity"]
+    promised = trained.construction.capacity
     print(f"Corollary 1 promises {promised} facts for the layer that was trained.")
 
 

@@ -37,7 +37,7 @@ def _nothing_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_foreign_option_is_refused_by_name(name: str, other: str):
     owners = [m.name for m in methods().values() if other in option_names(m)]
     with pytest.raises(ByheartError) as caught:
-        bh.build(TABLES[methods()[name].takes], name, **{other: 1})
+        resolve(name, TABLES[methods()[name].takes], {other: 1})
     message = str(caught.value)
     assert message.startswith(f"`{other}` belongs to ") and f"; this is {name}." in message
     assert all(owner in message for owner in owners)
@@ -110,7 +110,7 @@ def test_methods_are_values(name: str):
 
 
 def test_a_method_with_an_encoder_is_a_value_too():
-    coder = encode(TABLES[bh.Distributions], 2, "centred")
+    coder = encode(TABLES["distributions"], 2, "centred")
     one, two = (bh.DistributionAttention(d=2, encoder=coder) for _ in range(2))
     assert one == two and hash(one) == hash(two)
 
@@ -120,7 +120,7 @@ def test_options_beside_an_object_are_refused(name: str):
     method = method_class(name)
     field = dataclasses.fields(method)[0]
     with pytest.raises(ByheartError, match=f"give options to the method itself, {method.__name__}"):
-        bh.build(TABLES[method.takes], method(), **{field.name: field.default})
+        resolve(method(), TABLES[method.takes], {field.name: field.default})
 
 
 @pytest.mark.parametrize("name", methods())
@@ -136,13 +136,13 @@ def test_facts_of_another_kind_are_refused(name: str, kind: str):
 @pytest.mark.parametrize(
     ("facts", "options", "name", "why"),
     [
-        (TABLES[bh.Facts], {}, "attention", "8 facts are fewer than 2,000"),
+        (TABLES["facts"], {}, "attention", "8 facts are fewer than 2,000"),
         (bh.random_associations(N=60, S=2, T=2000), {}, "sharded", "2,000 facts are too many"),
-        (TABLES[bh.Facts], {"gate": "key"}, "sharded", "`gate` belongs to it"),
-        (TABLES[bh.Facts], {"readout": "convex"}, "attention", "`readout` belongs to it"),
-        (TABLES[bh.VectorFacts], {}, "multihead", "these facts are vectors"),
-        (TABLES[bh.Distributions], {}, "distribution", "keys have several right answers"),
-        (TABLES[bh.Facts], {"ff1": "hash"}, "sqrt", "`ff1` belongs to it"),
+        (TABLES["facts"], {"gate": "key"}, "sharded", "`gate` belongs to it"),
+        (TABLES["facts"], {"readout": "convex"}, "attention", "`readout` belongs to it"),
+        (TABLES["vectors"], {}, "multihead", "these facts are vectors"),
+        (TABLES["distributions"], {}, "distribution", "keys have several right answers"),
+        (TABLES["facts"], {"ff1": "hash"}, "sqrt", "`ff1` belongs to it"),
     ],
 )
 def test_auto_says_in_one_line_what_it_chose_and_why(facts, options, name, why):
@@ -153,14 +153,14 @@ def test_auto_says_in_one_line_what_it_chose_and_why(facts, options, name, why):
 
 def test_auto_refuses_options_that_no_method_has_together():
     with pytest.raises(ByheartError, match="belongs to"):
-        resolve("auto", TABLES[bh.Facts], {"gate": "key", "ff1": "hash"})
+        resolve("auto", TABLES["facts"], {"gate": "key", "ff1": "hash"})
 
 
 def test_the_reason_stands_in_the_memory(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.undo()
-    memory = bh.build(TABLES[bh.Facts])
+    memory = bh.build(TABLES["facts"])
     assert memory.construction.why[0].startswith("method attention: ")
-    assert not bh.build(TABLES[bh.Facts], "attention").construction.why[0].startswith("method")
+    assert not bh.build(TABLES["facts"], "attention").construction.why[0].startswith("method")
 
 
 def test_a_method_of_ones_own():
@@ -176,4 +176,4 @@ def test_a_method_of_ones_own():
     with pytest.raises(OptionError, match="`size` must be between 1 and 3, found 4"):
         Mine(size=4)
     with pytest.raises(ByheartError, match="8 facts, size 3"):
-        bh.build(TABLES[bh.Facts], Mine(size=3))
+        bh.build(TABLES["facts"], Mine(size=3))

@@ -218,12 +218,25 @@ BROKEN = "import nowhere_at_all\n"
 TWICE = """
 from dataclasses import dataclass, replace
 from byheart.construct.methods import AttentionOnly
+from byheart.errors import ByheartError
+from byheart.methods import Method, option
 from byheart.papers.registry import studies_of
 from byheart.theory.registry import BOUNDS
 
 @dataclass(frozen=True)
 class Mine(AttentionOnly):
     pass
+
+@dataclass(frozen=True)
+class Clash(Method):
+    name = "clash"
+    summary = "options that others have, meaning something else"
+    output: str = option("", "Where?")
+    gate: int = option(1, "How many?")
+    fast: bool = option(True, "Not so fast.")
+
+    def _build(self, facts, seed, progress):
+        raise ByheartError(f"fast is {self.fast}.")
 
 STUDY = studies_of("slides")[0]
 NO_METHOD = 3
@@ -236,7 +249,11 @@ def test_broken_packages_are_named_and_left_out(tmp_path: Path):
     groups = ("byheart.methods", "byheart.bounds", "byheart.studies", "byheart.memories")
     install(site, "byheart-broken", {g: {"broken": "byheart_broken:THING"} for g in groups}, BROKEN)
     twice = {
-        "byheart.methods": {"attention": "byheart_twice:Mine", "none": "byheart_twice:NO_METHOD"},
+        "byheart.methods": {
+            "attention": "byheart_twice:Mine",
+            "clash": "byheart_twice:Clash",
+            "none": "byheart_twice:NO_METHOD",
+        },
         "byheart.bounds": {"mine": "byheart_twice:BOUNDS"},
         "byheart.studies": {"mine": "byheart_twice:STUDY"},
     }
@@ -254,7 +271,13 @@ def test_broken_packages_are_named_and_left_out(tmp_path: Path):
         "byheart-twice (attention = byheart_twice:Mine). Rename one of them. It is left out.",
         "warning: byheart.methods: byheart-twice (none = byheart_twice:NO_METHOD) is no subclass "
         "of Method. It is left out.",
+        "warning: byheart.methods: the option --output of clash has another meaning already. "
+        "It is left out.",
+        "warning: byheart.methods: the option --gate of clash has another meaning already. "
+        "It is left out.",
     ]
+    done = call("build", "t.csv", "--method", "clash", "--no-fast", "-o", "no", code=2)
+    assert "error: fast is False." in done.stderr
     call("build", "t.csv", "-o", "m", "--certify")
     assert json.loads(call("recall", "m", "Peru", "capital", "--json").stdout)["answer"] == "Lima"
     done = call("bound", "--d-model", "8", "--heads", "2", "--context", "2", "--vocab", "9")

@@ -14,9 +14,12 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 from byheart.errors import ByheartError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 
 class PluginWarning(UserWarning):
@@ -33,7 +36,9 @@ class Plugin:
 
 
 def points(group: str) -> list[EntryPoint]:
-    """The entry points of other packages in `group`; nothing is imported."""
+    """The entry points of other packages in `group`; nothing of them is imported."""
+    from importlib.metadata import entry_points  # slow: many commands need no other package
+
     return sorted(entry_points(group=group), key=lambda point: (source_of(point), point.name))
 
 
@@ -52,6 +57,7 @@ def plugins(group: str) -> tuple[Plugin, ...]:
 def source_of(point: EntryPoint) -> str:
     """The package of an entry point, and what it names.
 
+    >>> from importlib.metadata import EntryPoint
     >>> source_of(EntryPoint("hopfield", "my_package.method:Hopfield", "byheart.methods"))
     'a package (hopfield = my_package.method:Hopfield)'
     """

@@ -18,7 +18,7 @@ from functools import cache
 from importlib import import_module
 from numbers import Integral, Real
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, overload
 
 from byheart._plugins import leave_out, plugins
 from byheart._progress import Report, quiet
@@ -26,6 +26,8 @@ from byheart.errors import ByheartError, FactsError, OptionError, check_choice, 
 
 if TYPE_CHECKING:
     from byheart.models.memory import FactTable, Memory
+    from byheart.models.sharded_memory import ShardedMemory
+    from byheart.models.token_memory import TokenMemory
 
 SHARDED_FROM = 2000  # facts: from here on "auto" takes shards
 BUILT_IN = {
@@ -46,6 +48,7 @@ TYPES = {
 Kind = Literal["facts", "vectors", "distributions"]
 
 T = TypeVar("T")
+M = TypeVar("M", bound="Memory")
 
 
 def option(
@@ -66,7 +69,7 @@ def option(
 
 
 @dataclass(frozen=True)
-class Method(ABC):
+class Method(ABC, Generic[M]):
     """Facts -> memory by a theorem or by training.
 
     A subclass sets `name`, `summary` and what kind of facts it `takes`, has its options as fields
@@ -83,7 +86,7 @@ class Method(ABC):
 
     def build(
         self, facts: FactTable, seed: int = 0, progress: Report = quiet, reason: str = ""
-    ) -> Memory:
+    ) -> M:
         """The memory, verified in the format it is stored in. `reason`: why this method."""
         if facts.kind != self.takes:
             others = [m.name for m in methods().values() if m.takes == facts.kind]
@@ -107,7 +110,7 @@ class Method(ABC):
         return replace(memory, construction=record)  # type: ignore[type-var]
 
     @abstractmethod
-    def _build(self, facts: Any, seed: int, progress: Report) -> Memory:
+    def _build(self, facts: Any, seed: int, progress: Report) -> M:
         """Make the memory; its construction may leave out facts, seed, dtype and seconds."""
 
 
@@ -115,13 +118,14 @@ def check_option(f: Field, value: object, module: ModuleType) -> None:
     """Refuse a value that the field cannot have: another type, no choice of it, out of range.
 
     `module`: where the method is defined, whose names the types of its fields are."""
-    if value is None and "None" in str(f.type):
+    types = type_names(f)
+    if value is None and "None" in types:
         return
     about = f.metadata
     if about.get("choices"):
         check_choice(f.name, value, about["choices"])
         return
-    names = [name for name in str(f.type).replace("|", " ").split() if name != "None"]
+    names = [name for name in types if name != "None"]
     if not any(_is_a(value, name, module) for name in names):
         said = " or ".join(TYPES[name][1] if name in TYPES else f"an {name}" for name in names)
         raise OptionError(f.name, said, value)
@@ -131,6 +135,12 @@ def check_option(f: Field, value: object, module: ModuleType) -> None:
             raise OptionError(f.name, f"between {least} and {most}", value)
         if least is not None and not value >= least:
             raise OptionError(f.name, f"at least {least}", value)
+
+
+def type_names(f: Field) -> list[str]:
+    """The types of a field by name, whether its module has annotations as text or not."""
+    text = f.type.__name__ if isinstance(f.type, type) else str(f.type)
+    return text.replace("|", " ").split()
 
 
 def _is_a(value: object, name: str, module: ModuleType) -> bool:
@@ -153,8 +163,8 @@ def methods() -> dict[str, type[Method]]:
         name, method = plugin.name, plugin.value
         if not (isinstance(method, type) and issubclass(method, Method)):
             leave_out("byheart.methods", f"{plugin.source} is no subclass of Method.")
-        elif getattr(method, "name", name) != name:
-            leave_out("byheart.methods", f"{plugin.source} calls itself {method.name!r}.")
+        elif getattr(method, "name", "") != name or not hasattr(method, "summary"):
+            leave_out("byheart.methods", f"{plugin.source} needs `name={name}` and a `summary`.")
         elif name in found:
             twice = f"two methods are called {name!r}: one of {sources[name]}, one of"
             leave_out("byheart.methods", f"{twice} {plugin.source}. Rename one of them.")
@@ -174,6 +184,35 @@ def option_names(method: type[Method]) -> set[str]:
     return {f.name for f in fields(method)}
 
 
+@overload
+def build(data: object, method: Method[M], *, seed: int = 0, progress: Report = quiet) -> M: ...
+@overload
+def build(
+    data: object,
+    method: Literal["attention", "associative", "train"],
+    *,
+    seed: int = 0,
+    progress: Report = quiet,
+    **options: object,
+) -> TokenMemory: ...
+@overload
+def build(
+    data: object,
+    method: Literal["sharded"],
+    *,
+    seed: int = 0,
+    progress: Report = quiet,
+    **options: object,
+) -> ShardedMemory: ...
+@overload
+def build(
+    data: object,
+    method: str = "auto",
+    *,
+    seed: int = 0,
+    progress: Report = quiet,
+    **options: object,
+) -> Memory: ...
 def build(
     data: object,
     method: str | Method = "auto",

@@ -145,7 +145,7 @@ def assert_holds_exactly_what_it_recalls(memory: bh.Memory, facts: Facts) -> Non
     """`lost` names the facts that are lost, and `memory.facts` are the others."""
     held = memory.margins(facts) > 0
     made, own = memory.construction, memory.facts
-    assert own is not None
+    assert isinstance(own, Facts)
     assert made.recalled == own.T == held.sum() < facts.T
     assert own.tokens.tolist() == facts.tokens[held].tolist()
     assert own.answers.tolist() == facts.answers[held].tolist()

@@ -20,8 +20,9 @@ from byheart.construct.frames import coherence, frame
 from byheart.construct.solve import RankError
 from byheart.errors import CapacityError
 from byheart.facts import Facts
-from byheart.models import Memory
 from byheart.models.attention_only import head_outputs, residual
+from byheart.models.construction import AttentionConstruction
+from byheart.models.token_memory import TokenMemory
 from byheart.specs import AttentionOnlySpec
 
 EPS = torch.finfo(torch.float64).eps
@@ -35,16 +36,21 @@ BOUNDARIES = [
 ]
 
 
-def change_of_basis(memory: Memory) -> Tensor:
+def record(memory: TokenMemory) -> AttentionConstruction:
+    assert isinstance(memory.construction, AttentionConstruction)
+    return memory.construction
+
+
+def change_of_basis(memory: TokenMemory) -> Tensor:
     """M_0 from e = e' M_0, with the e' that the construction started from (I for a fixed skip)."""
-    beta = memory.construction.beta
+    beta = record(memory).beta
     seed = memory.construction.seed + SEED_STRIDE * BETAS.index(beta)
     assert isinstance(memory.spec, AttentionOnlySpec)
     nominal = random_attention(memory.spec, seed, beta)
     return torch.linalg.lstsq(nominal["W_E"], memory.weights["W_E"]).solution
 
 
-def row_errors(memory: Memory, facts: Facts) -> Tensor:
+def row_errors(memory: TokenMemory, facts: Facts) -> Tensor:
     """|residual(t) - w_g(t)|_2 of every fact, in float64."""
     assert isinstance(memory.spec, AttentionOnlySpec)
     weights = {name: w[None].to(torch.float64) for name, w in memory.weights.items()}
@@ -53,7 +59,7 @@ def row_errors(memory: Memory, facts: Facts) -> Tensor:
     return (found - rows).norm(dim=1)
 
 
-def allowed_error(memory: Memory) -> float:
+def allowed_error(memory: TokenMemory) -> float:
     """How far residual(t) may be from the row it was solved for.
 
     W_O has norm <= cond |w_g - x_S| / |X|, so every relative error ε of the features moves the
@@ -61,7 +67,8 @@ def allowed_error(memory: Memory) -> float:
     Features are good to some eps, or after x -> x M_0, W -> M_0^{-1} W to some eps cond(M_0), which
     the scores (standard deviation β, hence the factor) pass on to the softmax. 4 for "some".
     """
-    condition, beta = memory.construction.condition, memory.construction.beta
+    condition, beta = record(memory).condition, record(memory).beta
+    assert condition is not None
     basis = float(torch.linalg.cond(change_of_basis(memory)))
     return 4 * 3 * beta * EPS * condition * basis
 
@@ -71,10 +78,10 @@ def test_at_the_boundary_all_facts_are_recalled_and_certified(sizes):
     N, S, d, d_h, H = sizes
     T = H * d_h + d
     facts = bh.random_associations(N=N, S=S, T=T, seed=3)
-    memory = bh.build(facts, d=d, d_h=d_h, H=H, dtype="float64")
+    memory = bh.build(facts, "attention", d=d, d_h=d_h, H=H, dtype="float64")
     assert memory.spec == AttentionOnlySpec(N=N, S=S, d=d, d_h=d_h, H=H)
     assert memory.construction.recalled == memory.construction.capacity == T
-    assert memory.construction.skip == "change of basis"
+    assert record(memory).skip == "change of basis"
 
     errors = row_errors(memory, facts)
     assert float(errors.max()) <= allowed_error(memory) < 1e-3
@@ -82,7 +89,7 @@ def test_at_the_boundary_all_facts_are_recalled_and_certified(sizes):
     # error of the residual, and a rounding of logits of order 1.
     ideal = 1 - coherence(frame(len(facts.answer_ids), d))
     margins = memory.margins(facts)
-    assert memory.construction.ideal_margin == ideal
+    assert record(memory).ideal_margin == ideal
     assert bool((margins >= ideal - 2 * errors.numpy() - 100 * EPS).all())
     certificate = bh.certify(memory, arithmetic="rounding")
     assert (certificate.certified, certificate.facts) == (True, T)
@@ -94,14 +101,14 @@ def test_one_fact_more_is_refused_with_the_way_out(sizes):
     T = H * d_h + d + 1
     facts = bh.random_associations(N=N, S=S, T=T, seed=3)
     with pytest.raises(CapacityError, match="Corollary 1") as caught:
-        bh.build(facts, d=d, d_h=d_h, H=H, dtype="float64")
+        bh.build(facts, "attention", d=d, d_h=d_h, H=H, dtype="float64")
     message = str(caught.value)
     assert f"{T:,} facts" in message and f"= {T - 1:,}," in message
     advice = re.search(r"`H=(\d+)`", message)
     assert advice is not None
     heads = int(advice[1])
     assert heads == H + 1
-    memory = bh.build(facts, d=d, d_h=d_h, H=heads, dtype="float64")
+    memory = bh.build(facts, "attention", d=d, d_h=d_h, H=heads, dtype="float64")
     assert memory.construction.recalled == T
 
 
@@ -109,9 +116,9 @@ def test_one_fact_more_is_refused_with_the_way_out(sizes):
 def test_within_the_heads_the_skip_is_left_alone(T):
     """T <= H d_h: no change of basis, so only W_O is rounded after the solve."""
     facts = bh.random_associations(N=10, S=2, T=T, seed=1)
-    memory = bh.build(facts, d=4, d_h=4, H=10, dtype="float64")
-    assert memory.construction.skip == "fixed"
-    nominal = random_attention(memory.spec, 0, memory.construction.beta)  # pyright: ignore
+    memory = bh.build(facts, "attention", d=4, d_h=4, H=10, dtype="float64")
+    assert record(memory).skip == "fixed"
+    nominal = random_attention(memory.spec, 0, record(memory).beta)  # pyright: ignore
     for name in ("W_E", "W_pos", "W_Q", "W_K", "W_V"):
         assert torch.equal(memory.weights[name], nominal[name])
     assert float(row_errors(memory, facts).max()) <= allowed_error(memory) < 1e-6
@@ -122,7 +129,7 @@ def test_few_last_tokens_leave_fewer_directions_to_the_skip(T, make_table):
     """d = 5 but two last tokens: x_S spans two directions, so H d_h + 2 = 22, not 25."""
     facts = make_table(N=20, S=2, T=T, seed=0, keys="few last tokens")
     assert (facts.T, facts.last_tokens) == (T, 2)
-    memory = bh.build(facts, d=5, d_h=5, H=4, dtype="float64")
+    memory = bh.build(facts, "attention", d=5, d_h=5, H=4, dtype="float64")
     assert memory.construction.recalled == T
     assert memory.construction.capacity == 22
     assert float(row_errors(memory, facts).max()) <= min(allowed_error(memory), 0.1)
@@ -131,7 +138,7 @@ def test_few_last_tokens_leave_fewer_directions_to_the_skip(T, make_table):
 def test_one_fact_more_than_few_last_tokens_allow(make_table):
     facts = make_table(N=20, S=2, T=23, seed=0, keys="few last tokens")
     with pytest.raises(CapacityError, match=r"23 facts .*min\(5, 2 distinct last tokens\) = 22"):
-        bh.build(facts, d=5, d_h=5, H=4, dtype="float64")
+        bh.build(facts, "attention", d=5, d_h=5, H=4, dtype="float64")
     # It is not caution: the matrix of the theorem has rank 22 < 23 and there is no solution.
     spec = AttentionOnlySpec(N=20, S=2, d=5, d_h=5, H=4)
     x_S, F = features(spec, random_attention(spec, 0, 4.0), torch.tensor(facts.tokens))
@@ -193,7 +200,7 @@ def test_random_attention_is_as_announced():
 
 def test_one_token_keys_get_a_start_token_and_are_told():
     facts = bh.random_associations(N=20, S=1, T=20, seed=0)
-    memory = bh.build(facts, d=4, d_h=4, H=5, dtype="float64")
+    memory = bh.build(facts, "attention", d=4, d_h=4, H=5, dtype="float64")
     assert memory.spec.S == 2 and memory.spec.N == 21
     assert memory.start_id == 20 and memory.vocabulary.token(20) == "<start>"
     assert any("start token" in reason for reason in memory.construction.why)
@@ -250,7 +257,7 @@ def test_few_tokens_leave_fewer_features_to_a_head(binary_facts, independence, S
     facts = binary_facts(S, H * S + 2)
     spec = AttentionOnlySpec(N=2, S=S, d=d, d_h=d, H=H)
     assert independence(facts, spec) > 1e-9
-    memory = bh.build(facts, d=d, d_h=d, H=H, dtype="float64")
+    memory = bh.build(facts, "attention", d=d, d_h=d, H=H, dtype="float64")
     assert memory.construction.recalled == facts.T
 
 
@@ -263,12 +270,12 @@ def test_few_tokens_beyond_their_features_are_refused(binary_facts, independence
     assert facts.T <= H * d + 2
     assert independence(facts, spec) < 1e-14
     with pytest.raises(CapacityError):
-        bh.build(facts, d=d, d_h=d, H=H, dtype="float64")
+        bh.build(facts, "attention", d=d, d_h=d, H=H, dtype="float64")
 
 
 def test_heads_chosen_for_few_tokens_are_enough(binary_facts):
     """Given the width only, the number of heads is byheart's to choose, so it must suffice."""
-    memory = bh.build(binary_facts(6, 60), d=64)
+    memory = bh.build(binary_facts(6, 60), "attention", d=64)
     assert memory.construction.recalled == 60
 
 
@@ -283,6 +290,6 @@ def test_few_answers_at_the_boundary(d, d_h, H, answers):
     random = bh.random_associations(N=30, S=3, T=T, seed=0)
     facts = Facts.make(random.tokens, random.answers % answers, random.vocabulary)
     assert facts.last_tokens >= d
-    memory = bh.build(facts, d=d, d_h=d_h, H=H, dtype="float64")
+    memory = bh.build(facts, "attention", d=d, d_h=d_h, H=H, dtype="float64")
     assert memory.construction.recalled == T
     assert bh.certify(memory).certified

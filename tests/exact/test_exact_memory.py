@@ -3,6 +3,7 @@
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from byheart.models.exact_memory import UNKNOWN, ExactMemory
 few = settings(deadline=None, max_examples=25)  # a busy machine is slow at times
 
 
-def build(facts: Facts, **options: object) -> ExactMemory:
+def build(facts: Facts, **options: Any) -> ExactMemory:
     memory = bh.build(facts, "sqrt", **options)
     assert isinstance(memory, ExactMemory)
     return memory

@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 import byheart as bh
 from byheart import _folders
 from byheart.errors import MemoryFileError
+from byheart.facts import Facts
 from byheart.models import memory_files
 from byheart.models.folder import FACTS, MEMORY, WEIGHTS
 from byheart.models.memory_files import load
+from byheart.models.token_memory import TokenMemory
 
 FILES = (MEMORY, WEIGHTS, FACTS)
 DISK_FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -51,6 +53,7 @@ def edit(folder: Path, change: Callable[[dict[str, Any]], Any], *, sign: bool = 
 def test_round_trip_is_bit_exact(any_memory, tmp_path):
     place = any_memory.save(tmp_path / "memory")
     again = load(place)
+    assert isinstance(again, TokenMemory)
     assert again.spec == any_memory.spec
     assert again.weights.keys() == any_memory.weights.keys()
     for name, w in any_memory.weights.items():
@@ -79,7 +82,7 @@ def test_names_and_rows_of_a_table_survive(tmp_path):
     elements = bh.read_facts("elements").subset(range(10))
     place = bh.build(elements).save(tmp_path / "elements")
     facts = load(place).facts
-    assert facts is not None
+    assert isinstance(facts, Facts)
     assert (facts.name, facts.columns) == (elements.name, elements.columns)
     assert facts.rows.tolist() == elements.rows.tolist()
 

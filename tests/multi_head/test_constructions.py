@@ -31,7 +31,7 @@ LABELS = {"scalar": {}, "vector": {"outputs": 3}, "long vector": {"outputs": 20}
           "classes": {"classes": 5}, "many classes": {"classes": 40}}  # fmt: skip
 
 
-def build_multi_head(facts: VectorFacts, proof: str = "one-hot", **options: Any) -> VectorMemory:
+def build_multi_head(facts: VectorFacts, proof: str = "one-hot", **options: Any) -> Any:
     memory = bh.build(facts, MultiHead(proof=proof, **options))
     assert isinstance(memory, VectorMemory)
     return memory
@@ -283,7 +283,9 @@ def test_build_takes_vectors_too():
     facts = examples(29)
     memory = bh.build(facts, "multihead", H=4, d_h=8)
     assert isinstance(memory, VectorMemory)
-    assert bh.build(facts, proof="random", dtype="float64").construction.proof == "random"
+    assert (
+        bh.build(facts, proof="random", dtype="float64").construction.to_json()["proof"] == "random"
+    )
     with pytest.raises(ByheartError, match="use `method` multihead"):
         bh.build(facts, "attention")
     with pytest.raises(ByheartError, match="multihead takes vectors, found facts"):

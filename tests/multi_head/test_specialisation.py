@@ -101,7 +101,7 @@ def test_untrained_heads_are_not_saturated():
 
 def test_statistics_are_json_and_a_picture(literal, tmp_path):
     stats = head_statistics(literal, fresh=50)
-    record = stats.to_json()
+    record: Any = stats.to_json()
     assert record["fresh"] == 50 and len(record["heads"]) == 4
     assert sum(record["heads_needed"]) == 125
     assert 1 / 4 <= record["concentration"] <= 1

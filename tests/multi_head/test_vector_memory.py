@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import byheart as bh
-from byheart.certificates import AnswerCertificate, certify, certify_folder
+from byheart.certificates import AnswerCertificate, NumberCertificate, certify, certify_folder
 from byheart.certificates.vectors import bounded_outputs
 from byheart.construct.methods import MultiHead
 from byheart.errors import ByheartError, FactsError, MemoryFileError
@@ -106,7 +106,8 @@ def test_the_module_is_the_layer(memory):
 
 def test_both_proofs_agree_and_contain_each_other(memory):
     """Arb's margin lies within the float64 error bound."""
-    rounding, ball = certify(memory), certify(memory, arithmetic="ball")
+    rounding: Any = certify(memory)
+    ball: Any = certify(memory, arithmetic="ball")
     assert rounding.certified and ball.certified
     bound = number(rounding.error_bound)
     assert abs(number(rounding.margin) - number(ball.margin)) <= bound
@@ -145,7 +146,9 @@ def test_a_tolerance_below_the_error_is_not_proved(memory):
         with pytest.raises(ByheartError, match="labels that are numbers"):
             certify(memory, tolerance=1e-3)
         return
-    proved = number(certify(memory).largest_error)
+    proof = certify(memory)
+    assert isinstance(proof, NumberCertificate)
+    proved = number(proof.largest_error)
     assert certify(memory, tolerance=1.01 * proved).certified
     worst = float(memory.errors(memory.facts, torch.float64).max())
     failed = certify(memory, tolerance=0.99 * worst)

@@ -1,5 +1,7 @@
 """The folder of a sharded memory: bit for bit, lazily, and with every changed bit found."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -34,7 +36,7 @@ def test_round_trip(facts, tmp_path, options):
     memory = bh.build(facts, "sharded", shard_size=30, **options)
     memory.save(tmp_path / "memory")
     for lazy in (False, True):
-        again = load(tmp_path / "memory", lazy=lazy)
+        again: Any = load(tmp_path / "memory", lazy=lazy)
         assert again.spec == memory.spec and again.order == memory.order
         for name, w in memory.weights.items():
             assert torch.equal(again.weights[name], w) and again.weights[name].dtype == w.dtype
@@ -68,7 +70,7 @@ def test_lazy_loading_reads_neither_shards_nor_facts(folder, monkeypatch):
 
 
 def test_one_flipped_bit_is_found_in_its_shard_only(folder, facts):
-    memory = load(folder)
+    memory: Any = load(folder)
     path = folder / WEIGHTS
     data = bytearray(path.read_bytes())
     W_O = memory.weights["W_O"]
@@ -80,7 +82,7 @@ def test_one_flipped_bit_is_found_in_its_shard_only(folder, facts):
     path.write_bytes(data)
     with pytest.raises(MemoryFileError, match=r"weights\.safetensors differs from the SHA-256"):
         load(folder)
-    lazy = load(folder, lazy=True)  # W_O is not looked at
+    lazy: Any = load(folder, lazy=True)  # W_O is not looked at
     assert isinstance(lazy.spec, ShardedSpec)
     for g in range(lazy.spec.shards):
         if g != hit:

@@ -17,18 +17,18 @@ FLAGS = {
     "families": "--family",
     "ordered=False": "--unordered",
     "with_facts=False": "--no-facts",
-    "header=False": "--no-header",
-    "trim=False": "--no-trim",
 }
 
 
 def flag(parameter: str) -> str:
-    """The flag of a parameter.
+    """The flag of a parameter, or the one that turns a switch off.
 
-    >>> flag("d_h"), flag("shard_size")
-    ('--d-head', '--shard-size')
+    >>> flag("d_h"), flag("shard_size"), flag("trim=False")
+    ('--d-head', '--shard-size', '--no-trim')
     """
-    return FLAGS.get(parameter, "--" + parameter.replace("_", "-"))
+    name = parameter.removesuffix("=False")
+    spelled = ("--" if name == parameter else "--no-") + name.replace("_", "-")
+    return FLAGS.get(parameter, spelled)
 
 
 def with_flags(message: str, parameters: Iterable[str]) -> str:
@@ -44,8 +44,8 @@ def with_flags(message: str, parameters: Iterable[str]) -> str:
         whole, name, value = match[0], match[1], match[2]
         if name not in known:
             return whole
-        if whole[1:-1] in FLAGS:
-            return FLAGS[whole[1:-1]]
+        if value == "False":
+            return flag(whole[1:-1])
         return flag(name) if value in (None, "True") else f"{flag(name)} {value.strip(chr(39))}"
 
     return re.sub(r"`([A-Za-z_]\w*)(?:=([^`]*))?`", spelled, message)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, fields
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from byheart._plugins import leave_out
 from byheart.cli._flags import flag, with_flags
+from byheart.methods import BUILT_IN, type_names
 
 if TYPE_CHECKING:
     from byheart.methods import Method
@@ -16,14 +18,25 @@ if TYPE_CHECKING:
 COMMON = "Every method"
 
 
-def method_options(methods: Mapping[str, type[Method]]) -> dict[str, tuple[object, object]]:
+def method_options(
+    methods: Mapping[str, type[Method]], taken: Iterable[str] = ()
+) -> dict[str, tuple[object, object]]:
     """One option for each field of the methods: name -> (annotation, default). Nothing given is
-    None (False for switches), so that an option which was given can be told."""
+    None (False for switches), so that an option which was given can be told. An option that is
+    spelled like another one, or like those of the command (`taken`), is for Python alone."""
     owners: dict[str, list[tuple[str, Field]]] = {}
+    meanings: dict[str, tuple[str, type | None]] = {flag(name): ("", None) for name in taken}
     for name, method in methods.items():
         for f in fields(method):
-            if "help" in f.metadata:  # others are for Python alone
-                owners.setdefault(f.name, []).append((name, f))
+            if "help" not in f.metadata:  # for Python alone
+                continue
+            meaning = f.name, _kind(f)
+            if name not in BUILT_IN and meanings.get(flag(f.name), meaning) != meaning:
+                wrong = f"the option {flag(f.name)} of {name} has another meaning already."
+                leave_out("byheart.methods", wrong)
+                continue
+            meanings.setdefault(flag(f.name), meaning)
+            owners.setdefault(f.name, []).append((name, f))
     names = {f.name for of in owners.values() for _, f in of} | {"method"}
     return {name: _option(of, len(methods), names) for name, of in owners.items()}
 
@@ -52,7 +65,7 @@ def _option(
 
 def _kind(field: Field) -> type:
     """int, float, str or bool; a number or an address is text."""
-    words = str(field.type).replace("|", " ").split()
+    words = type_names(field)
     for name, kind in (("str", str), ("bool", bool), ("float", float), ("int", int)):
         if name in words:
             return kind
@@ -87,9 +100,10 @@ def _panel(owners: list[tuple[str, Field]], methods: int) -> str:
     return f"With --method {' or '.join(names)}"
 
 
-def given_options(values: Mapping[str, object]) -> dict[str, object]:
-    """The options that were given, as the method takes them."""
+def given_options(
+    values: Mapping[str, object], methods: Mapping[str, type[Method]]
+) -> dict[str, object]:
+    """The options that were given, as the methods take them: a switch that is on is turned off."""
+    on = {f.name for method in methods.values() for f in fields(method) if f.default is True}
     given = {name: v for name, v in values.items() if v is not None and v is not False}
-    if given.pop("ordered", None):
-        given["ordered"] = False
-    return given
+    return {name: False if name in on else v for name, v in given.items()}

@@ -14,11 +14,13 @@ from byheart.cli._show import guarded, say
 from byheart.methods import methods
 
 BUILDING = {name: method for name, method in methods().items() if name != "train"}
+OWN = ("source", "output", "method", "seed", "certify", "force", "no_facts", "as_json", "json",
+       "help", *opt.ANY_TABLE)  # fmt: skip
 
 
 @guarded
 @opt.reading(opt.ANY_TABLE)
-@grouped("options", method_options(BUILDING))
+@grouped("options", method_options(BUILDING, OWN))
 def build(
     source: opt.Source,
     output: _store.Output = None,
@@ -49,7 +51,7 @@ def build(
     """
     from byheart.methods import method_class, refuse_foreign, resolve
 
-    given = given_options(options)
+    given = given_options(options, BUILDING)
     if method != "auto":  # refused before anything is read
         refuse_foreign(method_class(method), given)
     facts = opt.read_any(source, reading)

@@ -32,7 +32,7 @@ def train(
     facts are right. Facts that even the best does not recall are listed; the memory then holds
     the others, and the exit code is 1. Nothing is guaranteed before `--certify`.
     """
-    method = Train(**given_options(options))  # type: ignore[arg-type]
+    method = Train(**given_options(options, {"train": Train}))  # type: ignore[arg-type]
     facts = opt.read(source, reading)
     if not as_json:
         say(_store.describe_facts(facts))

@@ -19,7 +19,7 @@ from byheart.construct.attention_only import (
 )
 from byheart.construct.choose import Choice
 from byheart.construct.frames import frame, ideal_margin
-from byheart.construct.outcome import check_fits, held, holding, weight_bytes
+from byheart.construct.outcome import Reading, check_fits, held, holding, reading, weight_bytes
 from byheart.construct.readout import convex_readout
 from byheart.construct.solve import RankError, solve_bytes
 from byheart.errors import CapacityError, CheckFailed
@@ -44,7 +44,7 @@ class _Task:
     """The facts as a system of equations: what every attempt at them shares."""
 
     facts: Facts
-    tokens: Tensor  # (T, S) as the model reads them
+    keys: Reading
     W_U: Tensor  # (d, N), as it will be stored
     ideal: float  # the margin of a residual stream that is exactly right
     dtype: torch.dtype
@@ -57,16 +57,13 @@ class _Task:
 
 def _task(facts: Facts, spec: AttentionOnlySpec, dtype: torch.dtype, seed: int) -> _Task:
     """Tokens that are never answers get zero columns in W_U: their logit is 0, and the frame need
-    only hold the answers. One-token keys get the start token, the last id, in front."""
+    only hold the answers."""
     W_U = torch.zeros(spec.d, spec.N, dtype=torch.float64)
     answers = torch.from_numpy(facts.answer_ids.copy())
     rows = frame(len(answers), spec.d, seed)
     W_U[:, answers] = rows.T
-    tokens = torch.tensor(facts.tokens)
-    if spec.S > facts.S:
-        tokens = torch.cat([torch.full((facts.T, 1), spec.N - 1), tokens], dim=1)
     stored = rounded({"W_U": W_U}, dtype)["W_U"]
-    return _Task(facts, tokens, stored, ideal_margin(rows, spec.N), dtype, seed)
+    return _Task(facts, reading(facts, spec), stored, ideal_margin(rows, spec.N), dtype, seed)
 
 
 def build_exact(
@@ -134,7 +131,7 @@ def _attempt(
     facts = task.facts
     made = attention_only_weights(
         spec,
-        task.tokens,
+        task.keys.tokens,
         task.W_U[:, torch.tensor(facts.answers)].T,
         task.W_U,
         seed=task.seed + SEED_STRIDE * attempt,
@@ -147,7 +144,7 @@ def _attempt(
         ideal_margin=finite(task.ideal),
         condition=made.solution.condition,
         residual=made.solution.residual,
-        solver=made.solution.way,
+        solver=made.solution.solver,
         skip=made.skip,
         beta=beta,
         why=tuple(why),
@@ -186,7 +183,7 @@ def build_convex(
 def _fitted(task: _Task, spec: AttentionOnlySpec, why: list[str]) -> TokenMemory:
     facts = task.facts
     weights = random_attention(spec, task.seed, BETAS[0])
-    x_S, F = features(spec, weights, task.tokens)
+    x_S, F = features(spec, weights, task.keys.tokens)
     answers = torch.from_numpy(facts.answer_ids.copy())
     right = torch.searchsorted(answers, torch.tensor(facts.answers))
     rows = task.W_U[:, answers].T
@@ -209,16 +206,12 @@ def _fitted(task: _Task, spec: AttentionOnlySpec, why: list[str]) -> TokenMemory
 def _memory(
     task: _Task, spec: AttentionOnlySpec, weights: Weights, construction: AttentionConstruction
 ) -> TokenMemory:
-    facts = task.facts
-    vocabulary, start_id = facts.vocabulary, None
-    if spec.S > facts.S:
-        vocabulary, start_id = vocabulary.with_special("<start>")
     return TokenMemory(
         spec=spec,
         weights={name: w.to(task.dtype) for name, w in weights.items()},
-        vocabulary=vocabulary,
+        vocabulary=task.keys.vocabulary,
         construction=construction,
-        facts=facts,
-        start_id=start_id,
-        pad_id=facts.pad_id,
+        facts=task.facts,
+        start_id=task.keys.start_id,
+        pad_id=task.facts.pad_id,
     )

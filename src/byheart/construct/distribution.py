@@ -42,7 +42,7 @@ from byheart.construct.distribution_readout import (
 )
 from byheart.construct.distribution_theory import theorem1_quantities, theorem3_quantities
 from byheart.construct.encoders import Encoder, encode
-from byheart.construct.outcome import DTYPES, check_fits, weight_bytes
+from byheart.construct.outcome import DTYPES, Reading, check_fits, reading, weight_bytes
 from byheart.construct.solve import RankError, minimum_norm, solve_bytes
 from byheart.errors import ByheartError, CapacityError, CheckFailed
 from byheart.facts import Distributions
@@ -73,12 +73,8 @@ class _Task:
     progress: Report
 
     @cached_property
-    def tokens(self) -> Tensor:
-        """The keys as the model reads them, the start token in front where there is one."""
-        tokens = torch.tensor(self.table.tokens)
-        if self.spec.S == self.table.S:
-            return tokens
-        return torch.cat([torch.full((self.table.T, 1), self.spec.N - 1), tokens], dim=1)
+    def keys(self) -> Reading:
+        return reading(self.table.facts, self.spec)
 
     @property
     def targets(self) -> Tensor:
@@ -125,9 +121,6 @@ def distribution_memory(
     else:
         weights, record = _fitted(task, readout)
     pi, prior = table.probabilities, table.prior
-    vocabulary, start_id = table.vocabulary, None
-    if spec.S > table.S:
-        vocabulary, start_id = vocabulary.with_special("<start>")
     construction = DistributionConstruction(
         readout=readout,
         capacity=capacity,
@@ -143,10 +136,10 @@ def distribution_memory(
     memory = DistributionMemory(
         spec=spec,
         weights={name: w.to(task.dtype) for name, w in weights.items()},
-        vocabulary=vocabulary,
+        vocabulary=task.keys.vocabulary,
         construction=construction,
         facts=table.facts,
-        start_id=start_id,
+        start_id=task.keys.start_id,
         pad_id=table.facts.pad_id,
         distribution=table,
     )
@@ -223,7 +216,7 @@ def _exact(task: _Task) -> Solved:
         try:
             made = attention_only_weights(
                 spec,
-                task.tokens,
+                task.keys.tokens,
                 task.targets,
                 W_U,
                 seed=task.seed + SEED_STRIDE * attempt,
@@ -245,7 +238,7 @@ def _fitted(task: _Task, readout: str) -> Solved:
     """Ridge on E over all sequences; "convex" and "joint" go on from there on d_KL itself."""
     spec, table, dtype = task.spec, task.table, task.dtype
     nominal = random_attention(spec, task.seed, BETAS[0])
-    x_S, F = features(spec, nominal, task.tokens)
+    x_S, F = features(spec, nominal, task.keys.tokens)
     problem = ReadoutTask(
         torch.cat([F, x_S], 1),
         x_S,
@@ -273,7 +266,7 @@ def _fitted(task: _Task, readout: str) -> Solved:
     weights = rounded(in_basis(nominal, M_0), dtype)
     if clipped or dtype != torch.float64:
         # The basis moved the skip or the features: fit W_O once more to what is really stored.
-        x_S, F = features(spec, weights, task.tokens)
+        x_S, F = features(spec, weights, task.keys.tokens)
         stored = replace(problem, X=F, base=x_S, W=W)
         if readout == "ridge":
             W_O = ridge_readout(stored, task.targets).V
@@ -309,7 +302,7 @@ def _literal(task: _Task) -> Solved:
             "Use fewer heads, or `readout=exact`."
         )
     nominal = random_attention(spec, task.seed, BETAS[0])
-    x_S, F = features(spec, nominal, task.tokens)
+    x_S, F = features(spec, nominal, task.keys.tokens)
     X = torch.cat([F, x_S], 1)
     likely = torch.from_numpy(table.by_prior()[:m].copy())
     task.progress(f"solving for the {m:,} likely sequences")

@@ -31,7 +31,7 @@ STORED = "How the weights are stored."
 
 
 @dataclass(frozen=True)
-class AttentionOnly(Method):
+class AttentionOnly(Method["TokenMemory"]):
     """One dense attention-only layer (Dana et al. 2025, Corollary 1): T <= H d_h + d facts by one
     linear solve.
 
@@ -71,7 +71,7 @@ class AttentionOnly(Method):
 
 
 @dataclass(frozen=True)
-class Sharded(Method):
+class Sharded(Method["ShardedMemory"]):
     """Corollary 1 shard by shard (our own): heads are gated to shards by softmax saturation, so the
     solve is block diagonal and every fact is owned by known heads (docs/sharded.md).
 
@@ -116,7 +116,7 @@ class Sharded(Method):
 
 
 @dataclass(frozen=True)
-class Associative(Method):
+class Associative(Method["TokenMemory"]):
     """The linear associative memory, summed: the baseline that attention is measured against."""
 
     name: ClassVar[str] = "associative"
@@ -138,7 +138,7 @@ class Associative(Method):
 
 
 @dataclass(frozen=True)
-class SquareRoot(Method):
+class SquareRoot(Method["ExactMemory"]):
     """The square-root Transformer in exact integers, O~(sqrt T) parameters (Kajitsuka and Sato
     2025; docs/square-root.md).
 
@@ -173,7 +173,7 @@ class SquareRoot(Method):
 
 
 @dataclass(frozen=True)
-class MultiHead(Method):
+class MultiHead(Method["VectorMemory"]):
     """One multi-head attention layer over vectors (Mahdavi et al. 2024; docs/multi-head.md).
 
     >>> import byheart as bh
@@ -216,7 +216,7 @@ class MultiHead(Method):
 
 
 @dataclass(frozen=True)
-class DistributionAttention(Method):
+class DistributionAttention(Method["DistributionMemory"]):
     """One attention-only layer whose softmax follows distributions (Dana et al. 2025, Theorems 1
     and 3; docs/distributions.md).
 

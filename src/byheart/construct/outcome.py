@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
+from torch import Tensor
 
 from byheart._machine import memory_bytes
 from byheart.errors import CapacityError
-from byheart.facts import Facts
+from byheart.facts import Facts, Vocabulary
 from byheart.models.construction import Construction, LostFact, finite
 from byheart.models.token_memory import TokenMemory
+from byheart.specs import AttentionOnlySpec
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 AnyConstruction = TypeVar("AnyConstruction", bound=Construction)
 AnyTokenMemory = TypeVar("AnyTokenMemory", bound=TokenMemory)
+
+
+class Reading(NamedTuple):
+    """How keys become what a dense layer reads: `tokens` (T, S), and in keys of one token the start
+    token, the last id of the `vocabulary`, in front."""
+
+    tokens: Tensor
+    vocabulary: Vocabulary
+    start_id: int | None
+
+
+def reading(facts: Facts, spec: AttentionOnlySpec) -> Reading:
+    """The keys as a layer of `spec` reads them."""
+    tokens = torch.tensor(facts.tokens)
+    if spec.S == facts.S:
+        return Reading(tokens, facts.vocabulary, None)
+    vocabulary, start_id = facts.vocabulary.with_special("<start>")
+    front = torch.full((facts.T, 1), start_id)
+    return Reading(torch.cat([front, tokens], dim=1), vocabulary, start_id)
 
 
 @dataclass(frozen=True)

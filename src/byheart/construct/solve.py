@@ -34,7 +34,7 @@ class Solution:
     W: Tensor
     condition: float
     residual: float
-    way: str
+    solver: str
 
 
 def minimum_norm(X: Tensor, Y: Tensor) -> Solution:

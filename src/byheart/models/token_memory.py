@@ -17,7 +17,7 @@ from byheart._json import Json
 from byheart.errors import FactsError
 from byheart.facts import Distributions, Facts, Vocabulary
 from byheart.models.architectures import module_of
-from byheart.models.construction import Construction
+from byheart.models.construction import Construction, DistributionConstruction
 from byheart.models.facts_files import (
     distribution_from,
     distribution_record,
@@ -283,6 +283,7 @@ class DistributionMemory(TokenMemory):
 
     answer_part: ClassVar[Part] = Part("distribution", ("softmax over the answers",))
 
+    construction: DistributionConstruction
     distribution: Distributions | None = None
 
     @property

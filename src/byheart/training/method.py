@@ -35,7 +35,7 @@ SIZES, TRAINING = "Sizes", "Training"
 
 
 @dataclass(frozen=True)
-class Train(Method):
+class Train(Method["TokenMemory"]):
     """Gradient descent from `seeds` starts together, of which the best is kept.
 
     The architecture is `training_spec` of `model`, `d`, `H`, `d_h`, `layers` and `width`, or

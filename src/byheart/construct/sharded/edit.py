@@ -3,7 +3,7 @@
 A shard's W_O depends on its own facts only, so nothing else has to change, and nothing else does:
 W_O of the other shards, embeddings of known tokens, tied heads, codes and the unembeddings of known
 answers keep every bit (the tests compare bytes). What is new is appended (`grow`), who lives where
-is decided by `rooms`, and the table of facts by `changes`.
+is decided by `housing`, and the table of facts by `changes`.
 
 Two numbers of the spec may grow, because they leave all stored tensors and all own-head answers as
 they are: λ doubles when new tokens score higher than it covers (own gates are 0, whatever λ is),
@@ -27,7 +27,7 @@ from byheart.construct.sharded import grow
 from byheart.construct.sharded.build import recalled_through_own_heads, strength
 from byheart.construct.sharded.changes import Change, Key, Sets, change_facts
 from byheart.construct.sharded.fingerprint import widened
-from byheart.construct.sharded.rooms import Rooms, Shard
+from byheart.construct.sharded.housing import Housing, Shard
 from byheart.construct.sharded.solve import Batch, largest_score, solve_batch
 from byheart.construct.solve import CHOLESKY_LIMIT, RankError
 from byheart.errors import ByheartError, CheckFailed, FactsError
@@ -153,7 +153,7 @@ class _Draft:
 
 
 def _edited(memory: ShardedMemory, change: Change, progress: Report) -> Edited:
-    """New rows, then rooms, then the solve; then everything that says what was done."""
+    """New rows, then housing, then the solve; then everything that says what was done."""
     spec, facts, made = memory.spec, change.facts, memory.construction
     weights = {name: w for name, w in memory.weights.items() if name != DIGESTS}
     seed = made.seed
@@ -164,9 +164,9 @@ def _edited(memory: ShardedMemory, change: Change, progress: Report) -> Edited:
     order = list(memory.order or range(facts.S))
     tokens, touched = (torch.from_numpy(t[:, order]) for t in (facts.tokens, change.touched))
     draft = _Draft(memory, spec, facts, weights, tokens, touched, progress)
-    rooms = _rooms(draft)
-    rooms.settle(touched[:, 0 if spec.gate == "key" else -1].numpy())
-    kept, solved = _solve_in(rooms, draft)
+    housing = _housing(draft)
+    housing.settle(touched[:, 0 if spec.gate == "key" else -1].numpy())
+    kept, solved = _solve_in(housing, draft)
     spec = draft.spec
     vocabulary, start_id = memory.vocabulary, spec.N - 1
     if new_tokens:
@@ -198,10 +198,10 @@ def _edited(memory: ShardedMemory, change: Change, progress: Report) -> Edited:
         "shards_solved": int((kept < 0).sum()),
         "new_shards": spec.shards - len(memory.weights["head_start"]) + 1,
     }
-    return Edited(edited, kept, counts, tuple(rooms.why))
+    return Edited(edited, kept, counts, tuple(housing.why))
 
 
-def _rooms(draft: _Draft) -> Rooms:
+def _housing(draft: _Draft) -> Housing:
     """The stored layout, with the facts that are to live in it."""
     spec, weights, tokens = draft.spec, draft.weights, draft.tokens.numpy()
     by_key = spec.gate == "key"
@@ -209,7 +209,7 @@ def _rooms(draft: _Draft) -> Rooms:
     shards = [Shard(b - a, old) for old, (a, b) in enumerate(pairwise(start))]
     level, first = weights["level"].tolist(), weights["first"].tolist()
     bits = weights["bits"].numpy() if spec.bits else np.ones((len(weights["group"]), 0), np.int8)
-    return Rooms(
+    return Housing(
         last=tokens[:, 0 if by_key else -1],
         other=tokens[:, 0] if spec.S == 2 and not by_key else None,
         group=weights["group"].numpy().astype(np.int64),
@@ -226,32 +226,32 @@ def _rooms(draft: _Draft) -> Rooms:
     )
 
 
-def _layout(rooms: Rooms) -> Weights:
+def _layout(housing: Housing) -> Weights:
     """The layout as it is stored. Shards are numbered group by group."""
-    heads = [shard.heads for parts in rooms.parts for shard in parts]
-    first = np.cumsum([0] + [len(parts) for parts in rooms.parts])[:-1]
+    heads = [shard.heads for parts in housing.parts for shard in parts]
+    first = np.cumsum([0] + [len(parts) for parts in housing.parts])[:-1]
     made = {
-        "point": torch.from_numpy(rooms.point).int(),
-        "group": torch.from_numpy(rooms.group).int(),
-        "level": torch.tensor(rooms.level, dtype=torch.int32),
+        "point": torch.from_numpy(housing.point).int(),
+        "group": torch.from_numpy(housing.group).int(),
+        "level": torch.tensor(housing.level, dtype=torch.int32),
         "first": torch.from_numpy(first).int(),
         "head_start": torch.from_numpy(np.cumsum([0, *heads])),
     }
-    return made | ({"bits": torch.from_numpy(rooms.bits)} if rooms.bits.shape[1] else {})
+    return made | ({"bits": torch.from_numpy(housing.bits)} if housing.bits.shape[1] else {})
 
 
-def _solve_in(rooms: Rooms, draft: _Draft) -> tuple[np.ndarray, _Solved]:
+def _solve_in(housing: Housing, draft: _Draft) -> tuple[np.ndarray, _Solved]:
     """Solve what changed; a shard that is too ill conditioned gets more heads. Returns which old
     shard each shard is (-1: solved), and how the solve went; the draft gets its spec and W_O."""
-    shards = [shard for parts in rooms.parts for shard in parts]
+    shards = [shard for parts in housing.parts for shard in parts]
     kept = np.array([-1 if shard.old is None else shard.old for shard in shards], dtype=np.int64)
     for left in reversed(range(ATTEMPTS)):
-        draft.weights |= _layout(rooms)
+        draft.weights |= _layout(housing)
         most = max(shard.heads for shard in shards)
         grow.draw_heads(draft.spec, draft.weights, most, draft.made.beta, draft.made.seed)
         owners = shard_of(draft.weights, draft.touched).numpy()
         kept[owners[owners >= 0]] = -1
-        s_max = _resize(rooms, draft)
+        s_max = _resize(housing, draft)
         solved = replace(_solve(draft, kept), s_max=s_max)
         if not solved.poor or (not left and solved.condition < math.inf):
             # Stronger gates, if the new W_O or scores ask for them: own heads do not see λ.
@@ -263,20 +263,20 @@ def _solve_in(rooms: Rooms, draft: _Draft) -> tuple[np.ndarray, _Solved]:
     raise CheckFailed(f"some of the {(kept < 0).sum():,} shards cannot be solved. {_NOTHING}")
 
 
-def _resize(rooms: Rooms, draft: _Draft) -> float:
+def _resize(housing: Housing, draft: _Draft) -> float:
     """The new sizes in the draft's spec; s1 and s2 only where they must (see the module).
     Returns s_max of the facts."""
     spec, weights = draft.spec, draft.weights
     s1, s2 = spec.s1, spec.s2
-    while s1 * np.abs(rooms.point).max() > 1:
+    while s1 * np.abs(housing.point).max() > 1:
         s1, s2 = s1 / 2, s2 / 4
     spec = replace(
         spec,
         N=draft.facts.N + 1,
         H=int(weights["head_start"][-1]),
-        groups=len(rooms.parts),
+        groups=len(housing.parts),
         shards=len(weights["head_start"]) - 1,
-        bits=rooms.bits.shape[1],
+        bits=housing.bits.shape[1],
         s1=s1,
         s2=s2,
     )

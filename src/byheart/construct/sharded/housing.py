@@ -30,7 +30,7 @@ class Shard:
 
 
 @dataclass
-class Rooms:
+class Housing:
     """The layout of a memory while it is edited.
 
     `last`, `other` (T,): the deciding token of each fact and the other one, whose bits can split it
