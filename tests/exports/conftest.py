@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import byheart as bh
 from byheart.exports import export
 from byheart.facts import Facts, Vocabulary
 from byheart.models.attention_only import initial
+from byheart.models.construction import ImportedConstruction
+from byheart.models.token_memory import TokenMemory
 from byheart.specs import AttentionOnlySpec
 
 
@@ -24,10 +27,16 @@ def random_memory() -> Callable[..., bh.Memory]:
     def make(spec: AttentionOnlySpec, seed: int = 0, dtype: Any = torch.float64) -> bh.Memory:
         weights = initial(spec, [torch.Generator().manual_seed(seed)], dtype)
         vocabulary = Vocabulary(tuple(f"w{i}" for i in range(spec.N)))
-        memory = bh.Memory(spec, {k: w[0] for k, w in weights.items()}, vocabulary)
+        tensors = {k: w[0] for k, w in weights.items()}
+        memory = TokenMemory(
+            spec=spec,
+            weights=tensors,
+            vocabulary=vocabulary,
+            construction=ImportedConstruction(),
+        )
         keys = torch.cartesian_prod(*[torch.arange(spec.N)] * spec.S).reshape(-1, spec.S)[:40]
         facts = Facts.make(keys.numpy(), memory.answers(keys).numpy(), vocabulary)
-        return bh.Memory(spec, memory.weights, vocabulary, facts)
+        return replace(memory, facts=facts)
 
     return make
 

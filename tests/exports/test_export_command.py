@@ -38,7 +38,7 @@ def test_every_target(memory: Path, to: str, tmp_path: Path):
 def test_and_back(memory: Path, tmp_path: Path):
     run("export", memory, "-o", tmp_path / "out", "--to", "torch")
     said = run("import", tmp_path / "out", "-o", tmp_path / "back")
-    assert said.keys() == {"path", "spec", "parameters", "facts", "recalled"}
+    assert said.keys() >= {"path", "spec", "parameters", "facts", "recalled"}
     assert said["facts"] == said["recalled"] == 236
     assert run("certify", tmp_path / "back")["certified"]
     said = run(
@@ -48,12 +48,11 @@ def test_and_back(memory: Path, tmp_path: Path):
     human = CliRunner().invoke(
         app, ["import", str(tmp_path / "out"), "-o", str(tmp_path / "back2")]
     )
-    assert "236 of 236 facts recalled" in human.output
+    assert "236 of 236 from the stored float32 weights" in human.output
 
 
 def test_wrong_words(memory: Path, tmp_path: Path):
-    assert (
-        "expected --to" in run("export", memory, "-o", tmp_path / "o", "--to", "x", code=2)["error"]
-    )
+    said = run("export", memory, "-o", tmp_path / "o", "--to", "x", code=2)["error"]
+    assert said.startswith("--to must be one of torch, transformer-lens")
     assert "cannot be read" in run("import", tmp_path, "-o", tmp_path / "o", code=2)["error"]
     assert not (tmp_path / "o").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def test_every_option_of_a_spec_is_rewritten_exactly(
 ):
     memory = random_memory(spec, seed)
     tokens = read_tokens(memory)
-    wanted = memory.logits(tokens)
+    wanted = memory.outputs(tokens)
     for way in WAYS:
         error = float((logits_by(way, memory, tokens) - wanted).abs().max())
         assert error < CLOSE * (1 + float(wanted.abs().max())), (way, error)
@@ -114,9 +115,9 @@ def test_the_plain_file_computes_the_memory(
         back = import_memory(folder)
     tokens = read_tokens(memory)
     assert back.spec == spec
-    assert torch.equal(back.logits(tokens), memory.logits(tokens))
+    assert torch.equal(back.outputs(tokens), memory.outputs(tokens))
     with torch.no_grad():
-        assert torch.allclose(model(tokens), memory.logits(tokens), atol=CLOSE)
+        assert torch.allclose(model(tokens), memory.outputs(tokens), atol=CLOSE)
 
 
 @pytest.mark.parametrize("name", ["countries", "sharded", "one_token"])
@@ -127,13 +128,11 @@ def test_built_memories_answer_all_facts_everywhere(name, way, request, read_tok
     logits = logits_by(way, memory, tokens)
     assert bool((logits.argmax(1) == right).all())
     # The same float32 numbers evaluated in float64: the embedding is exact, not only close.
-    double = bh.Memory(
-        **{**memory.__dict__, "weights": {k: w.double() for k, w in memory.weights.items()}}
-    )
-    exact = memory.logits(tokens, torch.float64)
+    double = replace(memory, weights={k: w.double() for k, w in memory.weights.items()})
+    exact = memory.outputs(tokens, torch.float64)
     assert float((logits_by(way, double, tokens) - exact).abs().max()) < CLOSE
     # In float32 other orders of summation round otherwise, but not worse than the memory's own.
-    rounding = float((memory.logits(tokens) - exact).abs().max())
+    rounding = float((memory.outputs(tokens) - exact).abs().max())
     assert float((logits - exact).abs().max()) < 10 * rounding + 1e-6
 
 

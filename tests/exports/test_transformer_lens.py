@@ -47,7 +47,7 @@ def test_the_same_logits_in_transformer_lens(name: str, request, tmp_path: Path,
     memory = request.getfixturevalue(name).to_dense()
     folder = export(memory, tmp_path / "lens", to="transformer-lens")
     tokens = read_tokens(memory)
-    wanted = {"own": memory.logits(tokens), "double": memory.logits(tokens, torch.float64)}
+    wanted = {"own": memory.outputs(tokens), "double": memory.outputs(tokens, torch.float64)}
     save_file(wanted, folder / "wanted.safetensors")
     assert PYTHON is not None
     done = subprocess.run(
