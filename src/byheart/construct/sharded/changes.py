@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +41,8 @@ def change_facts(
     Refuses, before anything is changed: keys that are not stored, keys edited twice, added facts
     that contradict stored ones, and the deletion of every fact.
     """
-    sets: list[tuple[Key, str]] = [*(set.items() if isinstance(set, Mapping) else set)]
+    pairs: Any = set.items() if isinstance(set, Mapping) else set
+    sets: list[tuple[Key, str]] = list(pairs)
     gone = list(delete)
     _refuse_bare_words([key for key, _ in sets] + gone)
     keys = _ids(memory, [key for key, _ in sets] + gone)
