@@ -214,6 +214,20 @@ def test_a_memory_whose_package_is_gone_is_refused(memory: Path, place: Path):
     assert "Install the package that wrote it" in re.sub(r"\s+", " ", done.stderr)
 
 
+def test_without_entry_points_a_family_can_be_registered(memory: Path, place: Path):
+    runner(place, OUTSIDE)(
+        "-c",
+        f"""
+import byheart as bh
+from byheart.models import register_memory
+from byheart_lookup.memory import LookupMemory
+
+register_memory(LookupMemory)
+assert bh.load({str(memory)!r}).recall("Peru", "currency").answer == "sol"
+""",
+    )
+
+
 BROKEN = "import nowhere_at_all\n"
 TWICE = """
 from dataclasses import dataclass, replace

@@ -107,16 +107,24 @@ def build_exact(
             )
         if best is not None:
             return best
-    if len(ranks) == len(BETAS):
-        raise CapacityError(
+    raise _refusal(task, spec, failures, generic=len(ranks) < len(BETAS))
+
+
+def _refusal(
+    task: _Task, spec: AttentionOnlySpec, failures: list[str], generic: bool
+) -> CapacityError | CheckFailed:
+    """Why no attempt recalled all facts: keys that are not `generic`, or the number format."""
+    facts = task.facts
+    if not generic:
+        return CapacityError(
             f"the keys are not generic enough for Lemma 2 at d={spec.d}, H={spec.H}, "
             f"d_h={spec.d_h}: {failures[-1]}. With {facts.N} tokens and {facts.S} positions a head "
             f"adds at most {min(spec.d_h, facts.N + facts.S - 2)} to the rank. Use more heads."
         )
     advice = f"`H={spec.H + max(1, spec.H // 20)}`"
-    if dtype == torch.float32:
+    if task.dtype == torch.float32:
         advice += " or `dtype=float64`"
-    raise CheckFailed(
+    return CheckFailed(
         f"not all {facts.T:,} facts survive in {task.dtype_name} weights at d={spec.d}, "
         f"H={spec.H}, d_h={spec.d_h}: {'; '.join(failures[-len(BETAS) :])}. "
         f"Nothing was written. Use {advice}."

@@ -153,16 +153,7 @@ def random(facts: VectorFacts, options: MultiHead, seed: int, progress: Report) 
     why: list[str] = []
     d_h = _width(facts, options.d_h, why)
     exact = options.readout == "exact"
-    load = 1.0 if exact else LOAD_SHARE * class_load(facts.classes or 2)
-    H = options.H
-    if H is None:
-        H = 1
-        while generic_rank(H, facts.n, facts.d, shared=facts.shared) * load < facts.T:
-            if facts.n == 1:
-                break
-            H += 1
-        H = math.ceil(H * (1 + options.slack)) if exact else H
-        why.append(f"H = {H}: generic rank for {facts.T} examples" + (", 5 % slack" * exact))
+    H = options.H or _heads_for_rank(facts, options, why)
     D = generic_rank(H, facts.n, facts.d, shared=facts.shared)
     if exact and facts.T > D:
         formula = "H(n-1)+1" if facts.shared else "H·d"
@@ -203,6 +194,18 @@ def random(facts: VectorFacts, options: MultiHead, seed: int, progress: Report) 
         f"random heads do not reach the rank {facts.T:,}: {failures[-1]}. Are queries or contexts "
         "repeated (`byheart kruskal`)? Use more `H` or a larger `d_h`."
     )
+
+
+def _heads_for_rank(facts: VectorFacts, options: MultiHead, why: list[str]) -> int:
+    """The fewest heads whose generic rank holds the examples, and slack where all are promised."""
+    exact = options.readout == "exact"
+    load = 1.0 if exact else LOAD_SHARE * class_load(facts.classes or 2)
+    H = 1
+    while facts.n > 1 and generic_rank(H, facts.n, facts.d, shared=facts.shared) * load < facts.T:
+        H += 1
+    H = math.ceil(H * (1 + options.slack)) if exact else H
+    why.append(f"H = {H}: generic rank for {facts.T} examples" + (", 5 % slack" * exact))
+    return H
 
 
 def _convex(

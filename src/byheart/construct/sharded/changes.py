@@ -51,15 +51,11 @@ def change_facts(
     _refuse_missing(memory, facts, keys, at, len(sets))
 
     tokens, answers = facts.tokens, facts.answers.copy()
-    new_words = [answer for _, answer in sets if answer not in facts.vocabulary]
+    words = [answer for _, answer in sets] + ([] if add is None else list(_words(add)))
+    vocabulary = _extended(facts.vocabulary, words)
     added_tokens = np.empty((0, facts.S), dtype=np.int64)
     added_answers = np.empty(0, dtype=np.int64)
     weight = np.empty(0)
-    if add is not None:
-        new_words += [t for t in _words(add) if t not in facts.vocabulary]
-    vocabulary = facts.vocabulary
-    if new_words:
-        vocabulary = Vocabulary((*vocabulary.tokens, *dict.fromkeys(new_words)))
     if add is not None:
         added_tokens, added_answers = _translated(memory, add, vocabulary, facts.S)
         weight = add.prior * add.T * facts.prior.mean()
@@ -96,6 +92,12 @@ def change_facts(
     return Change(
         after, touched, int(differs.sum()), len(added_tokens), len(deleted_rows), unchanged
     )
+
+
+def _extended(vocabulary: Vocabulary, words: list[str]) -> Vocabulary:
+    """The vocabulary with the words that it lacks behind its own, in their order."""
+    new = dict.fromkeys(word for word in words if word not in vocabulary)
+    return Vocabulary((*vocabulary.tokens, *new)) if new else vocabulary
 
 
 def _refuse_bare_words(keys: list[Key]) -> None:
