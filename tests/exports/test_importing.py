@@ -163,9 +163,7 @@ class TestRefused:
     @pytest.mark.parametrize("to", ["transformer-lens", "hugging-face", "onnx"])
     def test_vectors_and_hardmax_have_no_counterpart(self, to: str, tmp_path: Path, random_memory):
         vectors = bh.build(bh.random_vectors(T=29, n=8, d=16))
-        with pytest.raises(
-            bh.ByheartError, match="vectors go `to=torch`"
-        ):
+        with pytest.raises(bh.ByheartError, match="vectors go `to=torch`"):
             export(vectors, tmp_path / "o", to=to)
         hard = random_memory(AttentionOnlySpec(3, 2, 2, 2, 1, attention="hardmax"))
         with pytest.raises(bh.ByheartError, match="hardmax"):

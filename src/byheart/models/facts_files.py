@@ -1,15 +1,19 @@
-"""The facts of a token memory on disk: tensors, and what `memory.json` says about them."""
+"""The facts of a memory on disk: tensors, and what `memory.json` says about them."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from byheart._json import Json
-from byheart.facts import Distributions, Facts, Vocabulary
+from byheart.facts import Distributions, Facts, VectorFacts, Vocabulary
 from byheart.models.folder import FACTS, Files, Record
+from byheart.specs import MultiHeadSpec
 
+CONTEXT = "context"  # beside the weights: a shared context is part of what is evaluated
 TABLE = ("support", "probabilities")  # the tensors of distributions
 
 
@@ -97,3 +101,39 @@ def distribution_from(facts: Facts | None, record: Record, files: Files) -> Dist
     if not (np.isfinite(pi).all() and (pi >= 0).all()):
         raise ValueError("probabilities are negative or not finite")
     return Distributions(facts, support, pi, about["smoothing"], about["never_asked"])
+
+
+def vector_facts_from(
+    about: Record, tensors: Mapping[str, Tensor], spec: MultiHeadSpec, context: np.ndarray | None
+) -> VectorFacts:
+    """The examples of a folder. Not the checks of `VectorFacts.make`: a changed file must still be
+    evaluated, to say what is lost."""
+    arrays = {name: t.numpy() for name, t in tensors.items()}
+    facts = VectorFacts(
+        context if context is not None else arrays[CONTEXT],
+        arrays["query"],
+        arrays["label"],
+        arrays["rows"],
+        about["name"],
+        about["classes"],
+        about["merged"],
+    )
+    T = len(facts.rows)
+    if facts.query.shape != (T, spec.d) or len(facts.label) != T:
+        raise ValueError(f"{FACTS} has tables of unequal length")
+    if context is None and facts.context.shape != (T, spec.n, spec.d):
+        raise ValueError(f"{FACTS} has contexts of shape {facts.context.shape}")
+    if facts.classes is not None and not (
+        facts.label.dtype == np.int64
+        and (0 <= facts.label).all()
+        and (facts.label < facts.classes).all()
+    ):
+        raise ValueError(f"{FACTS} has labels that are no classes")
+    return facts
+
+
+def tensors_in(content: dict[str, Tensor] | bytes) -> dict[str, Tensor]:
+    """The tensors of a file; a ValueError if it holds something else."""
+    if isinstance(content, bytes):
+        raise ValueError("a file of tensors was expected")
+    return content

@@ -8,7 +8,6 @@ from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
-from safetensors.torch import save as dump_tensors
 from torch import Tensor
 
 from byheart._json import Json
@@ -16,6 +15,7 @@ from byheart.errors import ByheartError, FactsError
 from byheart.facts import VectorFacts
 from byheart.models import multi_head
 from byheart.models.construction import Construction, MultiHeadConstruction
+from byheart.models.facts_files import CONTEXT, tensors_in, vector_facts_from
 from byheart.models.folder import FACTS, WEIGHTS, Files, Record
 from byheart.models.memory import (
     FactTable,
@@ -34,7 +34,6 @@ from byheart.specs import MultiHeadSpec, Spec
 # units in the last place of labels of order 1, and 1e-9 of float64.
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
 PARTS_BYTES = 256 * 2**20  # of the contributions of all heads that are held at once
-CONTEXT = "context"  # beside the weights: a shared context is part of what is evaluated
 
 
 class VectorInputs(NamedTuple):
@@ -393,14 +392,14 @@ class VectorMemory(Memory[VectorInputs]):
     @classmethod
     def from_files(cls, record: Record, files: Files) -> Self:
         spec = MultiHeadSpec(**record["spec"])
-        weights = dict(_tensors(files[WEIGHTS]))
+        weights = dict(tensors_in(files[WEIGHTS]))
         context = weights.pop(CONTEXT, None)
         E = None if context is None else context.numpy()
         if E is not None and E.shape != (spec.n, spec.d):
             raise ValueError(f"the context has shape {E.shape}, the spec says ({spec.n}, {spec.d})")
         facts = None
         if FACTS in files:
-            facts = _examples(record["facts"], _tensors(files[FACTS]), spec, E)
+            facts = vector_facts_from(record["facts"], tensors_in(files[FACTS]), spec, E)
         made = Construction.from_json(record["construction"])
         return cls(
             spec=spec,
@@ -410,41 +409,6 @@ class VectorMemory(Memory[VectorInputs]):
             classes=record["classes"],
             context=E,
         )
-
-
-def _examples(
-    about: Record, tensors: Mapping[str, Tensor], spec: MultiHeadSpec, context: np.ndarray | None
-) -> VectorFacts:
-    """The examples of a folder. Not the checks of `VectorFacts.make`: a changed file must still be
-    evaluated, to say what is lost."""
-    arrays = {name: t.numpy() for name, t in tensors.items()}
-    facts = VectorFacts(
-        context if context is not None else arrays[CONTEXT],
-        arrays["query"],
-        arrays["label"],
-        arrays["rows"],
-        about["name"],
-        about["classes"],
-        about["merged"],
-    )
-    T = len(facts.rows)
-    if facts.query.shape != (T, spec.d) or len(facts.label) != T:
-        raise ValueError(f"{FACTS} has tables of unequal length")
-    if context is None and facts.context.shape != (T, spec.n, spec.d):
-        raise ValueError(f"{FACTS} has contexts of shape {facts.context.shape}")
-    if facts.classes is not None and not (
-        facts.label.dtype == np.int64
-        and (0 <= facts.label).all()
-        and (facts.label < facts.classes).all()
-    ):
-        raise ValueError(f"{FACTS} has labels that are no classes")
-    return facts
-
-
-def _tensors(content: dict[str, Tensor] | bytes) -> dict[str, Tensor]:
-    if isinstance(content, bytes):
-        raise ValueError("a file of tensors was expected")
-    return content
 
 
 def _tensor(values: Tensor | np.ndarray) -> Tensor:
