@@ -67,7 +67,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def python(place: Path) -> Run:
     """With the package installed by pip, without a network; by hand where nothing can build."""
     site, source = place / "site", place / "source"
-    shutil.copytree(OUTSIDE, source)
+    shutil.copytree(OUTSIDE, source, ignore=shutil.ignore_patterns("__pycache__"))
     if all(importlib.util.find_spec(name) for name in ("pip", "setuptools")):
         options = ["--no-deps", "--no-build-isolation", "--no-index", "--target", site]
         quiet = ["-q", "--disable-pip-version-check"]
@@ -75,7 +75,7 @@ def python(place: Path) -> Run:
     else:
         project = (OUTSIDE / "pyproject.toml").read_text()
         points = re.findall(r'entry-points\."([\w.]+)"\]\n(\w+) = "(.*)"', project)
-        shutil.copytree(PACKAGE, site / "byheart_lookup")
+        shutil.copytree(source / "byheart_lookup", site / "byheart_lookup")
         install(site, "byheart-lookup", {group: {name: value} for group, name, value in points})
     return runner(place, site)
 
