@@ -49,7 +49,15 @@ if TYPE_CHECKING:
     )
     from byheart.measure import accuracy, head_statistics, kruskal_report
     from byheart.methods import Method, build
-    from byheart.models import Memory, load
+    from byheart.models import (
+        DistributionMemory,
+        ExactMemory,
+        Memory,
+        ShardedMemory,
+        TokenMemory,
+        VectorMemory,
+        load,
+    )
     from byheart.models.memory import owner
     from byheart.papers.reproduction import reproduce
     from byheart.reports.write import explore, report
@@ -67,7 +75,9 @@ __all__ = [
     "ByheartError",
     "Certificate",
     "DistributionAttention",
+    "DistributionMemory",
     "Distributions",
+    "ExactMemory",
     "Facts",
     "Memory",
     "Method",
@@ -75,11 +85,14 @@ __all__ = [
     "MultiHeadSpec",
     "Recipe",
     "Sharded",
+    "ShardedMemory",
     "Spec",
     "SquareRoot",
     "Study",
+    "TokenMemory",
     "Train",
     "VectorFacts",
+    "VectorMemory",
     "Vocabulary",
     "__version__",
     "accuracy",

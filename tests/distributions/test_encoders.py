@@ -39,6 +39,11 @@ def kl(table, made):
     return divergence(table.probabilities, made.logits, table.prior)
 
 
+def proven(table: Distributions, encoder: Encoder) -> dict[str, float]:
+    """The bounds that can be computed."""
+    return {name: b for name, b in encoder_bounds(table, encoder).items() if b is not None}
+
+
 @settings(max_examples=60, deadline=None)
 @given(seeds, KINDS, st.integers(2, 5))
 def test_measured_divergences_obey_every_rigorous_bound(seed, kind, d):
@@ -46,7 +51,7 @@ def test_measured_divergences_obey_every_rigorous_bound(seed, kind, d):
     table = drawn(kind, seed)
     for name in ("svd", "centred", "theorem2", "theorem2*"):
         made = encode(table, d, name)
-        found, bounds = kl(table, made), encoder_bounds(table, made)
+        found, bounds = kl(table, made), proven(table, made)
         assert 0 <= found + 1e-14
         assert found <= bounds["bennett"] * (1 + 1e-9) + 1e-13
         if name.startswith("theorem2"):
@@ -67,7 +72,7 @@ def test_rank_orders_the_encoders(seed, kind, d):
             assert d == 1 and name.startswith("theorem2") and "rank 1" in row.reason
         elif name in ("weighted", "theorem2*"):  # its starts
             assert kl(table, least) <= kl(table, row.encoder) * (1 + 1e-12) + 1e-15
-    assert kl(table, least) <= encoder_bounds(table, least)["bennett"] * (1 + 1e-9) + 1e-13
+    assert kl(table, least) <= proven(table, least)["bennett"] * (1 + 1e-9) + 1e-13
 
 
 def test_the_published_factor_of_theorem2_is_vacuous_for_small_n():
@@ -80,7 +85,7 @@ def test_the_published_factor_of_theorem2_is_vacuous_for_small_n():
         with pytest.raises(ByheartError, match="C < 1/2"):
             theorem2_factor(answer_frame(N, d), "published")
         table = random_distributions("lut", N, T=N, eta=0.03)
-        bounds = encoder_bounds(table, encode(table, d, "theorem2"))
+        bounds = proven(table, encode(table, d, "theorem2"))
         assert bounds["theorem2 published"] == math.inf and bounds["theorem2"] < math.inf
 
 

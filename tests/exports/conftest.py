@@ -21,10 +21,10 @@ from byheart.specs import AttentionOnlySpec
 
 
 @pytest.fixture(scope="session")
-def random_memory() -> Callable[..., bh.Memory]:
+def random_memory() -> Callable[..., bh.TokenMemory]:
     """Weights to train from, and facts that are whatever the weights say."""
 
-    def make(spec: AttentionOnlySpec, seed: int = 0, dtype: Any = torch.float64) -> bh.Memory:
+    def make(spec: AttentionOnlySpec, seed: int = 0, dtype: Any = torch.float64) -> bh.TokenMemory:
         weights = initial(spec, [torch.Generator().manual_seed(seed)], dtype)
         vocabulary = Vocabulary(tuple(f"w{i}" for i in range(spec.N)))
         tensors = {k: w[0] for k, w in weights.items()}
@@ -69,23 +69,23 @@ def lens_forward() -> Callable[..., torch.Tensor]:
 
 
 @pytest.fixture(scope="session")
-def countries() -> bh.Memory:
+def countries() -> bh.TokenMemory:
     return bh.build(bh.read_facts("countries"))
 
 
 @pytest.fixture(scope="session")
-def gpt2_folder(countries: bh.Memory, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def gpt2_folder(countries: bh.TokenMemory, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("gpt2") / "countries"
     return export(countries, place, to="hugging-face")
 
 
 @pytest.fixture(scope="session")
-def sharded() -> bh.Memory:
+def sharded() -> bh.TokenMemory:
     return bh.build(bh.read_facts("countries"), "sharded")
 
 
 @pytest.fixture(scope="session")
-def one_token() -> bh.Memory:
+def one_token() -> bh.TokenMemory:
     """Keys of one token have a start token in front; some tokens have spaces in them."""
     vocabulary = Vocabulary(("Peru", "New Zealand", "Lima", "Wellington", "New", "York"))
     return bh.build(Facts.make([[0], [1], [4]], [2, 3, 5], vocabulary))

@@ -38,7 +38,7 @@ specs = st.builds(
 CLOSE = 1e-9
 
 
-def gpt2_logits(memory: bh.Memory, tokens: torch.Tensor) -> torch.Tensor:
+def gpt2_logits(memory: bh.TokenMemory, tokens: torch.Tensor) -> torch.Tensor:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config, state = gpt2_weights(memory)
@@ -62,7 +62,7 @@ def literal_logits(form: NormalForm, tokens: torch.Tensor) -> torch.Tensor:
     return x[:, -1] @ form.W_U
 
 
-def onnx_logits(memory: bh.Memory, tokens: torch.Tensor) -> torch.Tensor:
+def onnx_logits(memory: bh.TokenMemory, tokens: torch.Tensor) -> torch.Tensor:
     import onnxruntime
 
     model = graph(normal_form(memory)).SerializeToString()
@@ -75,10 +75,10 @@ WAYS = ("normal form", "TransformerLens layout", "GPT-2", "ONNX")
 
 
 @pytest.fixture(scope="module")
-def logits_by(lens_forward) -> Callable[[str, bh.Memory, torch.Tensor], torch.Tensor]:
+def logits_by(lens_forward) -> Callable[[str, bh.TokenMemory, torch.Tensor], torch.Tensor]:
     """The logits of a memory as another tool computes them."""
 
-    def logits(way: str, memory: bh.Memory, tokens: torch.Tensor) -> torch.Tensor:
+    def logits(way: str, memory: bh.TokenMemory, tokens: torch.Tensor) -> torch.Tensor:
         if way == "normal form":
             return literal_logits(normal_form(memory), tokens)
         if way == "TransformerLens layout":
@@ -159,7 +159,7 @@ class TestHuggingFace:
         assert tokenizer.decode(answer) == "Paris"
         assert tokenizer.decode(generated[0]) == "France capital Paris"
 
-    def test_every_fact_in_words(self, gpt2_folder: Path, countries: bh.Memory, read_tokens):
+    def test_every_fact_in_words(self, gpt2_folder: Path, countries: bh.TokenMemory, read_tokens):
         model, tokenizer = self.opened(gpt2_folder)
         facts = countries.facts
         assert facts is not None
@@ -175,7 +175,7 @@ class TestHuggingFace:
         with pytest.raises(Exception, match="Missing"):
             tokenizer("Atlantis capital")
 
-    def test_tokens_with_spaces_and_a_start_token(self, one_token: bh.Memory, tmp_path: Path):
+    def test_tokens_with_spaces_and_a_start_token(self, one_token: bh.TokenMemory, tmp_path: Path):
         folder = export(one_token, tmp_path / "out", to="hugging-face")
         model, tokenizer = self.opened(folder)
         for key, answer in (("New Zealand", "Wellington"), ("New", "York"), ("Peru", "Lima")):
@@ -198,7 +198,7 @@ class TestHuggingFace:
             with torch.no_grad():
                 assert tokenizer.decode(model(**ids).logits[0, -1].argmax()) == answer
 
-    def test_the_norm_is_linear(self, countries: bh.Memory, read_tokens):
+    def test_the_norm_is_linear(self, countries: bh.TokenMemory, read_tokens):
         """Without the large epsilon the same weights are another function."""
         from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -212,7 +212,7 @@ class TestHuggingFace:
 
 
 def test_hooks_find_the_split_of_a_margin(
-    countries: bh.Memory, tmp_path: Path, load_file, read_tokens
+    countries: bh.TokenMemory, tmp_path: Path, load_file, read_tokens
 ):
     """Zeroing a head through a hook of the exported file changes the gap by its known share."""
     folder = export(countries, tmp_path / "out", to="torch")
@@ -248,7 +248,7 @@ def test_a_memory_of_vectors_in_plain_torch(context: str, tmp_path: Path, load_f
     assert (folder / "owners.json").exists()
 
 
-def test_the_start_vocabulary_is_kept(one_token: bh.Memory, tmp_path: Path, load_file):
+def test_the_start_vocabulary_is_kept(one_token: bh.TokenMemory, tmp_path: Path, load_file):
     folder = export(one_token, tmp_path / "out", to="torch")
     model = load_file(folder, "model").load(folder)
     assert model.ask("New Zealand")[0] == "Wellington"

@@ -611,4 +611,4 @@ def test_a_real_search_for_the_smallest(S, T, sizes, model, vary):
     assert found.interval[0] == max(row.size for row in below) == found.size - 1
     # Other starts, trained through the front door, do about as well.
     memory = bh.train(facts, found.spec, recipe=QUICK.but(keep_best=True), seeds=6)
-    assert memory.construction["recalled"] >= 0.9 * T
+    assert memory.construction.recalled >= 0.9 * T

@@ -9,7 +9,7 @@ import torch
 
 import byheart as bh
 from byheart.errors import ByheartError, CapacityError, OptionError
-from byheart.models.memory import Memory
+from byheart.models.token_memory import TokenMemory
 from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
 from byheart.training import Recipe, Train, checks, choose, token_data, train_stack, training_spec
 from byheart.training.kernels.one_layer import OneLayer
@@ -22,7 +22,7 @@ SPEC = AttentionOnlySpec(N=12, S=2, d=4, d_h=4, H=3, scale=True)
 QUICK = Recipe(steps=40, evaluate_every=20)
 
 
-def same(one: Memory, two: Memory) -> bool:
+def same(one: TokenMemory, two: TokenMemory) -> bool:
     return all(torch.equal(w, two.weights[name]) for name, w in one.weights.items())
 
 

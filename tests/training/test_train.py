@@ -10,6 +10,7 @@ import torch
 import byheart as bh
 from byheart.errors import ByheartError
 from byheart.facts import Vocabulary
+from byheart.models.construction import LostFact
 from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
 from byheart.training import Recipe, training_spec
 from byheart.training.method import MODELS
@@ -23,17 +24,17 @@ def some(S: int = 2, T: int = 30, N: int = 12, seed: int = 1) -> bh.Facts:
     return bh.random_associations(N=N, S=S, T=T, seed=seed)
 
 
-def train(facts: bh.Facts, spec: Any = None, **options: Any) -> bh.Memory:
+def train(facts: bh.Facts, spec: Any = None, **options: Any) -> bh.TokenMemory:
     return bh.train(facts, spec, **{"recipe": QUICK, "seeds": 2, **options})
 
 
-def check_recall(memory: bh.Memory, facts: bh.Facts) -> None:
+def check_recall(memory: bh.TokenMemory, facts: bh.Facts) -> None:
     """Every fact, asked for by its tokens and by its margin."""
-    assert memory.construction["recalled"] == facts.T
-    assert memory.construction["lost"] == []
+    assert memory.construction.recalled == facts.T
+    assert memory.construction.lost == ()
     margins = memory.margins(facts)
     assert float(margins.min()) > 0
-    assert memory.construction["margin"] == pytest.approx(float(margins.min()))
+    assert memory.construction.margin == pytest.approx(float(margins.min()))
     for i in range(facts.T):
         assert memory.recall(*facts.key(i)).answer == facts.answer(i)
 
@@ -49,10 +50,11 @@ def test_memories_recall_and_survive_a_round_trip(model, layers, S, tmp_path: Pa
     assert (memory.start_id is not None) == (S == 1)
     memory.save(tmp_path / "m")
     loaded = bh.load(tmp_path / "m")
+    assert isinstance(loaded, bh.TokenMemory)
     check_recall(loaded, facts)
     assert loaded.spec == spec
     assert loaded.start_id == memory.start_id
-    assert loaded.construction == json.loads(json.dumps(memory.construction))
+    assert loaded.construction == memory.construction
     for name, w in memory.weights.items():
         assert torch.equal(loaded.weights[name], w)
         assert w.shape == spec.weight_shapes()[name]
@@ -108,7 +110,7 @@ def test_the_weights_are_float64_where_asked():
     facts = some()
     memory = train(facts, training_spec(facts, **SIZES), dtype="float64")
     assert {w.dtype for w in memory.weights.values()} == {torch.float64}
-    assert memory.construction["dtype"] == "float64"
+    assert memory.construction.dtype == "float64"
     check_recall(memory, facts)
     rounded = {k: w.float().double() for k, w in memory.weights.items()}
     assert any(not torch.equal(rounded[k], w) for k, w in memory.weights.items())
@@ -130,13 +132,13 @@ def test_the_best_start_is_kept_and_all_are_recorded():
     bests = set()
     for seed in range(3):
         memory = train(facts, spec, seeds=5, recipe=recipe, seed=seed)
-        told = memory.construction["training"]
-        accuracies = [m["accuracy"] for m in told["models"]]
-        assert len(accuracies) == len({m["seed"] for m in told["models"]}) == 5
-        assert min(accuracies) < max(accuracies) == accuracies[told["best"]]
-        assert memory.construction["recalled"] == round(60 * max(accuracies))
-        assert Recipe(**told["recipe"]) == recipe
-        bests.add(told["best"])
+        told = memory.construction.training
+        accuracies = [m.accuracy for m in told.models]
+        assert len(accuracies) == len({m.seed for m in told.models}) == 5
+        assert min(accuracies) < max(accuracies) == accuracies[told.best]
+        assert memory.construction.recalled == round(60 * max(accuracies))
+        assert Recipe(**told.recipe) == recipe
+        bests.add(told.best)
     assert len(bests) > 1  # not always the first
 
 
@@ -144,17 +146,15 @@ def test_a_model_that_is_too_small_lists_what_it_lost():
     facts = some(T=100)
     memory = train(facts, training_spec(facts, d=2, H=1), recipe=QUICK.but(steps=100))
     told = memory.construction
-    assert 0 < told["recalled"] < 100
-    assert told["recalled"] + len(told["lost"]) == told["facts"] == 100
+    assert 0 < told.recalled < 100
+    assert told.recalled + len(told.lost) == told.facts == 100
     assert memory.facts is not None
-    assert memory.facts.T == told["recalled"]
+    assert memory.facts.T == told.recalled
     margins = memory.margins(facts)
     wrong = [i for i in range(100) if float(margins[i]) <= 0]
-    assert told["lost"] == [
-        {"row": i + 1, "key": list(facts.key(i)), "answer": facts.answer(i)} for i in wrong
-    ]
-    assert told["margin"] == pytest.approx(float(margins[margins > 0].min()))
-    assert bh.certify(memory).facts == told["recalled"]
+    assert told.lost == tuple(LostFact(i + 1, facts.answer(i), facts.key(i)) for i in wrong)
+    assert told.margin == pytest.approx(float(margins[margins > 0].min()))
+    assert bh.certify(memory).facts == told.recalled
 
 
 def test_every_start_diverged_is_an_error_that_says_so():

@@ -195,7 +195,8 @@ def ask_every_fact(memory: Memory, asked: Asked) -> bool:
     margins = memory.margins()
     recalled = margins > 0
     if isinstance(memory, ShardedMemory) and asked.abstain:
-        recalled &= memory.knows_by_fingerprint(memory.in_order(memory.facts.tokens)).numpy()
+        tokens = memory.inputs_of(facts)[:, 1:]  # without the start token
+        recalled &= memory.knows_by_fingerprint(tokens).numpy()
     lost = (~recalled).nonzero()[0].tolist()
     quality = memory.quality()
     if asked.as_json:

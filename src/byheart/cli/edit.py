@@ -77,7 +77,9 @@ def edit(
             before = valid_certificate(folder, memory)
             prove: pipeline.Prove | None = pipeline.proof if certify else None
             if before is not None:
-                prove = lambda m, tell: update_certificate(before, m, edited.kept, tell)  # noqa: E731
+                prove = lambda _, tell: update_certificate(  # noqa: E731
+                    before, edited.memory, edited.kept, tell
+                )
             stored = pipeline.store(
                 lambda _: edited.memory,
                 folder,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -74,21 +75,21 @@ def heads(
 
 
 def _print(stats: HeadStatistics) -> None:
-    record = stats.to_json()
+    heads = len(stats.saturated)
     rows = [
         (
-            str(h["head"]),
-            f"{h['owns']:,}",
-            f"{h['saturated']:.2f} / {h['fresh_saturated']:.2f}",
-            f"{_number(h['own_saturated'])} / {_number(h['other_saturated'])}",
-            f"{h['entropy']:.2f} / {h['fresh_entropy']:.2f}",
-            f"{h['own_tokens']} / {h['other_tokens']}",
-            f"{h['breaks']:.2f}",
+            str(h),
+            f"{int((stats.owner == h).sum()):,}",
+            f"{stats.saturated[h]:.2f} / {stats.fresh_saturated[h]:.2f}",
+            f"{_number(stats.own_saturated[h])} / {_number(stats.other_saturated[h])}",
+            f"{stats.entropy[h]:.2f} / {stats.fresh_entropy[h]:.2f}",
+            f"{stats.own_tokens[h]} / {stats.other_tokens[h]}",
+            f"{stats.broken[h]:.2f}",
         )
-        for h in record["heads"][:SHOWN]
+        for h in range(min(heads, SHOWN))
     ]
     table(
-        rows,
+        [*rows],
         header=(
             "head",
             "owns",
@@ -99,19 +100,21 @@ def _print(stats: HeadStatistics) -> None:
             "breaks",
         ),
     )
-    if len(record["heads"]) > SHOWN:
-        say(f"... and {len(record['heads']) - SHOWN} more heads (--json lists all)")
+    if heads > SHOWN:
+        say(f"... and {heads - SHOWN} more heads (--json lists all)")
     say(f"\n{stats.T:,} examples, {stats.fresh:,} fresh queries; owners by {stats.owner_from}.")
     say(f"saturated heads per example: {_counts(stats.histogram.tolist())}")
     say(f"       of independent heads: {_counts([round(v, 1) for v in stats.expected.tolist()])}")
     correlation = "-" if stats.correlation is None else f"{stats.correlation:+.2f}"
     say(f"mean correlation of two heads' saturation: {correlation}")
-    say(f"examples by number of heads whose loss breaks them: {_counts(record['heads_needed'])}")
+    say(
+        f"examples by number of heads whose loss breaks them: {_counts(stats.heads_needed.tolist())}"
+    )
     say(f"largest share of one head in an example, mean: {stats.concentration:.2f}")
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+def _number(value: float) -> str:
+    return f"{value:.2f}" if math.isfinite(value) else "-"
 
 
 def _counts(values: list) -> str:

@@ -66,7 +66,7 @@ def report(
 
     from byheart.reports import report as write
 
-    pages = write(sources, output, force=force)
+    pages = write(tuple(sources), output, force=force)
     if as_json:
         emit({"pages": [page.to_json() for page in pages], "figure": None, "path": output})
     else:

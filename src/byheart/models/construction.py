@@ -365,10 +365,14 @@ class Outcome:
     steps: int
     accuracy: float
     train_accuracy: float | None
-    loss: float | None
+    loss: float
     diverged: int | None = None
     stopped: int | None = None
     seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.loss is None:  # JSON has no NaN
+            object.__setattr__(self, "loss", math.nan)
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,12 @@ def facts_from(record: Record, files: Files, vocabulary: Vocabulary) -> Facts | 
         return None
     about = record["facts"]
     size = about["vocabulary"]
+    arrays = {name: tensors[name].numpy() for name in ("tokens", "answers", "prior", "rows")}
     facts = Facts(
-        **{name: t.numpy() for name, t in tensors.items() if name not in TABLE},
+        arrays["tokens"],
+        arrays["answers"],
+        prior=arrays["prior"],
+        rows=arrays["rows"],
         vocabulary=Vocabulary(vocabulary.tokens[:size]),
         name=about["name"],
         columns=None if about["columns"] is None else tuple(about["columns"]),

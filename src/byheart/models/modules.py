@@ -7,7 +7,7 @@ from the same attention.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
@@ -127,7 +127,7 @@ class Bottleneck(nn.Module):
 class FeedForwardModel(standalone.Model):
     """The standalone model with a feed-forward layer behind each attention layer."""
 
-    def __init__(self, config: dict, vocabulary: list[str], mlps: list[nn.Module]) -> None:
+    def __init__(self, config: dict, vocabulary: list[str], mlps: Sequence[nn.Module]) -> None:
         super().__init__(config, vocabulary)
         self.mlps = nn.ModuleList(mlps)
 
@@ -141,13 +141,10 @@ class FeedForwardModel(standalone.Model):
 def _(
     spec: MLPTransformerSpec, weights: Weights, reading: Mapping, tokens: tuple[str, ...]
 ) -> nn.Module:
-    mlps: list[nn.Module] = [nn.Identity() for _ in range(spec.layers)]
-    if spec.w:
-        names = ("W_in", "b_in", "W_out")
-        mlps = [
-            FeedForward(*(weights[name][i].clone() for name in names), spec.activation)
-            for i in range(spec.layers)
-        ]
+    mlps: list[nn.Module] = [nn.Identity() for _ in range(spec.layers if spec.w == 0 else 0)]
+    for i in range(spec.layers if spec.w else 0):
+        W_in, b_in, W_out = (weights[name][i].clone() for name in ("W_in", "b_in", "W_out"))
+        mlps.append(FeedForward(W_in, b_in, W_out, spec.activation))
     model = FeedForwardModel(torch_config(spec.heads) | dict(reading), list(tokens), mlps)
     model.to(weights["W_U"].dtype).load_state_dict(torch_state(spec.heads, weights), strict=False)
     return model

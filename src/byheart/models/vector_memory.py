@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
+from safetensors.torch import save as dump_tensors
 from torch import Tensor
 
 from byheart._json import Json

@@ -20,7 +20,6 @@ from byheart.training.trainable import TrainableSpec
 if TYPE_CHECKING:
     from byheart.facts import Facts
     from byheart.facts.vocabulary import Vocabulary
-    from byheart.models.memory import Memory
     from byheart.models.token_memory import TokenMemory
 
 MODELS: tuple[str, ...] = ("attention", "mlp", "as-coded")
@@ -210,7 +209,7 @@ def train(
     threads: int | None = 1,
     checkpoint: str | Path | None = None,
     progress: Report = quiet,
-) -> Memory:
+) -> TokenMemory:
     """A memory trained on facts (whatever `as_facts` takes): the best of `seeds` starts, trained
     together; see `Train`.
 

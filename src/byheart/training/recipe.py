@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Literal, get_args
 
+from byheart._json import Json
 from byheart.errors import OptionError, check_choice
 
 Sampling = Literal["full", "with-replacement", "without-replacement", "fixed-sample"]
@@ -126,7 +127,7 @@ class Recipe:
         """A copy with some fields changed."""
         return replace(self, **changes)
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, Json]:
         return asdict(self)
 
 
