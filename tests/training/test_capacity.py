@@ -481,7 +481,7 @@ def test_two_workers_find_what_one_finds():
         ({"seeds": 0}, "`seeds` must be at least 1, found 0"),
         ({"restarts": 0}, "`restarts` must be at least 1, found 0"),
         ({"first": 0}, "`first` must be at least 1, found 0"),
-        ({"workers": "many"}, "--workers"),
+        ({"workers": "many"}, "`workers`"),
     ],
     ids=str,
 )

@@ -158,7 +158,10 @@ def train_stack(
 def initial(spec: Spec, seeds: Sequence[int], init: str | None = None) -> Weights:
     """Starting weights (models, ...), each model's from its own seed."""
     generators = [generator(seed, "initial weights") for seed in seeds]
-    return module_of(spec).initial(spec, generators, **({} if init is None else {"init": init}))
+    module = module_of(spec)
+    if not hasattr(module, "initial"):
+        raise ByheartError(f"{spec.family} models are not trained: they have no random start")
+    return module.initial(spec, generators, **({} if init is None else {"init": init}))
 
 
 class _Run:
