@@ -70,7 +70,7 @@ def lens_forward() -> Callable[..., torch.Tensor]:
 
 @pytest.fixture(scope="session")
 def countries() -> bh.TokenMemory:
-    return bh.build(bh.read_facts("countries"))
+    return bh.build(bh.read_facts("countries"), "attention")
 
 
 @pytest.fixture(scope="session")

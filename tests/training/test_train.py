@@ -10,7 +10,7 @@ import torch
 import byheart as bh
 from byheart.errors import ByheartError
 from byheart.facts import Vocabulary
-from byheart.models.construction import LostFact
+from byheart.models.construction import LostFact, TrainedConstruction
 from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
 from byheart.training import Recipe, training_spec
 from byheart.training.method import MODELS
@@ -132,7 +132,9 @@ def test_the_best_start_is_kept_and_all_are_recorded():
     bests = set()
     for seed in range(3):
         memory = train(facts, spec, seeds=5, recipe=recipe, seed=seed)
-        told = memory.construction.training
+        made = memory.construction
+        assert isinstance(made, TrainedConstruction)
+        told = made.training
         accuracies = [m.accuracy for m in told.models]
         assert len(accuracies) == len({m.seed for m in told.models}) == 5
         assert min(accuracies) < max(accuracies) == accuracies[told.best]

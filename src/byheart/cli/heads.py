@@ -107,9 +107,8 @@ def _print(stats: HeadStatistics) -> None:
     say(f"       of independent heads: {_counts([round(v, 1) for v in stats.expected.tolist()])}")
     correlation = "-" if stats.correlation is None else f"{stats.correlation:+.2f}"
     say(f"mean correlation of two heads' saturation: {correlation}")
-    say(
-        f"examples by number of heads whose loss breaks them: {_counts(stats.heads_needed.tolist())}"
-    )
+    needed = _counts(stats.heads_needed.tolist())
+    say(f"examples by number of heads whose loss breaks them: {needed}")
     say(f"largest share of one head in an example, mean: {stats.concentration:.2f}")
 
 
