@@ -88,7 +88,7 @@ def sharded() -> bh.TokenMemory:
 def one_token() -> bh.TokenMemory:
     """Keys of one token have a start token in front; some tokens have spaces in them."""
     vocabulary = Vocabulary(("Peru", "New Zealand", "Lima", "Wellington", "New", "York"))
-    return bh.build(Facts.make([[0], [1], [4]], [2, 3, 5], vocabulary))
+    return bh.build(Facts.make([[0], [1], [4]], [2, 3, 5], vocabulary), "attention")
 
 
 @pytest.fixture(scope="session")
