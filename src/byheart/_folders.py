@@ -20,23 +20,10 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2  # linux/fs.h, fcntl.h
 def new_folder(folder: str | Path, *, marker: str, force: bool) -> Iterator[Path]:
     """A temporary folder that becomes `folder` when the block ends without an exception.
 
-    Everything that can be refused is refused before the block runs: an existing `folder` without
-    `force`, a `folder` that does not hold `marker` (so `force` never deletes other people's
-    files), a place that cannot be written.
+    Everything that can be refused is refused before the block runs: what `check_target` refuses,
+    and a folder that cannot be written.
     """
-    if not os.fspath(folder):
-        raise MemoryFileError("the output folder has no name: give `folder`.")
-    target = Path(os.path.realpath(folder))  # a link is kept, what it leads to is replaced
-    if os.path.lexists(target):
-        if not force:
-            raise MemoryFileError(
-                f"{folder} exists already. Give another `folder`, or `force` to replace it."
-            )
-        if not _is_ours(target / marker):
-            raise MemoryFileError(
-                f"{folder} exists and is not a byheart memory (no {marker} of byheart in it): "
-                "it is not replaced, not even with `force`. Give another `folder`."
-            )
+    target = check_target(folder, marker=marker, force=force)
     missing = [p for p in target.parents if not os.path.lexists(p)]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -63,6 +50,25 @@ def new_folder(folder: str | Path, *, marker: str, force: bool) -> Iterator[Path
             for parent in missing:  # folders made for a memory that did not come about
                 with contextlib.suppress(OSError):
                     parent.rmdir()
+
+
+def check_target(folder: str | Path, *, marker: str, force: bool) -> Path:
+    """The path of a folder that may be written: one that is not there or, with `force`, one that
+    holds `marker` (so `force` never deletes other people's files)."""
+    if not os.fspath(folder):
+        raise MemoryFileError("the output folder has no name: give `folder`.")
+    target = Path(os.path.realpath(folder))  # a link is kept, what it leads to is replaced
+    if os.path.lexists(target):
+        if not force:
+            raise MemoryFileError(
+                f"{folder} exists already. Give another `folder`, or `force` to replace it."
+            )
+        if not _is_ours(target / marker):
+            raise MemoryFileError(
+                f"{folder} exists and is not a byheart memory (no {marker} of byheart in it): "
+                "it is not replaced, not even with `force`. Give another `folder`."
+            )
+    return target
 
 
 def write_text(path: Path, text: str) -> None:

@@ -272,13 +272,14 @@ def resolve(
 
 def refuse_foreign(method: type[Method], options: Mapping[str, object]) -> None:
     """Refuse options of other methods, by name."""
-    for name in options:
+    for name, value in options.items():
         if name in option_names(method):
             continue
         owners = [m.name for m in methods().values() if name in option_names(m)]
         if owners:
+            given = f"{name}=False" if value is False else name
             raise ByheartError(
-                f"`{name}` belongs to {_alternatives(owners)}; this is {method.name}. Leave it "
+                f"`{given}` belongs to {_alternatives(owners)}; this is {method.name}. Leave it "
                 f"out, or use `method={owners[0]}`."
             )
         every = sorted(option_names(method))
@@ -302,7 +303,11 @@ def _automatic(facts: FactTable, options: Mapping[str, object]) -> tuple[str, st
             only = sorted(set(options) - option_names(known[_other(name)]))
             return name, f"method {name}: {_belong(only)} to it"
         if not able:
-            others = [n for n, m in known.items() if set(options) <= option_names(m)]
+            others = [
+                n
+                for n, m in known.items()
+                if m.takes == facts.kind and set(options) <= option_names(m)
+            ]
             if others:
                 return others[0], f"method {others[0]}: {_belong(list(options))} to it"
     if facts.T >= SHARDED_FROM:

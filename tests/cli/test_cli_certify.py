@@ -142,7 +142,7 @@ def test_memory_without_facts(
 ):
     message = refused("certify", memory_without_facts)
     assert "without its facts" in message
-    assert "--facts FILE" in message
+    assert "give the table with --facts." in message
     made = run_json("certify", memory_without_facts, "--facts", capitals)
     assert (made["certified"], made["facts"]) == (True, 12)
 

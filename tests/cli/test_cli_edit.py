@@ -210,9 +210,13 @@ def test_abstaining(run, run_json, sharded):
         record = run_json("recall", sharded, *key, "--abstain")
         assert record["known"] is False and record["answer"] == "unknown"
     assert "Did you mean 'capital'" in run("recall", sharded, "c1", "captial", "--abstain").stdout
-    plain = run_json("recall", sharded, "c1", "a=b")
-    assert plain["known"] is False and plain["answer"] != "unknown"
-    assert "not stored" in run("recall", sharded, "c1", "a=b").stdout
+    plain = run_json("recall", sharded, "c1", "a=b", code=1)
+    assert plain["known"] is False and plain["answer"] is None
+    assert run("recall", sharded, "c1", "a=b").stdout.startswith("not stored: c1 · a=b\n")
+    raw = run_json("recall", sharded, "c1", "a=b", "--raw", code=1)
+    assert raw["known"] is False and raw["answer"] not in (None, "unknown")
+    said = run("recall", sharded, "c1", "a=b", "--raw").stdout
+    assert said.splitlines()[0] == raw["answer"] and "not stored" in said
 
 
 def test_abstaining_without_fingerprints(refused, run_json, sharded_once, tmp_path, memory):
@@ -222,9 +226,14 @@ def test_abstaining_without_fingerprints(refused, run_json, sharded_once, tmp_pa
     assert "--method sharded --abstain" in refused(
         "recall", memory, "France", "capital", "--abstain"
     )
-    # A token that decides for no shard is unknown all the same; others cannot be told.
-    assert run_json("recall", place, "c1", "capital")["known"] is None
-    assert run_json("recall", place, "capital", "capital")["answer"] == "unknown"
+    assert run_json("recall", place, "c1", "capital")["known"] is True  # by the facts
+    # Without them, a token that decides for no shard is unknown all the same; others cannot be
+    # told.
+    bare = Path(shutil.copytree(sharded_once / "bare", tmp_path / "bare"))
+    assert run_json("recall", bare, "c1", "capital")["known"] is None
+    for folder in (place, bare):
+        gone = run_json("recall", folder, "capital", "capital", code=1)
+        assert gone["known"] is False and gone["answer"] is None
 
 
 def test_a_build_states_the_rate(run_json, make_file, tmp_path):

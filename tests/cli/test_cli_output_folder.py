@@ -12,6 +12,7 @@ import pytest
 from typer.testing import Result
 
 import byheart as bh
+from byheart.methods import Method
 
 Run = Callable[..., Result]
 RunJson = Callable[..., dict[str, Any]]
@@ -136,7 +137,7 @@ def test_interrupt(run: Run, memory: Path, tmp_path: Path, contents: Contents, m
     def interrupt(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("byheart.construct.build", interrupt)
+    monkeypatch.setattr("byheart.methods.Method.build", interrupt)
     before = contents(tmp_path)
     for target in (tmp_path / "m", memory):
         said = run("build", "elements", "-o", target, "--force", "--json")
@@ -150,7 +151,7 @@ def test_interrupt_after_the_memory_is_there(run: Run, tmp_path: Path, monkeypat
     def interrupt(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("byheart.cli.build._report", interrupt)
+    monkeypatch.setattr("byheart.cli._store.show", interrupt)
     said = run("build", "elements", "-o", tmp_path / "m")
     assert (tmp_path / "m").is_dir() != ("nothing was written" in said.stderr)
 
@@ -165,13 +166,13 @@ def test_force_through_a_link(run: Run, memory: Path, tmp_path: Path):
 
 def test_a_target_that_appears_meanwhile_is_kept(run: Run, tmp_path: Path, monkeypatch):
     target = tmp_path / "m"
-    construct = bh.build
+    construct = Method.build
 
     def slowly(*args: Any, **options: Any) -> bh.Memory:
         target.mkdir()
         (target / "mine.txt").write_text("of another program")
         return construct(*args, **options)
 
-    monkeypatch.setattr("byheart.construct.build", slowly)
+    monkeypatch.setattr(Method, "build", slowly)
     assert run("build", "elements", "-o", target).exit_code == 2
     assert (target / "mine.txt").exists()

@@ -57,7 +57,10 @@ def test_the_folder_has_what_was_asked_for(table, tmp_path, options):
     ("options", "said"),
     [
         (["--gate", "door"], "--gate must be one of query, key, subject-sink"),
-        (["--gate", "key", "--method", "attention"], "belong to sharded memories"),
+        (
+            ["--gate", "key", "--method", "attention"],
+            "--gate belongs to sharded; this is attention. Leave it out, or use --method sharded.",
+        ),
         (["--shard-size", "5000"], "--shard-size must lie between 1 and 4,000"),
         (["--gate", "key", "--shard-size", "2"], "the key gate cannot split them"),
     ],

@@ -13,7 +13,7 @@ FLAGS = {
     "S": "--length",
     "N": "--vocab",
     "n": "--context",
-    "folder": "-o",
+    "folder": "-o DIR",
     "families": "--family",
     "ordered=False": "--unordered",
     "with_facts=False": "--no-facts",

@@ -9,7 +9,7 @@ from functools import singledispatch
 
 from byheart._json import Json
 from byheart.cli._show import emit, key_text, number, say, table, token_text
-from byheart.errors import ByheartError, FactsError
+from byheart.errors import ByheartError, FactsError, did_you_mean
 from byheart.facts import VectorFacts
 from byheart.models.memory import Memory, Recall, Split
 from byheart.models.sharded_memory import ShardedMemory
@@ -79,14 +79,17 @@ def _record(memory: Memory, said: Recall, split: Split | None, hidden: bool) -> 
 
 def _not_stored(memory: Memory, words: Sequence[str]) -> None:
     say(f"not stored: {key_text(list(words))}")
+    never = "The memory was never told. --raw shows what the model says all the same."
+    say(f"\n{_new_token(memory, words) or never}")
+
+
+def _new_token(memory: Memory, words: Sequence[str]) -> str:
+    """The first word that no fact has, and those like it; nothing where every word is known."""
     vocabulary = getattr(memory, "vocabulary", None)
     new = [] if vocabulary is None else [token for token in words if token not in vocabulary]
-    if new and vocabulary is not None:
-        near = vocabulary.nearest(new[0])
-        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-        say(f"\nNo fact has the token {new[0]!r}.{hint}")
-    else:
-        say("\nThe memory was never told. --raw shows what the model says all the same.")
+    if not new or vocabulary is None:
+        return ""
+    return f"No fact has the token {new[0]!r}. {did_you_mean(new[0], vocabulary.tokens)}".rstrip()
 
 
 def head_rows(heads: list[tuple[int, float]], top: int) -> list[tuple[str, str]]:
@@ -115,10 +118,15 @@ def _(memory: ShardedMemory, asked: Asked) -> bool:
         return ask(memory.to_dense(), replace(asked, full=False))
     if asked.abstain:
         return _by_fingerprint(memory, asked)
-    shard = memory.shard(*asked.words)
+    _check_shard(memory, asked.words)
+    return answer(memory, asked, memory.recall(*asked.words))
+
+
+def _check_shard(memory: ShardedMemory, words: Sequence[str]) -> None:
+    """Refuse to answer from heads that are not the ones that were written."""
+    shard = memory.shard(*words)
     if shard >= 0:
         memory.check_shard(shard)
-    return answer(memory, asked, memory.recall(*asked.words))
 
 
 def _by_fingerprint(memory: ShardedMemory, asked: Asked) -> bool:
@@ -127,6 +135,7 @@ def _by_fingerprint(memory: ShardedMemory, asked: Asked) -> bool:
     # A known token in its place: length and fingerprints are checked all the same.
     words = [memory.vocabulary.token(0) if token in new else token for token in asked.words]
     keys = memory.in_order(memory.key_ids([words]))
+    _check_shard(memory, words)
     known = bool(memory.knows_by_fingerprint(keys)[0]) and not new
     if known:
         return answer(memory, asked, replace(memory.recall(*asked.words), known=True))
@@ -136,9 +145,9 @@ def _by_fingerprint(memory: ShardedMemory, asked: Asked) -> bool:
     else:
         say(UNKNOWN)
         rate = number(memory.false_positive_rate)
-        say(
-            f"\n{key_text(asked.words)} is not stored (a share of {rate} of such keys is answered)."
-        )
+        share = f"A share of {rate} of such keys is answered all the same."
+        why = _new_token(memory, asked.words) or share
+        say(f"\n{key_text(asked.words)} is not stored. {why}")
     return True  # it was asked for, and it is an answer
 
 

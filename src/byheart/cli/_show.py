@@ -43,11 +43,13 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 PYTHON_NAMES = {"d_model": "d", "heads": "H", "d_head": "d_h", "length": "S", "vocab": "N",
                 "context": "n", "output": "folder", "family": "families", "unordered": "ordered",
                 "no_facts": "with_facts", "values": "set"}  # fmt: skip
+# Parameters of `build` that messages of every command may name.
+ADVISED = {"method", "with_facts"}
 
 
 def _parameters(options: dict[str, Any]) -> set[str]:
     """The parameters that the options of a command set, as the library calls them."""
-    return {PYTHON_NAMES.get(name, name) for name in options} | options.keys()
+    return {PYTHON_NAMES.get(name, name) for name in options} | options.keys() | ADVISED
 
 
 def fail(message: str, code: int, as_json: bool, **extra: Any) -> None:

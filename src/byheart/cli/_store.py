@@ -43,6 +43,11 @@ def store(
     showing: Callable[[], AbstractContextManager[Report]] = progress,
 ) -> Stored:
     """Make, prove and write a memory, with progress on the terminal."""
+    from byheart._folders import check_target
+    from byheart.models.folder import MEMORY
+
+    check_target(folder, marker=MEMORY, force=force)  # before torch is loaded
+
     from byheart import pipeline
 
     with showing() as tell:

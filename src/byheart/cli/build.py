@@ -11,7 +11,8 @@ from byheart.cli import _store
 from byheart.cli._group import grouped
 from byheart.cli._methods import given_options, method_options
 from byheart.cli._show import guarded, say
-from byheart.methods import methods
+from byheart.errors import ByheartError, check_choice
+from byheart.methods import Method, methods, refuse_foreign, resolve
 
 BUILDING = {name: method for name, method in methods().items() if name != "train"}
 OWN = ("source", "output", "method", "seed", "certify", "force", "no_facts", "as_json", "json",
@@ -49,13 +50,13 @@ def build(
     the others, and the exit code is 1). With --distribution, --on-conflict distribution or
     --ngram, keys have several right answers, and the memory's softmax follows them.
     """
-    from byheart.methods import method_class, refuse_foreign, resolve
-
     given = given_options(options, BUILDING)
-    if method != "auto":  # refused before anything is read
-        refuse_foreign(method_class(method), given)
+    wanted: str | Method = method
+    if method != "auto":  # what is wrong is refused before anything is read
+        wanted, given = _named(method, given), {}
     facts = opt.read_any(source, reading)
-    chosen, reason = resolve(method, facts, given)
+    chosen, reason = resolve(wanted, facts, given)
+    _refuse_training(chosen.name)
     if not as_json:
         say(_store.describe_facts(facts))
     stored = _store.store(
@@ -65,4 +66,18 @@ def build(
         force=force,
         no_facts=no_facts,
     )
-    _store.show(stored, as_json, {"merged": getattr(facts, "merged", 0)})
+    record = stored.memory.construction.to_json()
+    abstain = record.get("abstain", record.get("unknown"))  # how sure "unknown" is
+    _store.show(stored, as_json, {"merged": getattr(facts, "merged", 0), "abstain": abstain})
+
+
+def _refuse_training(method: str) -> None:
+    if method == "train":
+        raise ByheartError("training has a command of its own: `byheart train FACTS`.")
+
+
+def _named(name: str, options: dict[str, object]) -> Method:
+    _refuse_training(name)
+    check_choice("method", name, ["auto", *BUILDING])
+    refuse_foreign(BUILDING[name], options)
+    return BUILDING[name](**options)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ import typer
 
 from byheart.cli import _options as opt
 from byheart.cli._show import emit, guarded, say
+from byheart.errors import check_choice
 
 NEXT = {
     "torch": 'In that folder: python -c "from model import load; print(load())"',
@@ -46,9 +47,9 @@ def export(
     written out; refused, with the size, where it does not fit. `byheart import` reads the first
     two back, trained or not.
     """
+    check_choice("to", to, NEXT)
     opt.check_memory_folder(folder)
 
-    from byheart.exports import TARGETS
     from byheart.exports import export as write
     from byheart.models import load
 
@@ -64,6 +65,5 @@ def export(
         found = {"family": spec.family, **spec.to_json()}
         emit({"path": output, "to": to, "spec": found, "parameters": spec.parameters})
         return
-    assert to in (*TARGETS, "memory")
     say(f"{spec}\n{spec.parameters:,} parameters, written to {output} for {to}")
     say("\n" + NEXT[to].format(folder=output))

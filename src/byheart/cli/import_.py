@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from byheart.cli import _options as opt
 from byheart.cli import _store
 from byheart.cli._show import guarded
+from byheart.errors import MemoryFileError
 
 
 @guarded
@@ -45,6 +47,11 @@ def import_(
     The weights are those of an export, or of the same model after training in torch or
     TransformerLens; biases are folded in exactly, LayerNorm and feed-forward layers are refused.
     """
+    if not Path(folder).is_dir():
+        raise MemoryFileError(
+            f"{folder}: no such folder. `byheart export DIR --to torch -o {folder}` makes one."
+        )
+
     from byheart.exports import import_memory
 
     table = None if facts is None else opt.read(facts, {})

@@ -416,6 +416,8 @@ class TrainedConstruction(Construction, method="train"):
 class ImportedConstruction(Construction, method="import"):
     """A model of another tool: `source` says which form it came in."""
 
+    remedy: ClassVar[str] = "further training"
+
     source: str = field(default="")
 
     def to_json(self) -> dict[str, Json]:
