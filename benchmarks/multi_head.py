@@ -32,8 +32,8 @@ from byheart.facts import VectorFacts, digit_vectors, random_vectors
 from byheart.measure.kruskal import kruskal_rank, kruskal_report
 from byheart.measure.specialisation import HeadStatistics, head_statistics
 from byheart.measure.specialisation_plot import heads_figure
+from byheart.models.architectures import initial
 from byheart.models.construction import ImportedConstruction, MultiHeadConstruction
-from byheart.models.multi_head import initial
 from byheart.models.vector_memory import VectorMemory
 from byheart.specs import MultiHeadSpec
 from byheart.theory.mahdavi2024 import effective_parameters, generic_rank, theorem1_capacity

@@ -23,6 +23,7 @@ from byheart.certificates.architectures import ball_margins
 from byheart.certificates.rounding import Bounded
 from byheart.errors import ByheartError
 from byheart.models import TokenMemory, attention_only, mlp_transformer, shared_bottleneck
+from byheart.models.architectures import initial
 from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
 
 SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
@@ -108,7 +109,7 @@ def test_bounds_are_not_vacuous(spec, seed):
     """Weights as they start: bounds far below any margin that matters. A layer turns errors of x
     into errors of scores, |W_QK||x| times as large, and a softmax turns those into errors of x."""
     _, tokens = make(spec, seed)
-    start = MODULES[spec.family].initial(spec, [torch.Generator().manual_seed(seed)], torch.float64)
+    start = initial(spec, [torch.Generator().manual_seed(seed)], torch.float64)
     found = bounded_logits(spec, {k: w[0] for k, w in start.items()}, tokens)
     limit = 1e-11 * 1e2 ** (spec.layers - 1)
     assert float(found.error.max()) < limit * max(1.0, float(found.value.abs().max()))
@@ -180,7 +181,7 @@ def trained(request: pytest.FixtureRequest, make_memory) -> TokenMemory:
     """A memory trained to recall 12 random facts, by plain full-batch Adam."""
     spec, module = request.param, MODULES[request.param.family]
     facts = bh.random_associations(N=6, S=2, T=12, seed=3)
-    weights = module.initial(spec, [torch.Generator().manual_seed(0)])
+    weights = initial(spec, [torch.Generator().manual_seed(0)])
     parameters = [w.requires_grad_() for w in weights.values()]
     optimizer = torch.optim.Adam(parameters, lr=0.02)
     tokens, answers = torch.tensor(facts.tokens), torch.tensor(facts.answers)

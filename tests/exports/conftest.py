@@ -14,7 +14,7 @@ import torch
 import byheart as bh
 from byheart.exports import export
 from byheart.facts import Facts, Vocabulary
-from byheart.models.attention_only import initial
+from byheart.models.architectures import initial
 from byheart.models.construction import ImportedConstruction
 from byheart.models.token_memory import TokenMemory
 from byheart.specs import AttentionOnlySpec

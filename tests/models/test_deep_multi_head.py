@@ -7,7 +7,8 @@ import torch
 from oracles.literal import literal_forward
 
 from byheart.models import multi_head
-from byheart.models.deep_multi_head import forward, initial
+from byheart.models.architectures import initial
+from byheart.models.deep_multi_head import forward
 from byheart.specs import DeepMultiHeadSpec, MultiHeadSpec
 from byheart.training import Data, Recipe, train_stack
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from oracles.literal import literal_forward
 
+from byheart.models.architectures import initial
 from byheart.models.multi_head import (
     attention,
     forward,
     head_outputs,
-    initial,
     positions,
 )
 from byheart.specs import MultiHeadSpec

@@ -23,6 +23,7 @@ from byheart.models import (
     sequence_encoder,
     shared_bottleneck,
 )
+from byheart.models.architectures import initial
 from byheart.models.construction import ImportedConstruction
 from byheart.models.hardmax import Hardmax, attention_weights
 from byheart.models.token_memory import TokenMemory
@@ -230,9 +231,9 @@ def test_parameters_are_the_entries_of_the_weights(case):
 def test_a_start_depends_on_its_own_generator_only(case):
     module, spec = case
     for init in module.INITS:
-        stack = module.initial(spec, generators(3, 4, 5), init=init)
-        alone = module.initial(spec, generators(4), init=init)
-        exact = module.initial(spec, generators(4), torch.float64, init=init)
+        stack = initial(spec, generators(3, 4, 5), init=init)
+        alone = initial(spec, generators(4), init=init)
+        exact = initial(spec, generators(4), torch.float64, init=init)
         assert stack.keys() == spec.weight_shapes().keys()
         for name, shape in spec.weight_shapes().items():
             assert stack[name].shape == (3, *shape)
@@ -243,9 +244,9 @@ def test_a_start_depends_on_its_own_generator_only(case):
 
 
 def test_unknown_starts_are_refused(case):
-    module, spec = case
+    _, spec = case
     with pytest.raises(ValueError, match=r"init of .* must be one of .*, found 'zero'"):
-        module.initial(spec, generators(0), init="zero")
+        initial(spec, generators(0), init="zero")
 
 
 def assert_fills(w: Tensor, bound: float) -> None:
@@ -261,14 +262,14 @@ def assert_fills(w: Tensor, bound: float) -> None:
 def test_attention_only_starts_as_coded(d):
     """Xavier on the stacked in-projection is U(±sqrt(1.5 / d)) where d_h = d."""
     spec = AttentionOnlySpec(N=50, S=9, d=d, d_h=10, H=20)
-    start = attention_only.initial(spec, generators(0))
+    start = initial(spec, generators(0))
     for name in ("W_E", "W_U"):
         assert_fills(start[name], d**-0.5)
     for name in ("W_pos", "W_O"):
         assert_fills(start[name], 10**-0.5)
     for name in ("W_Q", "W_K", "W_V"):
         assert_fills(start[name], math.sqrt(1.5 / 10) if d == 10 else math.sqrt(6 / (6 + 30)))
-        linear = attention_only.initial(spec, generators(0), init="linear")
+        linear = initial(spec, generators(0), init="linear")
         assert_fills(linear[name], d**-0.5)
 
 
@@ -277,7 +278,7 @@ def test_attention_only_starts_as_torch_does_it():
     d = 16
     layer = torch.nn.MultiheadAttention(d, 1, bias=False)
     out, embedding = torch.nn.Linear(d, d, bias=False), torch.nn.Linear(d, 50, bias=False)
-    start = attention_only.initial(AttentionOnlySpec(N=50, S=2, d=d, d_h=d, H=5), generators(0))
+    start = initial(AttentionOnlySpec(N=50, S=2, d=d, d_h=d, H=5), generators(0))
     for w, reference in [
         (start["W_Q"], layer.in_proj_weight),
         (start["W_O"], out.weight),
@@ -289,7 +290,7 @@ def test_attention_only_starts_as_torch_does_it():
 
 def test_shared_bottleneck_starts_as_coded():
     spec = SharedBottleneckSpec(N=50, S=40, d=10, d_h=4, H=20)
-    start = shared_bottleneck.initial(spec, generators(0))
+    start = initial(spec, generators(0))
     for name in ("W_E", "W_U", "W_C"):
         assert_fills(start[name], 10**-0.5)
     for name in ("W_pos", "W_O", "W_D"):
@@ -300,26 +301,26 @@ def test_shared_bottleneck_starts_as_coded():
 
 def test_mlp_starts_as_linear_layers():
     spec = MLPTransformerSpec(N=50, S=9, d=10, d_h=10, H=1, w=40)
-    start = mlp_transformer.initial(spec, generators(0))
+    start = initial(spec, generators(0))
     for name, bound in [("W_in", 10**-0.5), ("b_in", 10**-0.5), ("W_out", 40**-0.5)]:
         assert_fills(start[name], bound)
-    bare = attention_only.initial(spec.heads, generators(0))
+    bare = initial(spec.heads, generators(0))
     assert all(bool((start[name] == bare[name]).all()) for name in bare)
 
 
 def test_sequence_encoder_starts():
     spec = SequenceEncoderSpec(T=400, N=300, d=16)
     for init in ("uniform", "gaussian"):
-        start = sequence_encoder.initial(spec, generators(0), init=init)
+        start = initial(spec, generators(0), init=init)
         assert_fills(start["W_U"], 0.25)
     lengths = start["E"].square().sum(-1)  # N(0, 1/d): mean 1, variance 2/d, 400 of them
     assert abs(float(lengths.mean()) - 1) < 6 * math.sqrt(2 / 16 / 400)
-    assert_fills(sequence_encoder.initial(spec, generators(0))["E"], 0.25)
+    assert_fills(initial(spec, generators(0))["E"], 0.25)
 
 
 def test_feed_forward_starts_as_linear_layers():
     spec = FeedForwardTransformerSpec(d=9, n=4, m=16, q=25, s=4, blocks=30, d_out=20)
-    start = feed_forward.initial(spec, generators(0))
+    start = initial(spec, generators(0))
     for name in ("W_1", "b_1", "W_Q", "W_K", "W_V", "E_out"):
         assert_fills(start[name], 1 / 4)
     for name, bound in [("E_in", 1 / 3), ("W_2", 1 / 5), ("b_2", 1 / 5), ("W_O", 1 / 2)]:
@@ -534,9 +535,9 @@ def test_wrong_surrogates_are_refused(options, message):
 
 
 def untrained(case: tuple[ModuleType, Any], facts: Facts) -> TokenMemory:
-    module, spec = case
+    _, spec = case
     own = dataclasses.replace(spec, N=facts.N, S=facts.S)
-    start = module.initial(own, generators(0))
+    start = initial(own, generators(0))
     weights = {k: w[0] for k, w in start.items()}
     return TokenMemory(
         spec=own,

@@ -13,8 +13,8 @@ from byheart.errors import FactsError
 from byheart.facts import VectorFacts, random_vectors
 from byheart.measure.specialisation import ablation, head_statistics, poisson_binomial
 from byheart.measure.specialisation_plot import heads_figure
+from byheart.models.architectures import initial
 from byheart.models.construction import ImportedConstruction
-from byheart.models.multi_head import initial
 from byheart.models.vector_memory import VectorMemory
 from byheart.specs import MultiHeadSpec
 from byheart.theory.plots import save

@@ -15,8 +15,8 @@ from byheart.certificates.vectors import bounded_outputs
 from byheart.construct.methods import MultiHead
 from byheart.errors import ByheartError, FactsError, MemoryFileError
 from byheart.facts import VectorFacts, random_vectors
+from byheart.models.architectures import initial
 from byheart.models.construction import ImportedConstruction, MultiHeadConstruction
-from byheart.models.multi_head import initial
 from byheart.models.vector_memory import VectorMemory
 from byheart.specs import MultiHeadSpec
 

@@ -58,8 +58,3 @@ def uniform(
 
     models = [{name: one(name, g) for name in shapes} for g in generators]
     return {name: torch.stack([m[name] for m in models]).to(dtype) for name in shapes}
-
-
-def check_init(init: str, known: Sequence[str], family: str) -> None:
-    if init not in known:
-        raise ValueError(f"init of {family} must be one of {', '.join(known)}, found {init!r}")

@@ -1,9 +1,12 @@
 """Every architecture by the class of its spec: the module with its `forward` and, where it can be
-trained, its `initial`."""
+trained, its `start_bounds` and `INITS`, the names of its random starts."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import ModuleType
+
+import torch
 
 from byheart.errors import ByheartError
 from byheart.models import (
@@ -16,6 +19,7 @@ from byheart.models import (
     sequence_encoder,
     shared_bottleneck,
 )
+from byheart.models._stack import Weights, uniform
 from byheart.specs import (
     AssociativeSpec,
     AttentionOnlySpec,
@@ -56,3 +60,23 @@ def module_of(spec: Spec) -> ModuleType:
         names = ", ".join(kind.family for kind in ARCHITECTURES)
         raise ByheartError(f"no forward is known for {spec.family}; there are those of {names}")
     return ARCHITECTURES[type(spec)]
+
+
+def initial(
+    spec: Spec,
+    generators: Sequence[torch.Generator],
+    dtype: torch.dtype = torch.float32,
+    init: str | None = None,
+) -> Weights:
+    """Random weights to train from, one model a generator: each weight U(-bound, bound) with the
+    `start_bounds` of its architecture. `init`: one of its `INITS`, the first by default."""
+    module = module_of(spec)
+    if not hasattr(module, "start_bounds"):
+        raise ByheartError(f"{spec.family} models are not trained: they have no random start")
+    init = module.INITS[0] if init is None else init
+    if init not in module.INITS:
+        names = ", ".join(module.INITS)
+        raise ValueError(f"init of {spec.family} must be one of {names}, found {init!r}")
+    gaussian = getattr(module, "GAUSSIAN", {}).get(init, ())
+    bounds = module.start_bounds(spec, init)
+    return uniform(spec.weight_shapes(), bounds, generators, dtype, gaussian)

@@ -14,12 +14,11 @@ stands in for its gradient (`byheart.models.hardmax`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from byheart.models._stack import Weights, check_init, embed, uniform
+from byheart.models._stack import Weights, embed
 from byheart.models.hardmax import EXACT, Hardmax, attention_weights
 from byheart.specs import AttentionOnlySpec
 
@@ -30,25 +29,14 @@ GATED_RANKS = (2, 3)
 INITS = ("as-coded", "linear")
 
 
-def initial(
-    spec: AttentionOnlySpec,
-    generators: Sequence[torch.Generator],
-    dtype: torch.dtype = torch.float32,
-    init: str = "as-coded",
-) -> Weights:
-    """Random weights to train from, one model a generator: each weight U(-bound, bound).
+def start_bounds(spec: AttentionOnlySpec, init: str) -> dict[str, float]:
+    """The bound of each weight's random start, U(-bound, bound).
 
     `as-coded` (Dana et al. 2025, their code): d^-1/2 for W_E and W_U, d_h^-1/2 for W_pos and W_O,
     and Xavier on the stacked in-projection (d columns, 2r + d_h rows a head), sqrt(6 / (d + 2r +
     d_h)), for W_Q, W_K, W_V: sqrt(1.5 / d) where r = d_h = d. `linear`: W_Q, W_K, W_V as
     `nn.Linear` starts, d^-1/2; the others the same.
     """
-    return uniform(spec.weight_shapes(), bounds(spec, init), generators, dtype)
-
-
-def bounds(spec: AttentionOnlySpec, init: str) -> dict[str, float]:
-    """The bound of each weight; see `initial`."""
-    check_init(init, INITS, spec.family)
     xavier = math.sqrt(6 / (spec.d + 2 * spec.qk_rank + spec.d_h))
     projection = xavier if init == "as-coded" else spec.d**-0.5
     return {

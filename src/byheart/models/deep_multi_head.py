@@ -11,31 +11,25 @@ not depend on it. Weights carry a leading model axis: `W_Q, W_K (models, L, H, d
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from byheart.models._stack import Weights, check_init, uniform
+from byheart.models._stack import Weights
 from byheart.specs import DeepMultiHeadSpec
 
 INITS = ("as-coded",)
 
 
-def initial(
-    spec: DeepMultiHeadSpec,
-    generators: Sequence[torch.Generator],
-    dtype: torch.dtype = torch.float32,
-    init: str = "as-coded",
-) -> Weights:
-    """Random weights to train from: Xavier for every head, U(±d^-1/2) for the decoder."""
-    check_init(init, INITS, spec.family)
+def start_bounds(spec: DeepMultiHeadSpec, init: str) -> dict[str, float]:
+    """The bound of each weight's random start, U(-bound, bound): Xavier for every head, d^-1/2 for
+    the decoder."""
     bounds: dict[str, float] = dict.fromkeys(("W_U", "b_U"), 1 / math.sqrt(spec.d))
     for name in ("W_Q", "W_K", "W_V"):
         rows, columns = spec.weight_shapes()[name][-2:]
         bounds[name] = math.sqrt(6 / (rows + columns))
     bounds["W_O"] = math.sqrt(6 / (spec.H * spec.d_v + spec.d))
-    return uniform(spec.weight_shapes(), bounds, generators, dtype)
+    return bounds
 
 
 def forward(spec: DeepMultiHeadSpec, weights: Weights, context: Tensor, query: Tensor) -> Tensor:

@@ -14,34 +14,26 @@ leading model axis: `E_in (models, d, m)`, `W_1 (models, blocks, m, q)`, `b_1 (m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
-from byheart.models._stack import Weights, check_init, uniform
+from byheart.models._stack import Weights
 from byheart.models.hardmax import EXACT, Hardmax, attention_weights
 from byheart.specs import FeedForwardTransformerSpec
 
 INITS = ("linear",)
 
 
-def initial(
-    spec: FeedForwardTransformerSpec,
-    generators: Sequence[torch.Generator],
-    dtype: torch.dtype = torch.float32,
-    init: str = "linear",
-) -> Weights:
-    """Random weights to train from, one model a generator.
+def start_bounds(spec: FeedForwardTransformerSpec, init: str) -> dict[str, float]:
+    """The bound of each weight's random start, U(-bound, bound).
 
     `linear`: every weight and bias as `nn.Linear` starts, U(±fan_in^-1/2). The paper does not say
     how its models start.
     """
-    check_init(init, INITS, spec.family)
     fan_in = dict.fromkeys(("W_1", "b_1", "W_Q", "W_K", "W_V", "E_out"), spec.m)
     fan_in |= {"E_in": spec.d, "W_O": spec.s} | dict.fromkeys(("W_2", "b_2"), spec.q)
     bounds = {name: fan**-0.5 for name, fan in fan_in.items()}
-    return uniform(spec.weight_shapes(), bounds, generators, dtype)
+    return bounds
 
 
 def forward(

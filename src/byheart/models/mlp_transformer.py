@@ -11,34 +11,27 @@ layers, d, w)`, `b_in (models, layers, w)`, `W_out (models, layers, w, d)`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from byheart.models import attention_only
-from byheart.models._stack import Weights, uniform
+from byheart.models._stack import Weights
 from byheart.models.hardmax import EXACT, Hardmax
 from byheart.specs import MLPTransformerSpec
 
 INITS = attention_only.INITS
 
 
-def initial(
-    spec: MLPTransformerSpec,
-    generators: Sequence[torch.Generator],
-    dtype: torch.dtype = torch.float32,
-    init: str = "as-coded",
-) -> Weights:
-    """Random weights to train from, one model a generator: each weight U(-bound, bound).
+def start_bounds(spec: MLPTransformerSpec, init: str) -> dict[str, float]:
+    """The bound of each weight's random start, U(-bound, bound).
 
     Attention as `attention_only.initial` has it; W_in, b_in and W_out as `nn.Linear` starts,
     fan_in^-1/2: d^-1/2, d^-1/2 and w^-1/2.
     """
-    bounds = attention_only.bounds(spec.heads, init)
+    bounds = attention_only.start_bounds(spec.heads, init)
     bounds |= dict.fromkeys(("W_in", "b_in"), spec.d**-0.5)
     bounds["W_out"] = max(spec.w, 1) ** -0.5
-    return uniform(spec.weight_shapes(), bounds, generators, dtype)
+    return bounds
 
 
 def forward(

@@ -15,12 +15,11 @@ Weights carry a leading model axis: `W_Q, W_K (models, H, d, d_h)`, `W_V (models
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from byheart.models._stack import Weights, check_init, uniform
+from byheart.models._stack import Weights
 from byheart.specs import MultiHeadSpec
 
 INITS = ("as-coded",)
@@ -80,19 +79,13 @@ def positions(count: int, d: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return table[:, :d].to(dtype)
 
 
-def initial(
-    spec: MultiHeadSpec,
-    generators: Sequence[torch.Generator],
-    dtype: torch.dtype = torch.float32,
-    init: str = "as-coded",
-) -> Weights:
-    """Random weights to train from, one model a generator: each weight U(-bound, bound).
+def start_bounds(spec: MultiHeadSpec, init: str) -> dict[str, float]:
+    """The bound of each weight's random start, U(-bound, bound).
 
     `as-coded`: Xavier, bound sqrt(6 / (rows + columns)), for each head's W_Q, W_K, W_V and for W_O
     as one (H d_v) x d matrix; embedding and decoder below 1/sqrt(d), biases too (the default of
     torch.nn.Linear).
     """
-    check_init(init, INITS, spec.family)
     bounds = {}
     for name, shape in spec.weight_shapes().items():
         if name in ("W_E", "b_E", "W_U", "b_U"):
@@ -101,7 +94,7 @@ def initial(
             bounds[name] = math.sqrt(6 / (shape[0] * shape[1] + shape[2]))
         else:
             bounds[name] = math.sqrt(6 / (shape[1] + shape[2]))
-    return uniform(spec.weight_shapes(), bounds, generators, dtype)
+    return bounds
 
 
 def _inputs(

@@ -6,32 +6,23 @@ as. Sequences are numbered; weights are `E (models, T, d)` and `W_U (models, d, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import torch
 from torch import Tensor
 
-from byheart.models._stack import Weights, check_init, embed, uniform
+from byheart.models._stack import Weights, embed
 from byheart.specs import SequenceEncoderSpec
 
+GAUSSIAN = {"gaussian": ("E",)}  # start -> weights that are N(0, bound²) instead
 INITS = ("uniform", "gaussian")
 
 
-def initial(
-    spec: SequenceEncoderSpec,
-    generators: Sequence[torch.Generator],
-    dtype: torch.dtype = torch.float32,
-    init: str = "uniform",
-) -> Weights:
-    """Random weights to train from, one model a generator.
+def start_bounds(spec: SequenceEncoderSpec, init: str) -> dict[str, float]:
+    """The bound of each weight's random start, U(-bound, bound).
 
     W_U is U(±d^-1/2), as `nn.Linear` starts; E is that too (`uniform`: as the token embeddings of
     Dana et al. 2025 start) or N(0, 1/d) (`gaussian`: vectors of length about 1).
     """
-    check_init(init, INITS, spec.family)
     bounds = {"E": spec.d**-0.5, "W_U": spec.d**-0.5}
-    gaussian = ("E",) if init == "gaussian" else ()
-    return uniform(spec.weight_shapes(), bounds, generators, dtype, gaussian)
+    return bounds
 
 
 def forward(spec: SequenceEncoderSpec, weights: Weights, sequences: Tensor) -> Tensor:

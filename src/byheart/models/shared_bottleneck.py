@@ -15,36 +15,29 @@ d_h, d)`, `W_pos (models, S, d_h)`, the others as in `attention_only`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from byheart.models import attention_only
-from byheart.models._stack import Weights, check_init, embed, uniform
+from byheart.models._stack import Weights, embed
 from byheart.specs import SharedBottleneckSpec
 
 INITS = ("as-coded",)
 
 
-def initial(
-    spec: SharedBottleneckSpec,
-    generators: Sequence[torch.Generator],
-    dtype: torch.dtype = torch.float32,
-    init: str = "as-coded",
-) -> Weights:
-    """Random weights to train from, one model a generator: each weight U(-bound, bound).
+def start_bounds(spec: SharedBottleneckSpec, init: str) -> dict[str, float]:
+    """The bound of each weight's random start, U(-bound, bound).
 
     `as-coded` (Dana et al. 2025): d^-1/2 for W_E, W_U and W_C; d_h^-1/2 for W_pos, W_O and W_D;
     sqrt(1.5 / d_h) for W_Q, W_K, W_V (Xavier on 3 d_h x d_h).
     """
-    check_init(init, INITS, spec.family)
     bounds = {
         **dict.fromkeys(("W_E", "W_U", "W_C"), spec.d**-0.5),
         **dict.fromkeys(("W_pos", "W_O", "W_D"), spec.d_h**-0.5),
         **dict.fromkeys(("W_Q", "W_K", "W_V"), math.sqrt(1.5 / spec.d_h)),
     }
-    return uniform(spec.weight_shapes(), bounds, generators, dtype)
+    return bounds
 
 
 def forward(spec: SharedBottleneckSpec, weights: Weights, tokens: Tensor) -> Tensor:

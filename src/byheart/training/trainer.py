@@ -16,7 +16,7 @@ from torch import Tensor
 from byheart import _progress
 from byheart._progress import Report, quiet
 from byheart.errors import ByheartError
-from byheart.models.architectures import module_of
+from byheart.models import architectures
 from byheart.models.construction import Outcome
 from byheart.models.hardmax import Hardmax
 from byheart.models.threads import one_thread
@@ -158,10 +158,7 @@ def train_stack(
 def initial(spec: Spec, seeds: Sequence[int], init: str | None = None) -> Weights:
     """Starting weights (models, ...), each model's from its own seed."""
     generators = [generator(seed, "initial weights") for seed in seeds]
-    module = module_of(spec)
-    if not hasattr(module, "initial"):
-        raise ByheartError(f"{spec.family} models are not trained: they have no random start")
-    return module.initial(spec, generators, **({} if init is None else {"init": init}))
+    return architectures.initial(spec, generators, init=init)
 
 
 class _Run:

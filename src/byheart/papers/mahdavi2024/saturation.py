@@ -65,8 +65,8 @@ def _memory(p: Params, seed: int) -> tuple[VectorMemory, Measurements]:
     from byheart.construct.methods import MultiHead
     from byheart.construct.multi_head.build import multi_head_memory
     from byheart.facts import random_vectors
+    from byheart.models.architectures import initial
     from byheart.models.construction import ImportedConstruction
-    from byheart.models.multi_head import initial
     from byheart.models.vector_memory import VectorMemory
     from byheart.training import Data, mahdavi2024, train_stack
 
