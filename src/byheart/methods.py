@@ -306,7 +306,7 @@ def _automatic(facts: FactTable, options: Mapping[str, object]) -> tuple[str, st
             others = [
                 n
                 for n, m in known.items()
-                if m.takes == facts.kind and set(options) <= option_names(m)
+                if n != "train" and m.takes == facts.kind and set(options) <= option_names(m)
             ]
             if others:
                 return others[0], f"method {others[0]}: {_belong(list(options))} to it"

@@ -42,7 +42,8 @@ def answer(memory: Memory, asked: Asked, said: Recall) -> bool:
     split = None
     if memory.no_heads is None and (said.known is not False or asked.raw):
         split = memory.split(*asked.words)
-    hidden = said.known is False and not asked.raw
+    # An answer that means nothing is not shown; "unknown" is what an exact memory says by itself.
+    hidden = said.known is False and not asked.raw and said.answer != UNKNOWN
     if asked.as_json:
         emit(_record(memory, said, split, hidden))
         return said.known is not False
@@ -80,10 +81,10 @@ def _record(memory: Memory, said: Recall, split: Split | None, hidden: bool) -> 
 def _not_stored(memory: Memory, words: Sequence[str]) -> None:
     say(f"not stored: {key_text(list(words))}")
     never = "The memory was never told. --raw shows what the model says all the same."
-    say(f"\n{_new_token(memory, words) or never}")
+    say(f"\n{new_token(memory, words) or never}")
 
 
-def _new_token(memory: Memory, words: Sequence[str]) -> str:
+def new_token(memory: Memory, words: Sequence[str]) -> str:
     """The first word that no fact has, and those like it; nothing where every word is known."""
     vocabulary = getattr(memory, "vocabulary", None)
     new = [] if vocabulary is None else [token for token in words if token not in vocabulary]
@@ -146,7 +147,7 @@ def _by_fingerprint(memory: ShardedMemory, asked: Asked) -> bool:
         say(UNKNOWN)
         rate = number(memory.false_positive_rate)
         share = f"A share of {rate} of such keys is answered all the same."
-        why = _new_token(memory, asked.words) or share
+        why = new_token(memory, asked.words) or share
         say(f"\n{key_text(asked.words)} is not stored. {why}")
     return True  # it was asked for, and it is an answer
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from byheart.cli._recall import UNKNOWN, Asked, answer, ask, ask_all, ask_every_fact, head_rows
+from byheart.cli._recall import (
+    UNKNOWN,
+    Asked,
+    answer,
+    ask,
+    ask_all,
+    ask_every_fact,
+    head_rows,
+    new_token,
+)
 from byheart.cli._show import emit, key_text, number, say, table, token_text
 from byheart.errors import ByheartError, CheckFailed, FactsError
 from byheart.facts import read_arrays
@@ -20,8 +29,10 @@ def _(memory: ExactMemory, asked: Asked) -> bool:
         how = "every block in exact integers" if asked.full else "exact"
         say(f"\nclass {int(said.output[0])} of {memory.spec.classes:,}, {how}")
         return True
-    if said.answer == UNKNOWN and asked.raw and not asked.as_json:
+    if said.answer == UNKNOWN and not asked.as_json:
         say(f"{UNKNOWN}\n\n{key_text(asked.words)} is not stored (the network outputs 0).")
+        if near := new_token(memory, asked.words):
+            say(near)
         return False
     return answer(memory, asked, said)
 
