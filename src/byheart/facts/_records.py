@@ -144,10 +144,13 @@ token, found 2.5 (float). Write it as text: one number has many spellings.
                     "write out. Give it as text."
                 ) from None
         kind = type(value).__name__.rstrip("_0123456789")
+        floats = ""
+        if isinstance(value, (float, np.floating)) and float(value).is_integer():
+            floats = ' pandas turns whole numbers with gaps into floats: use astype("Int64") there.'
         raise FactsError(
             f"{self.place(row, column)}: expected text or a whole number as token, found "
             f"{quote(repr(value))[1:-1]} ({type(value).__name__}). "
-            f"{ADVICE.get(kind, 'Turn it into text.')}{_pandas_floats(value)}"
+            f"{ADVICE.get(kind, 'Turn it into text.')}{floats}"
         )
 
     def weight(self, value: object, row: int, column: str, what: str = "weight") -> float:
@@ -193,12 +196,6 @@ def _is_missing(value: object) -> bool:
     return isinstance(value, (float, np.floating)) and bool(value != value)
 
 
-def _pandas_floats(value: object) -> str:
-    if isinstance(value, (float, np.floating)) and float(value).is_integer():
-        return ' pandas turns whole numbers with gaps into floats: use astype("Int64") there.'
-    return ""
-
-
 def gather(source: Source, options: Options, mixtures: bool = False) -> Gathered:
     """Ids of all records; `mixtures`: whether an output may be probabilities of several answers.
 
@@ -225,15 +222,7 @@ def gather(source: Source, options: Options, mixtures: bool = False) -> Gathered
                 raise cells.empty(row, source.column_of(tokens.index(""), tokens))
             skipped += 1
             continue
-        numbers = [ids.get(token, -1) for token in tokens]
-        if -1 in numbers:
-            for i, token in enumerate(tokens):
-                if token not in ids:
-                    if len(token) > MAX_CELL or not (token.isascii() or has_utf8_form(token)):
-                        raise cells.unfit(token, row, source.column_of(i, tokens))
-                    ids[token] = len(ids)
-            numbers = [ids[token] for token in tokens]
-        S = len(key)
+        numbers, S = _numbers(tokens, ids, source, row), len(key)
         if not plain:
             mixed[len(rows)] = dict(zip(numbers[S:], output.values(), strict=True))
         answers.append(numbers[-1] if plain else -1)
@@ -262,6 +251,16 @@ def gather(source: Source, options: Options, mixtures: bool = False) -> Gathered
     )
     prior = np.frombuffer(weights) if weighted else None
     return Gathered(table, outputs, mixed, vocabulary, prior, numbers_of, labels)
+
+
+def _numbers(tokens: list[str], ids: dict[str, int], source: Source, row: int) -> list[int]:
+    """The ids of the tokens; a new token gets the next one."""
+    for i, token in enumerate(tokens):
+        if token not in ids:
+            if len(token) > MAX_CELL or not (token.isascii() or has_utf8_form(token)):
+                raise source.cells.unfit(token, row, source.column_of(i, tokens))
+            ids[token] = len(ids)
+    return [ids[token] for token in tokens]
 
 
 def _align(

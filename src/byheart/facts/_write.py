@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import io
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from byheart._folders import write_text
-from byheart.errors import ByheartError, FactsError
+from byheart.errors import FactsError
 
 if TYPE_CHECKING:
     from byheart.facts.facts import Facts
@@ -23,7 +21,6 @@ __all__ = [
     "JSON_LINES",
     "as_table",
     "json_line",
-    "pandas",
     "write_facts",
     "write_new",
 ]
@@ -52,15 +49,6 @@ def write_new(path: str | os.PathLike[str], text: str) -> None:
         write_text(Path(path), text)
     except OSError as error:
         raise FactsError(f"{path}: cannot be written: {error.strerror}.") from error
-
-
-def pandas() -> ModuleType:
-    try:
-        return importlib.import_module("pandas")
-    except ImportError:
-        raise ByheartError(
-            "data frames need pandas, which is not installed: pip install pandas."
-        ) from None
 
 
 def _records(facts: Facts) -> Iterator[tuple[list[str], str, float]]:

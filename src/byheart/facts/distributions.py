@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from byheart._json import Json
+from byheart._tables import data_frame, html_table
 from byheart._words import quote
 from byheart.errors import FactsError, OptionError, check_choice
 from byheart.facts import _checks as check
 from byheart.facts import _write
-from byheart.facts._html import html_table
 from byheart.facts._mixtures import mixed_by_key, probability_matrix
 from byheart.facts._python import dict_source, frame_source, rows_source
 from byheart.facts._reading import Counting, Options
@@ -415,7 +415,7 @@ found the sum 4. Correct the row, or scale it (`normalise=True`).
         answer, "probability", and "weight", which is the prior times it. `from_pandas` with that
         `answer`, these `keys` and `weights="weight"` reads it back."""
         header, rows = self._table()
-        return _write.pandas().DataFrame(list(rows), columns=header)
+        return data_frame(rows, header)
 
     def _table(self) -> tuple[list[str], Iterator[list[str | float]]]:
         keys = self.facts.columns or tuple(f"token {s + 1}" for s in range(self.S))

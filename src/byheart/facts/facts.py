@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from byheart._json import Json
+from byheart._tables import data_frame, html_table
 from byheart._words import quote
 from byheart.errors import FactsError
 from byheart.facts import _checks as check
 from byheart.facts import _write
-from byheart.facts._html import html_table
 from byheart.facts._python import dict_source, frame_source, rows_source
 from byheart.facts._reading import Reading
 from byheart.facts._records import Gathered, Labels, gather
@@ -313,7 +313,7 @@ text as a token.
         """A data frame with a column for each key position, the answer, and before it "weight" if
         the prior is not uniform; `Facts.from_pandas` reads it back."""
         header, rows = _write.as_table(self)
-        return _write.pandas().DataFrame(list(rows), columns=header)
+        return data_frame(rows, header)
 
     def __repr__(self) -> str:
         return f"Facts({quote(self.name)}, T={self.T}, S={self.S}, N={self.N})"

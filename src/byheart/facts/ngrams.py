@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -63,20 +64,20 @@ array([0.429, 0.286, 0.143, 0.143]))
         own frequencies (a Dirichlet prior of weight α) gives full support.
     """
     where = os.fspath(source)
-    if n < 2:
-        raise OptionError("ngram", "2 (bigrams) or more", n)
-    if not 0 <= alpha < float("inf"):
-        raise OptionError("smooth", "a finite number >= 0", alpha)
-    if contexts is not None and contexts < 1:
-        raise OptionError("contexts", "at least 1 context", contexts)
+    for fits, parameter, expected, value in (
+        (n >= 2, "ngram", "2 (bigrams) or more", n),
+        (0 <= alpha < float("inf"), "smooth", "a finite number >= 0", alpha),
+        (contexts is None or contexts >= 1, "contexts", "at least 1 context", contexts),
+    ):
+        if not fits:
+            raise OptionError(parameter, expected, value)
     with open_text(Path(where), where) as stream:
         text = words(stream.read())
     if len(text) < n:
         raise FactsError(
             f"{where}: expected at least {n} words for n-grams of {n}, found {len(text)}."
         )
-    grams = [tuple(text[i : i + n]) for i in range(len(text) - n + 1)]
-    counts = Counter(grams)
+    counts = Counter(zip(*(text[i:] for i in range(n)), strict=False))
     frequency: Counter[tuple[str, ...]] = Counter()
     for gram, times in counts.items():
         frequency[gram[:-1]] += times
@@ -86,19 +87,18 @@ array([0.429, 0.286, 0.143, 0.143]))
     answers = sorted({word for _, word, _ in followed})
     check.room(len(kept), len(answers), where)
     column = {word: j for j, word in enumerate(answers)}
-    tokens = sorted({word for context in kept for word in context} | set(answers))
-    ids = {word: i for i, word in enumerate(tokens)}
+    vocabulary = Vocabulary(tuple(sorted({*chain(*kept), *answers})))
     mass = np.zeros((len(kept), len(answers)))
     for i, word, times in followed:
         mass[i, column[word]] = times
     p = mass.sum(axis=0) / mass.sum()
     total = mass.sum(axis=1)
     table = Distributions.make(
-        [[ids[word] for word in context] for context in kept],
+        [vocabulary.ids(context) for context in kept],
         (mass + alpha * p) / (total + alpha)[:, None],
-        Vocabulary(tuple(tokens)),
+        vocabulary,
         total,
-        support=[ids[word] for word in answers],
+        support=vocabulary.ids(answers),
         normalise=True,
         name=name or f"{Path(where).stem}-{n}gram",
         answer_column="next word",

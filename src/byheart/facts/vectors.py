@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from byheart._json import Json
+from byheart._tables import html_table
 from byheart._words import quote
 from byheart.errors import Conflict, ConflictError, FactsError
 from byheart.facts import _checks as check
 from byheart.facts._arrays import write_arrays
-from byheart.facts._html import html_table
 
 __all__ = ["VectorFacts"]
 

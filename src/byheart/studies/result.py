@@ -17,6 +17,7 @@ from byheart._folders import write_text
 from byheart._json import plain
 from byheart._progress import Report as Tell
 from byheart._progress import quiet
+from byheart._tables import data_frame
 from byheart.errors import ByheartError, check_choice
 from byheart.studies import figure
 from byheart.studies.files import FileFunction, shipped
@@ -116,12 +117,8 @@ class StudyResult:
 
     def to_pandas(self) -> DataFrame:
         """All rows, failed ones too, with the columns of the CSV export."""
-        try:
-            from pandas import DataFrame
-        except ImportError:
-            raise ByheartError("data frames need pandas: pip install 'byheart[pandas]'") from None
         columns, table = records(self.rows + self.failed)
-        return DataFrame(table, columns=columns)
+        return data_frame(table, columns)
 
     def to_json(self) -> Record:
         return {

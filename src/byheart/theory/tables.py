@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
-from html import escape
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from byheart.errors import ByheartError
+from byheart._tables import data_frame, html_table
 from byheart.theory.bound import Answer
 from byheart.theory.case import Number
 
@@ -61,23 +59,12 @@ class Rows(tuple[R, ...]):
         return "\n".join([self.heading(), *text, *more])
 
     def _repr_html_(self) -> str:
-        def line(tag: str, cells: Iterable[str]) -> str:
-            return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
-
-        body = "".join(line("td", self.cells(row)) for row in self.chosen())
-        head = line("th", self.header)
-        return f"<p>{escape(self.heading())}</p><table>{head}{body}</table>"
+        rows = [self.cells(row) for row in self.chosen()]
+        return html_table(self.heading(), self.header, rows, len(rows), most=len(rows))
 
     def to_pandas(self) -> DataFrame:
         """All rows and all their fields as a data frame."""
-        try:
-            from pandas import DataFrame
-        except ImportError:
-            raise ByheartError(
-                "data frames need pandas: pip install 'byheart[pandas]'. Without it, iterate over "
-                "the rows: [row.to_json() for row in ...]."
-            ) from None
-        return DataFrame([row.to_json() for row in self])
+        return data_frame(row.to_json() for row in self)
 
 
 class Answers(Rows[Answer]):
