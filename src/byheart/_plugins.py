@@ -45,7 +45,7 @@ def points(group: str) -> list[EntryPoint]:
 @cache
 def plugins(group: str) -> tuple[Plugin, ...]:
     """What other packages add to `group`, without those that cannot be loaded."""
-    found = []
+    found: list[Plugin] = []
     for point in points(group):
         try:
             found.append(Plugin(point.name, source_of(point), load_plugin(point)))

@@ -13,7 +13,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from functools import cache
 from importlib import import_module
 from numbers import Integral, Real
@@ -48,7 +48,12 @@ TYPES = {
 Kind = Literal["facts", "vectors", "distributions"]
 
 T = TypeVar("T")
-M = TypeVar("M", bound="Memory")
+if TYPE_CHECKING:  # a method by name makes some memory
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    M = TypeVarWithDefault("M", bound="Memory", default="Memory")
+else:
+    M = TypeVar("M", bound="Memory")
 
 
 def option(
@@ -114,7 +119,7 @@ class Method(ABC, Generic[M]):
         """Make the memory; its construction may leave out facts, seed, dtype and seconds."""
 
 
-def check_option(f: Field, value: object, module: ModuleType) -> None:
+def check_option(f: Field[Any], value: object, module: ModuleType) -> None:
     """Refuse a value that the field cannot have: another type, no choice of it, out of range.
 
     `module`: where the method is defined, whose names the types of its fields are."""
@@ -130,14 +135,14 @@ def check_option(f: Field, value: object, module: ModuleType) -> None:
         said = " or ".join(TYPES[name][1] if name in TYPES else f"an {name}" for name in names)
         raise OptionError(f.name, said, value)
     least, most = about.get("min"), about.get("max")
-    if isinstance(value, Real) and not isinstance(value, bool):
+    if isinstance(value, Real):
         if most is not None and least is not None and not least <= value <= most:
             raise OptionError(f.name, f"between {least} and {most}", value)
         if least is not None and not value >= least:
             raise OptionError(f.name, f"at least {least}", value)
 
 
-def type_names(f: Field) -> list[str]:
+def type_names(f: Field[Any]) -> list[str]:
     """The types of a field by name, whether its module has annotations as text or not."""
     text = f.type.__name__ if isinstance(f.type, type) else str(f.type)
     return text.replace("|", " ").split()
@@ -163,7 +168,7 @@ def methods() -> dict[str, type[Method]]:
         name, method = plugin.name, plugin.value
         if not (isinstance(method, type) and issubclass(method, Method)):
             leave_out("byheart.methods", f"{plugin.source} is no subclass of Method.")
-        elif getattr(method, "name", "") != name or not hasattr(method, "summary"):
+        elif vars(method).get("name") != name or "summary" not in dir(method):
             leave_out("byheart.methods", f"{plugin.source} needs `name={name}` and a `summary`.")
         elif name in found:
             twice = f"two methods are called {name!r}: one of {sources[name]}, one of"
@@ -260,7 +265,7 @@ def resolve(
                 f"({', '.join(f'{k}=...' for k in options)})."
             )
         return method, ""
-    if not isinstance(method, str):
+    if not isinstance(method, str):  # pyright: ignore[reportUnnecessaryIsInstance] users give anything
         raise OptionError("method", "a name or a Method", method)
     reason = ""
     if method == "auto":
@@ -332,8 +337,3 @@ def _belong(names: list[str]) -> str:
 
 def _alternatives(names: list[str]) -> str:
     return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-def has_default(f: Field, value: object) -> bool:
-    """Whether an option was left as it is."""
-    return f.default is not MISSING and value == f.default

@@ -51,7 +51,7 @@ class Stored:
         """The description as JSON, with the folder and the certificate."""
         record = self.memory.describe().record
         proof = None if self.certificate is None else self.certificate.brief()
-        return record | {"path": self.folder, "certificate": proof}
+        return {**record, "path": self.folder, "certificate": proof}
 
 
 def store(

@@ -25,7 +25,12 @@ if TYPE_CHECKING:
     from typing import Self
 
 FactTable = Facts | VectorFacts | Distributions
-Inputs = TypeVar("Inputs")  # what `encode` gives, and `outputs` and `to_torch()` read
+if TYPE_CHECKING:  # a memory of unknown family takes anything
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    Inputs = TypeVarWithDefault("Inputs", default=Any)
+else:
+    Inputs = TypeVar("Inputs")  # what `encode` gives, and `outputs` and `to_torch()` read
 
 BATCH_BYTES = 256 * 2**20  # keeps intermediates well below the size of the solve that made them
 SHOWN_ROWS = 6  # of a description, in `repr`
@@ -195,7 +200,7 @@ class Memory(ABC, Generic[Inputs]):
     # What is asked
 
     @abstractmethod
-    def encode(self, keys: Sequence) -> Inputs:
+    def encode(self, keys: Sequence[Any]) -> Inputs:
         """Keys as users give them, as the model reads them."""
 
     @abstractmethod
@@ -217,7 +222,7 @@ class Memory(ABC, Generic[Inputs]):
         """One number for each fact (its own by default), positive where it is recalled: the logit
         of the right answer minus the largest other one; float64."""
 
-    def key_of(self, words: Sequence[str]) -> tuple:
+    def key_of(self, words: Sequence[str]) -> tuple[Any, ...]:
         """A key from words, as the command line has it; vector memories take a row's number."""
         return tuple(words)
 
@@ -250,8 +255,8 @@ class Memory(ABC, Generic[Inputs]):
             tuple(map(str, key)),
             self.answer_name(int(part.answers[0])),
             self.answer_name(int(part.runners_up[0])),
-            tuple(part.heads.tolist()),
-            tuple(part.parts[0].tolist()),
+            tuple(int(h) for h in part.heads),
+            tuple(float(p) for p in part.parts[0]),
             float(part.skip[0]),
         )
 

@@ -46,7 +46,7 @@ def reproduce(
     if len(studies) > 1:
         names = ", ".join(one.name for one in studies)
         raise ByheartError(f"{study} has {len(studies)} studies: name one of {names}.")
-    values = {
+    values: dict[str, Sequence[object]] = {
         name: value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
         for name, value in (set or {}).items()
     }
