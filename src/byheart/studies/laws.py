@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from byheart.studies.cell import Value
+from byheart.studies.cell import Params, Value
 from byheart.studies.figure import means
 from byheart.studies.fits import RESAMPLES, fit
 from byheart.studies.study import Finding, Row, Verdict
@@ -28,9 +28,14 @@ def below_ceiling(
     return x <= last if including else x < last
 
 
+def slope(x: np.ndarray, y: np.ndarray) -> Interval:
+    """b of y = a + b x by least squares, with its 95 % bootstrap interval over seeds."""
+    return fit("linear", x, y, resamples=RESAMPLES, validate=False).interval("b")
+
+
 def exponent(x: np.ndarray, y: np.ndarray) -> Interval:
-    """p of y ~ x^p: the slope of the logarithms, with its 95 % bootstrap interval over seeds."""
-    return fit("linear", np.log(x), np.log(y), resamples=RESAMPLES).interval("b")
+    """p of y ~ x^p: the slope of the logarithms."""
+    return slope(np.log(x), np.log(y))
 
 
 def exponent_verdict(p: Interval, claimed: float) -> Verdict:
@@ -90,8 +95,12 @@ def too_few(what: str) -> Finding:
     return Finding("undecided", f"Too few rows for a fit: {what}.")
 
 
-def variants_of(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(row.variant for row in rows))
+def by_variant(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows by variant, in the order in which the study has them."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.variant, []).append(row)
+    return groups
 
 
 def by(rows: Sequence[Row], name: str) -> dict[Value, list[Row]]:
@@ -113,3 +122,16 @@ def by_cell(rows: Sequence[Row]) -> dict[str, list[Row]]:
 def span(value: float, low: float, high: float) -> Interval:
     """A number with its interval, as findings keep it."""
     return {"estimate": value, "low": low, "high": high}
+
+
+def columns(name: str, p: Interval) -> Interval:
+    """A number with its interval as three columns of a table; `column` reads them back.
+
+    >>> column(columns("p", span(1.0, 0.9, 1.1)), "p")
+    {'estimate': 1.0, 'low': 0.9, 'high': 1.1}
+    """
+    return {name: p["estimate"], f"{name}_low": p["low"], f"{name}_high": p["high"]}
+
+
+def column(line: Params, name: str) -> Interval:
+    return span(line[name], line[f"{name}_low"], line[f"{name}_high"])

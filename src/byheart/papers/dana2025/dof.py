@@ -103,8 +103,7 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
             at = np.array([0, x.max()])
             figure.curve(panel, at, line(at), "X0 + κ dof, below accuracy 0.9", 7, "-")
         panel.set_title(measure, fontsize=9)
-        if rows:
-            figure.legend(panel)
+        figure.legend(panel)
     return drawn
 
 

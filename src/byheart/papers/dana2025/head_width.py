@@ -62,8 +62,8 @@ def exponents(rows: list[Row], measure: str) -> list[Record]:
     table = []
     chosen = [
         (variant, H, half, [r for r in same if not half or 2 * r["d_h"] <= r["d"]])
-        for variant in laws.variants_of(rows)
-        for H, same in laws.by([r for r in rows if r.variant == variant], "H").items()
+        for variant, mine in laws.by_variant(rows).items()
+        for H, same in laws.by(mine, "H").items()
         for half in (False, True)
     ]
     for variant, H, half, same in chosen:
@@ -80,9 +80,7 @@ def exponents(rows: list[Row], measure: str) -> list[Record]:
                     "H": H,
                     "widths": "d_h <= d/2" if half else "all",
                     "accuracy": measure,
-                    "p": p["estimate"],
-                    "p_low": p["low"],
-                    "p_high": p["high"],
+                    **laws.columns("p", p),
                     "R2": power.r2,
                     "R2_quadratic": next(f.r2 for f in compared.fits if f.law == "quadratic"),
                     "law": compared.best or "cannot tell",
@@ -105,14 +103,11 @@ def analyse(rows: list[Row]) -> Finding:
     if own and corrected == "not confirmed" and as_coded != "not confirmed":
         verdict = "artefact" if all(r["p_high"] < 2 - laws.NEAR for r in own) else "undecided"
     numbers: Record = {
-        f"p, {NAMES[row['variant']]}, H={row['H']}, {row['widths']}": laws.span(
-            row["p"], row["p_low"], row["p_high"]
-        )
+        f"p, {NAMES[row['variant']]}, H={row['H']}, {row['widths']}": laws.column(row, "p")
         for row in table
         if row["accuracy"] == "train_accuracy"
     }
-    for name, value in published.mean_distance(rows, "exp2", "d_h").items():
-        numbers[f"{name}, one bottleneck"] = value
+    numbers |= published.mean_distance(rows, "exp2", "d_h", ", one bottleneck")
     return Finding(verdict, sentence(shared, own), numbers, {"a + b d_h^p": table})
 
 
@@ -146,8 +141,8 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
         "Accuracy against the width of the heads", "head width d_h", "accuracy (training sample)"
     )
     i = 0
-    for variant in laws.variants_of(rows):
-        for H, same in laws.by([r for r in rows if r.variant == variant], "H").items():
+    for variant, mine in laws.by_variant(rows).items():
+        for H, same in laws.by(mine, "H").items():
             x, y = figure.series(same, "d_h", "train_accuracy")
             figure.points(panel, x, y, f"{NAMES[variant]}, H = {H}", i, line=False)
             keep = laws.below_ceiling(x, y, BELOW)
@@ -165,8 +160,7 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
         known = published.PUBLISHED["exp2"]
         panel.plot(list(known), list(known.values()), "kx", ms=6, label="published, H = 20")
     panel.set_ylim(0, 1.03)
-    if rows:
-        figure.legend(panel)
+    figure.legend(panel)
     return drawn
 
 

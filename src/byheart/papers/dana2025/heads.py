@@ -62,6 +62,7 @@ def line_in_heads(variant: str, d: int, rows: list[Row]) -> Record | None:
     if len(np.unique(x[keep])) < 4:
         return None
     line = fit("linear", x[keep], y[keep], resamples=laws.RESAMPLES, validate=False)
+    slope = line.interval("b")
     # Linear "until it saturates": a point above the ceiling would bend every law.
     inside = under if len(np.unique(x[under])) >= 4 else keep
     power = fit("power", x[inside], y[inside], resamples=laws.RESAMPLES, validate=False)
@@ -70,10 +71,8 @@ def line_in_heads(variant: str, d: int, rows: list[Row]) -> Record | None:
     first = rows[0]
     promised = (1 - 1 / first["N"]) * first["d_h"] / first["N"] ** first["S"]
     return {
-        "variant": variant, "d": d, "slope": line.values["b"],
-        "slope_low": line.intervals["b"][0], "slope_high": line.intervals["b"][1],
-        "times_bound": line.values["b"] / promised, "R2": line.r2,
-        "p": p["estimate"], "p_low": p["low"], "p_high": p["high"],
+        "variant": variant, "d": d, **laws.columns("slope", slope),
+        "times_bound": slope["estimate"] / promised, "R2": line.r2, **laws.columns("p", p),
         "p_as_coded": bent.values["p"], "verdict": laws.exponent_verdict(p, 1.0),
     }  # fmt: skip
 
@@ -82,8 +81,8 @@ def analyse(rows: list[Row]) -> Finding:
     """Linear in H below the ceiling, for each width and variant; the bound of Corollary 2."""
     lines = [
         line_in_heads(variant, d, same)
-        for variant in laws.variants_of(rows)
-        for d, same in laws.by([row for row in rows if row.variant == variant], "d").items()
+        for variant, mine in laws.by_variant(rows).items()
+        for d, same in laws.by(mine, "d").items()
     ]
     table = [line for line in lines if line is not None]
     judged = [r for r in table if r["variant"] != PUBLISHED]
@@ -91,45 +90,41 @@ def analyse(rows: list[Row]) -> Finding:
         return laws.too_few("at least four numbers of heads below the ceiling are needed")
     chosen = next((r for r in table if r["d"] == 10), table[len(table) // 2])
     numbers: Record = {
-        f"{name} at d={chosen['d']}, {chosen['variant']}": laws.span(
-            chosen[name], chosen[f"{name}_low"], chosen[f"{name}_high"]
-        )
+        f"{name} at d={chosen['d']}, {chosen['variant']}": laws.column(chosen, name)
         for name in ("slope", "p")
     }
     numbers["least R2 of a line"] = min(r["R2"] for r in judged)
+    verdicts = [r["verdict"] for r in judged]
+    sentence = in_words(judged, verdicts.count("confirmed"))
     trained = [row for row in rows if row.variant != PUBLISHED and row["layers"] == 1]
-    below = settings.below_bound(trained)
     if trained:
+        below = settings.below_bound(trained)
         numbers["settings below the bound of Corollary 2"] = below
-    for name, value in published.mean_distance(rows, "exp1", "H").items():
-        numbers[f"{name} at d=10"] = value
-    agree = sum(r["verdict"] == "confirmed" for r in judged)
-    ratio = [r["times_bound"] for r in judged]
-    low, high = f"{min(ratio):.1f}", f"{max(ratio):.1f}"
-    slope = low if low == high else f"{low} to {high}"
-    exponents = [r["p"] for r in judged]
-    sentence = (
-        f"Accuracy is linear in H for {agree} of {len(judged)} lines (width and accuracy; "
+        sentence += f"; {below} of {len(laws.by_cell(trained))} settings lie below Corollary 2"
+    numbers |= published.mean_distance(rows, "exp1", "H", " at d=10")
+    return Finding(laws.most(verdicts), f"{sentence}.", numbers, {"linear in H": table})
+
+
+def in_words(lines: list[Record], agree: int) -> str:
+    exponents, ratios = ([line[name] for line in lines] for name in ("p", "times_bound"))
+    slope = " to ".join(dict.fromkeys(f"{v:.1f}" for v in (min(ratios), max(ratios))))
+    return (
+        f"Accuracy is linear in H for {agree} of {len(lines)} lines (width and accuracy; "
         f"exponents {min(exponents):.2f} to {max(exponents):.2f}); the slope is {slope} times the "
         "bound's d_h a head"
     )
-    if trained:
-        sentence += f"; {below} of {len(laws.by_cell(trained))} settings lie below Corollary 2"
-    verdict = laws.most([r["verdict"] for r in judged])
-    return Finding(verdict, f"{sentence}.", numbers, {"linear in H": table})
 
 
 def draw(rows: list[Row], finding: Finding) -> Figure:
     """Accuracy against H, one line a width; the bound φ(H d_h + d) dashed."""
-    variants = laws.variants_of(rows) or [CODED]
-    drawn, panels = figure.panels(
-        "Accuracy against the number of heads", "heads H", "accuracy", len(variants)
-    )
+    variants = laws.by_variant(rows) or {CODED: []}
+    labels = "Accuracy against the number of heads", "heads H", "accuracy"
+    drawn, panels = figure.panels(*labels, len(variants))
     ink = dict(zip(widths := list(laws.by(rows, "d")), figure.shades(len(widths)), strict=True))
-    for panel, variant in zip(panels, variants, strict=True):
-        mine = [row for row in rows if row.variant == variant]
+    for panel, (variant, mine) in zip(panels, variants.items(), strict=True):
+        measure = settings.measure_of(variant)
         for d, same in laws.by(mine, "d").items():
-            x, y = figure.series(same, "H", settings.measure_of(variant))
+            x, y = figure.series(same, "H", measure)
             figure.points(panel, x, y, f"d = {d}", ink[d])
             N, S, d_h = same[0]["N"], same[0]["S"], same[0]["d_h"]
             if same[0]["layers"] == 1:
@@ -139,13 +134,10 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
         known = published.PUBLISHED["exp1"]
         if variant == CODED and any(r.experiment == "exp1" and r["d"] == 10 for r in mine):
             panel.plot(list(known), list(known.values()), "kx", ms=6, label="published, d = 10")
-        shown = (
-            "training sample" if settings.measure_of(variant) == "train_accuracy" else "all facts"
-        )
+        shown = "training sample" if measure == "train_accuracy" else "all facts"
         panel.set_title(f"{variant}, {shown} (dashed: Corollary 2)", fontsize=9)
         panel.set_ylim(0, 1.03)
-        if mine:
-            figure.legend(panel)
+        figure.legend(panel)
     return drawn
 
 

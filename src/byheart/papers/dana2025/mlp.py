@@ -132,9 +132,8 @@ def compare(table: list[Record]) -> tuple[Verdict, str]:
 
 def analyse(rows: list[Row]) -> Finding:
     tables, numbers, words, verdicts = {}, {}, [], []
-    for variant in laws.variants_of(rows):
-        measure = settings.measure_of(variant)
-        table = difference([r for r in rows if r.variant == variant], measure)
+    for variant, mine in laws.by_variant(rows).items():
+        table = difference(mine, settings.measure_of(variant))
         if not table:
             continue
         verdict, said = compare(table)
@@ -146,19 +145,17 @@ def analyse(rows: list[Row]) -> Finding:
             numbers[f"mean difference, {variant}"] = float(np.mean(inner))
     if not tables:
         return laws.too_few("both architectures are needed")
-    sentence = "At equal true parameter counts " + "; ".join(words) + "."
-    return Finding(
-        verdicts[0] if len(set(verdicts)) == 1 else "undecided", sentence, numbers, tables
-    )
+    verdict = verdicts[0] if len(set(verdicts)) == 1 else "undecided"
+    sentence = f"At equal true parameter counts {'; '.join(words)}."
+    return Finding(verdict, sentence, numbers, tables)
 
 
 def analyse_out(rows: list[Row]) -> Finding:
     """Trained out: four times the steps add less than a point to the mean."""
-    tables, gains = {}, []
-    for name, same in laws.by(rows, "experiment").items():
-        table = difference(same, "accuracy")
-        if table:
-            tables[name] = table
+    groups = laws.by(rows, "experiment").items()
+    differences = {name: difference(same, "accuracy") for name, same in groups}
+    tables = {name: table for name, table in differences.items() if table}
+    gains = []
     for family in NAMES:
         cells: dict[tuple[int, int], dict[int, list[float]]] = {}
         for row in rows:
@@ -189,9 +186,8 @@ def analyse_out(rows: list[Row]) -> Finding:
 
 def draw(rows: list[Row], finding: Finding) -> Figure:
     """Accuracy against the true number of parameters, both architectures."""
-    groups = laws.by(rows, "experiment") if rows else {}
-    variants = laws.variants_of(rows) or [CODED]
-    panels = [(v, e) for v in variants for e in groups] or [(CODED, "")]
+    groups = laws.by(rows, "experiment")
+    panels = [(v, e) for v in laws.by_variant(rows) for e in groups] or [(CODED, "")]
     drawn, columns = figure.panels(
         "Attention only against one head and an MLP", "parameters", "accuracy", len(panels)
     )
@@ -199,19 +195,13 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
         mine = [r for r in groups.get(experiment, []) if r.variant == variant]
         i = 0
         for d, same in laws.by(mine, "d").items():
-            for family, name in NAMES.items():
-                x, y = figure.series(
-                    [r for r in same if r["family"] == family],
-                    "parameters",
-                    settings.measure_of(variant),
-                )
-                if len(x):
-                    figure.points(panel, x, y, f"{name}, d = {d}", i)
-                    i += 1
+            for family, models in laws.by(same, "family").items():
+                x, y = figure.series(models, "parameters", settings.measure_of(variant))
+                figure.points(panel, x, y, f"{NAMES[family]}, d = {d}", i)
+                i += 1
         panel.set_title(f"{variant}, {experiment}", fontsize=9)
         panel.set_ylim(0, 1.03)
-        if mine:
-            figure.legend(panel)
+        figure.legend(panel)
     return drawn
 
 

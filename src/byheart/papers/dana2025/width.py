@@ -52,9 +52,9 @@ def pieces(rows: list[Row], measure: str) -> Record | None:
 
 def analyse_2a(rows: list[Row]) -> Finding:
     table = []
-    for variant in laws.variants_of(rows):
+    for variant, mine in laws.by_variant(rows).items():
         for measure in ("train_accuracy", "accuracy"):
-            both = pieces([r for r in rows if r.variant == variant], measure)
+            both = pieces(mine, measure)
             if both is not None:
                 table.append({"variant": variant, **both})
     coded = [r for r in table if r["variant"] == CODED]
@@ -65,10 +65,10 @@ def analyse_2a(rows: list[Row]) -> Finding:
     if verdict == "confirmed" and own and not any(r["break"] for r in own):
         verdict = "artefact"
     numbers = {
-        f"slope above / below d = d_h, {NAMES[r['variant']]}, {r['accuracy']}": laws.span(
-            r["ratio"], r["ratio_low"], r["ratio_high"]
+        f"slope above / below d = d_h, {NAMES[line['variant']]}, {line['accuracy']}": laws.column(
+            line, "ratio"
         )
-        for r in table
+        for line in table
     }
     words = f"Beyond d = d_h accuracy grows {coded[0]['ratio']:.2f} times as fast as below it with \
 one bottleneck for all heads"
@@ -81,8 +81,7 @@ def draw_2a(rows: list[Row], finding: Finding) -> Figure:
     drawn, panel = figure.axes(
         "Accuracy against the embedding dimension", "embedding dimension d", "accuracy"
     )
-    for i, variant in enumerate(laws.variants_of(rows)):
-        mine = [r for r in rows if r.variant == variant]
+    for i, (variant, mine) in enumerate(laws.by_variant(rows).items()):
         x, y = figure.series(mine, "d", "train_accuracy")
         figure.points(panel, x, y, NAMES[variant], i)
         at = np.unique(x)
@@ -91,8 +90,7 @@ def draw_2a(rows: list[Row], finding: Finding) -> Figure:
         figure.curve(panel, at, np.array([one[int(v)] for v in at]), label, 7, "--")
     panel.axvline(BREAK, color="#999999", lw=0.8)
     panel.set_ylim(0, 1.03)
-    if rows:
-        figure.legend(panel)
+    figure.legend(panel)
     return drawn
 
 
@@ -110,7 +108,6 @@ def slopes(rows: list[Row], variant: str) -> tuple[np.ndarray, np.ndarray]:
     `corrected` leaves it out.
     """
     measure, including = settings.measure_of(variant), variant == CODED
-    rows = [row for row in rows if row.variant == variant]
     pairs = []
     for d, same in laws.by(rows, "d").items():
         x, y = figure.series(same, "H", measure)
@@ -124,8 +121,8 @@ def slopes(rows: list[Row], variant: str) -> tuple[np.ndarray, np.ndarray]:
 
 def analyse_2b(rows: list[Row]) -> Finding:
     table, tables, numbers = [], {}, {}
-    for variant in laws.variants_of(rows):
-        x, y = slopes(rows, variant)
+    for variant, mine in laws.by_variant(rows).items():
+        x, y = slopes(mine, variant)
         if len(np.unique(x)) < 4:
             continue
         power = fit("power", x, y, resamples=laws.RESAMPLES, validate=False)
@@ -153,8 +150,8 @@ def draw_2b(rows: list[Row], finding: Finding) -> Figure:
     drawn, panel = figure.axes(
         "Slope of accuracy in H against d = d_h", "embedding dimension d", "accuracy per head"
     )
-    for i, variant in enumerate(laws.variants_of(rows)):
-        x, y = slopes(rows, variant)
+    for i, (variant, mine) in enumerate(laws.by_variant(rows).items()):
+        x, y = slopes(mine, variant)
         if len(np.unique(x)) < 2:
             continue
         figure.points(panel, x, y, variant, i, line=False)
@@ -166,8 +163,7 @@ def draw_2b(rows: list[Row], finding: Finding) -> Figure:
             N, S = rows[0]["N"], rows[0]["S"]
             bound = (1 - 1 / N) * at / N**S
             figure.curve(panel, at, bound, "Corollary 2: d_h a head", 7, "--")
-    if panel.has_data():
-        figure.legend(panel)
+    figure.legend(panel)
     return drawn
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from byheart.papers.declare import declare
 from byheart.papers.kajitsuka2025 import text
 from byheart.papers.kajitsuka2025.experiment import ERROR, TRAIN
-from byheart.studies import Axes, Cell, Finding, Row, Study, figure, fit, laws
+from byheart.studies import Axes, Cell, Finding, Row, Study, figure, laws
 from byheart.studies.study import Record
 
 OFFLINE = "offline-text"  # the variant on texts that every machine has
@@ -16,20 +16,19 @@ OFFLINE = "offline-text"  # the variant on texts that every machine has
 def analyse(rows: list[Row]) -> Finding:
     table, verdicts = [], []
     numbers: Record = {}
-    for variant in laws.variants_of(rows):
-        same = [row for row in rows if row.variant == variant]
+    for variant, same in laws.by_variant(rows).items():
         x, y = figure.series(same, "blocks", "accuracy")
         at, mean, _ = figure.means(x, y)
         if len(at) < 3:
             continue
-        rise = fit("linear", np.log2(x), y, resamples=laws.RESAMPLES).interval("b")
+        rise = laws.slope(np.log2(x), y)
         top = float(mean.max())
         verdicts.append(laws.judged(rise["low"] > 0 and top >= 1 - ERROR, rise["high"] <= 0))
         loss = figure.means(*figure.series(same, "blocks", "loss"))[1]
-        for i, b in enumerate(at):
-            table.append(
-                {"variant": variant, "blocks": int(b), "accuracy": mean[i], "loss": loss[i]}
-            )
+        table += [
+            {"variant": variant, "blocks": int(b), "accuracy": a, "loss": c}
+            for b, a, c in zip(at, mean, loss, strict=True)
+        ]
         numbers[f"accuracy for a doubling of the blocks, {variant}"] = rise
         numbers[f"best accuracy, {variant}"] = top
     if not verdicts:

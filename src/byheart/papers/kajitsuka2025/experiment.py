@@ -148,11 +148,8 @@ def minimal(params: Params, seed: int) -> Measurements:
         outcomes = trials(p, blocks, data, seed, enough=True)
         best = max(o.accuracy for o in outcomes)
         if best > 1 - ERROR:
-            return {
-                "blocks": blocks,
-                "parameters": spec_of(p, blocks).parameters,
-                "accuracy": best,
-            }
+            needed = spec_of(p, blocks).parameters
+            return {"blocks": blocks, "parameters": needed, "accuracy": best}
     return {"blocks": None, "parameters": None, "accuracy": best}
 
 
@@ -188,8 +185,7 @@ def built(params: Params, seed: int) -> Measurements:
         "accuracy": 1 - wrong / p["N"],
     }
     for name in p["formats"]:
-        out = evaluate_in(memory.network, tokens, name)
-        told[name] = float((out == labels).mean())
+        told[name] = float((evaluate_in(memory.network, tokens, name) == labels).mean())
     return told
 
 

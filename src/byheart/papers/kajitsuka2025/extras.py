@@ -37,9 +37,8 @@ def attention_grid(variant: str, profile: str) -> list[Cell]:
 def analyse_attention(rows: list[Row]) -> Finding:
     accuracies: dict[str, dict[int, list[float]]] = {}
     for row in rows:
-        accuracies.setdefault(kind_of(row), {}).setdefault(row["blocks"], []).append(
-            row["accuracy"]
-        )
+        sizes = accuracies.setdefault(kind_of(row), {})
+        sizes.setdefault(row["blocks"], []).append(row["accuracy"])
     if "uniform" not in accuracies or len(accuracies) < 2:
         return laws.too_few("uniform attention and another one are needed")
     table, gains = [], []
@@ -73,8 +72,7 @@ def draw_attention(rows: list[Row], finding: Finding) -> Figure:
     for i, kind in enumerate(KINDS):
         same = [row for row in rows if kind_of(row) == kind]
         figure.points(panel, *figure.series(same, "blocks", "accuracy"), kind, i)
-    if rows:
-        figure.legend(panel)
+    figure.legend(panel)
     return drawn
 
 
@@ -88,44 +86,48 @@ HARDMAX = declare(
 )
 
 FORMATS = ("float16", "float32", "float64", "longdouble")
-LIMITS = (32, 40, 53)
+LIMITS = {32: "32 bits", 40: "40 bits", 53: "53 bits", None: "no limit"}
 
 
 def precision_grid(variant: str, profile: str) -> list[Cell]:
     quick = profile == "quick"
     formats = BUILT.grid("format", N=(8, 16, 32, 64, 128, 256), formats=list(FORMATS))
     sizes = (100, 300, 1000, 3000) if quick else (100, 300, 1000, 3000, 10_000, 30_000)
-    return formats + BUILT.grid("bits", max_bits=(*LIMITS, None), N=sizes, V=50)
+    return formats + BUILT.grid("bits", max_bits=tuple(LIMITS), N=sizes, V=50)
+
+
+def limited(rows: list[Row]) -> dict[int | None, list[Row]]:
+    """The rows of the experiment with bits, by their limit."""
+    mine = [row for row in rows if row.experiment == "bits"]
+    return {bits: [row for row in mine if row["max_bits"] == bits] for bits in LIMITS}
+
+
+def largest_right(rows: list[Row], name: str) -> int:
+    """The largest N of which every network is right in a number format; 0 if there is none."""
+    mine = [row for row in rows if row.experiment == "format" and name in row.measurements]
+    sizes = laws.by(mine, "N").items()
+    return max((N for N, same in sizes if min(row[name] for row in same) >= 1), default=0)
 
 
 def analyse_precision(rows: list[Row]) -> Finding:
     numbers: Record = {}
     table, verdicts = [], []
-    limited = [row for row in rows if row.experiment == "bits"]
-    for bits in (*LIMITS, None):
-        p = loglog([row for row in limited if row["max_bits"] == bits], "parameters")
-        if p is None:
-            continue
-        name = "no limit" if bits is None else f"{bits} bits"
-        numbers[f"exponent of N, {name}"] = p
-        verdicts.append(laws.exponent_verdict(p, 0.5 if bits is None else 1.0))
-        table.append({"limit": name, "p": p["estimate"], "low": p["low"], "high": p["high"]})
-    right: dict[str, int] = {}
-    for name in FORMATS:
-        mine = [row for row in rows if row.experiment == "format" and name in row.measurements]
-        whole = {row["N"] for row in mine} - {row["N"] for row in mine if row[name] < 1}
-        right[name] = max(whole, default=0)
-        numbers[f"largest N all right in {name}"] = right[name]
+    for bits, same in limited(rows).items():
+        p = loglog(same, "parameters")
+        if p is not None:
+            numbers[f"exponent of N, {LIMITS[bits]}"] = p
+            verdicts.append(laws.exponent_verdict(p, 0.5 if bits is None else 1.0))
+            line = {"limit": LIMITS[bits], "p": p["estimate"], "low": p["low"], "high": p["high"]}
+            table.append(line)
     if not table:
         return laws.too_few("three N at one limit are needed")
+    right = {name: largest_right(rows, name) for name in FORMATS}
+    numbers |= {f"largest N all right in {name}": N for name, N in right.items()}
     exponents = ", ".join(f"{row['limit']}: {row['p']:.2f}" for row in table)
+    upto = {name: f"up to N = {N}" if N else "at no N" for name, N in right.items()}
     sentence = (
         f"Exponent of the parameters in N by length of weights: {exponents}. All labels are right "
-        + ", ".join(
-            f"in {name} {f'up to N = {right[name]}' if right[name] else 'at no N'}"
-            for name in ("float32", "float64")
-        )
-        + "."
+        f"in float32 {upto['float32']}, in float64 {upto['float64']}."
     )
     formats = [{"format": k, "largest_N": v} for k, v in right.items()]
     return Finding(laws.worst(verdicts), sentence, numbers, {"bits": table, "formats": formats})
@@ -133,13 +135,11 @@ def analyse_precision(rows: list[Row]) -> Finding:
 
 def draw_precision(rows: list[Row], finding: Finding) -> Figure:
     drawn, (left, right) = figure.panels("Precision", "sequences N", "parameters", 2, 4.8)
-    for i, bits in enumerate((*LIMITS, None)):
-        same = [r for r in rows if r.experiment == "bits" and r["max_bits"] == bits]
-        name = "no limit" if bits is None else f"{bits} bits"
-        figure.points(left, *figure.series(same, "N", "parameters"), name, i)
+    for i, (bits, same) in enumerate(limited(rows).items()):
+        figure.points(left, *figure.series(same, "N", "parameters"), LIMITS[bits], i)
+    formats = [r for r in rows if r.experiment == "format"]
     for i, name in enumerate(FORMATS):
-        same = [r for r in rows if r.experiment == "format"]
-        figure.points(right, *figure.series(same, "N", name), name, i)
+        figure.points(right, *figure.series(formats, "N", name), name, i)
     right.set_ylabel("share of labels right")
     for panel, log in ((left, "xy"), (right, "x")):
         if panel.has_data():

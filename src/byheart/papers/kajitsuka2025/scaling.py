@@ -50,25 +50,25 @@ def loglog(rows: list[Row], y: str) -> Interval | None:
     return line.interval("b") | {"R2": line.r2}
 
 
+def sizes_of(way: str, rows: list[Row]) -> list[Record]:
+    """The mean sizes at each N, of the rows that found one."""
+    found = laws.by([row for row in rows if row["parameters"] is not None], "N")
+    return [
+        {"way": way, "N": N, "parameters": float(np.mean([r["parameters"] for r in same])),
+         "blocks": float(np.mean([r.get("blocks") or r["depth"] for r in same])),
+         "lower_bound": theorem42_parameters(N)}
+        for N, same in found.items()
+    ]  # fmt: skip
+
+
 def analyse(rows: list[Row]) -> Finding:
-    numbers: Record = {}
-    table = []
-    learned = loglog([r for r in rows if r.experiment == "trained"], "parameters")
-    built = loglog([r for r in rows if r.experiment == "built"], "parameters")
-    for name, p in (("trained", learned), ("built", built)):
-        mine = [r for r in rows if r.experiment == name and r["parameters"] is not None]
-        if p is not None:
-            numbers[f"exponent of N, {name}"] = p
-        for N in sorted({r["N"] for r in mine}):
-            same = [r for r in mine if r["N"] == N]
-            table.append(
-                {"way": name, "N": N, "parameters": float(np.mean([r["parameters"] for r in same])),
-                 "blocks": float(np.mean([r.get("blocks") or r["depth"] for r in same])),
-                 "lower_bound": theorem42_parameters(N)}
-            )  # fmt: skip
-    failed = sum(r.experiment == "trained" and r["parameters"] is None for r in rows)
+    ways = {way: [r for r in rows if r.experiment == way] for way in ("trained", "built")}
+    learned, built = (loglog(mine, "parameters") for mine in ways.values())
     if learned is None or built is None:
         return laws.too_few("three N of trained and of built networks are needed")
+    numbers = {"exponent of N, trained": learned, "exponent of N, built": built}
+    table = [line for way, mine in ways.items() for line in sizes_of(way, mine)]
+    failed = sum(row["parameters"] is None for row in ways["trained"])
     straight = learned["R2"] >= STRAIGHT
     verdict = laws.exponent_verdict(learned, 0.5) if straight else "undecided"
     sentence = (
@@ -83,18 +83,15 @@ def analyse(rows: list[Row]) -> Finding:
 def draw(rows: list[Row], finding: Finding) -> Figure:
     drawn, panel = figure.axes("Parameters needed for N sequences", "sequences N", "parameters")
     for i, name in enumerate(("trained", "built")):
-        for variant in laws.variants_of(rows):
-            mine = [r for r in rows if r.experiment == name and r.variant == variant]
+        for variant, mine in laws.by_variant([r for r in rows if r.experiment == name]).items():
             x, y = figure.series(mine, "N", "parameters")
-            if len(x):
-                label = name if variant == OFFLINE else f"{name}, {variant}"
-                figure.points(panel, x, y, label, i)
-                at = np.unique(x)
-                if len(at) >= 2:
-                    scale = float(np.exp(np.mean(np.log(y)) - 0.5 * np.mean(np.log(x))))
-                    figure.curve(panel, at, scale * np.sqrt(at), None, i, ":")
-    sizes = [r["N"] for r in rows]
-    if sizes:
+            figure.points(panel, x, y, name if variant == OFFLINE else f"{name}, {variant}", i)
+            at = np.unique(x)
+            if len(at) >= 2:
+                scale = float(np.exp(np.mean(np.log(y)) - 0.5 * np.mean(np.log(x))))
+                figure.curve(panel, at, scale * np.sqrt(at), None, i, ":")
+    if rows:
+        sizes = [r["N"] for r in rows]
         at = np.geomspace(min(sizes), max(sizes), 40)
         lower = np.array([theorem42_parameters(int(N)) for N in at])
         figure.curve(panel, at, lower, "lower bound (Theorem 4.2)", 2, "--")
@@ -123,7 +120,7 @@ def analyse_length(rows: list[Row]) -> Finding:
         return laws.too_few(
             f"three lengths with a size that suffices are needed; {failed} had none"
         )
-    slope = fit("linear", np.log10(x), y, resamples=RESAMPLES).interval("b")
+    slope = laws.slope(np.log10(x), y)
     at, mean, _ = figure.means(x, y)
     meets = slope["low"] <= 0.5 and slope["high"] >= -0.5
     verdict = laws.judged(meets and slope["high"] - slope["low"] <= 2, not meets)

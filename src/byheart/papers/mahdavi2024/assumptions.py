@@ -12,7 +12,7 @@ import numpy as np
 from byheart.papers.declare import declare
 from byheart.studies import figure, laws
 from byheart.studies.cell import Cell, Measurements, Params, Procedure
-from byheart.studies.study import Axes, Finding, Row
+from byheart.studies.study import Axes, Finding, Record, Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -151,22 +151,32 @@ def analyse(rows: list[Row]) -> Finding:
         for row in rows if row.seed == 0
     ]  # fmt: skip
     known = [row for row in table if not row["note"]]
-    before = [row for row in known if row["layer"] == "embeddings"]
-    after = [row for row in known if row["layer"] != "embeddings"]
-    if not before or not after:
+    before = {row["layer"] == "embeddings" for row in known}
+    if before != {True, False}:
         return laws.too_few("a model before and after its first attention")
-    early = [row["model"] for row in before if row["A1"] != 0]
-    late = [row["model"] for row in after if (row["A1"] or 0) < 0.99]
-    flat = [f"{row['model']} ({row['layer']})" for row in known if row["A2"] < 0.9]
-    general = [row for row in known if row["GP"] is not None]
-    holds = sum(row["GP"] > 0 for row in general)
+    early, late, flat = exceptions(known)
+    general = [row["GP"] > 0 for row in known if row["GP"] is not None]
     verdict = laws.judged(not (early or late or flat), True)
     sentence = (
         f"Assumption 1 fails before any attention{_but(early)} and holds after one{_but(late)}; "
-        f"Assumption 2 holds{_but(flat)}; General Position is not refuted in {holds} of "
+        f"Assumption 2 holds{_but(flat)}; General Position is not refuted in {sum(general)} of "
         f"{len(general)} tables; {len(table) - len(known)} models are not available here."
     )
     return Finding(verdict, sentence, {}, {"assumptions": table})
+
+
+def exceptions(table: list[Record]) -> tuple[list[str], list[str], list[str]]:
+    """Models in which Assumption 1 holds before any attention, in which it fails after one, and
+    (with the layer) in which Assumption 2 fails."""
+    early, late, flat = [], [], []
+    for row in table:
+        if row["layer"] == "embeddings":
+            early += [row["model"]] if row["A1"] != 0 else []
+        elif (row["A1"] or 0) < 0.99:
+            late.append(row["model"])
+        if row["A2"] < 0.9:
+            flat.append(f"{row['model']} ({row['layer']})")
+    return early, late, flat
 
 
 def _but(exceptions: list[str]) -> str:

@@ -9,9 +9,9 @@ import numpy as np
 from byheart.papers.declare import declare
 from byheart.papers.search import largest_passing
 from byheart.specs import MultiHeadSpec
-from byheart.studies import figure, fit, laws
+from byheart.studies import figure, laws
 from byheart.studies.cell import Cell, Measurements, Params, Procedure
-from byheart.studies.laws import RESAMPLES, Interval
+from byheart.studies.laws import Interval
 from byheart.studies.study import Axes, Finding, Record, Row
 from byheart.theory.mahdavi2024 import effective_parameters, generic_rank, theorem1_capacity
 
@@ -68,13 +68,11 @@ NEWTON = Procedure(
 def newton_grid(variant: str, profile: str) -> list[Cell]:
     layers = SMALL if profile == "quick" else LARGER
     names = ("H", "n", "d", "d_h", "context")
-    return [
-        cell
-        for layer in layers
-        for cell in NEWTON.grid(
-            "capacity-vs-P", **dict(zip(names, layer, strict=True)), share=SHARES
-        )
-    ]
+    cells = []
+    for layer in layers:
+        sizes = dict(zip(names, layer, strict=True))
+        cells += NEWTON.grid("capacity-vs-P", **sizes, share=SHARES)
+    return cells
 
 
 def largest_fitted(rows: list[Row]) -> dict[int, tuple[int, list[int]]]:
@@ -98,7 +96,7 @@ def analyse_newton(rows: list[Row]) -> Finding:
     largest = largest_fitted(rows)
     if len(largest) < 3:
         return laws.too_few("three layers are needed")
-    slope = fit("linear", *points(largest), resamples=RESAMPLES).interval("b")
+    slope = laws.slope(*points(largest))
     above = sum(row["fitted"] and row["T"] > row["P"] for row in rows)
     table = [
         {"P": P, "theorem": theorem, "largest_T": float(np.mean(T)), "of_P": float(np.mean(T)) / P,
@@ -151,8 +149,8 @@ def held(params: Params, seed: int) -> Measurements:
     from byheart.facts import random_vectors
 
     p = params
-    context = "fixed" if p["context"] == "shared" else "random"
     shared = p["context"] == "shared"
+    context = "fixed" if shared else "random"
     rank = generic_rank(p["H"], p["n"], p["d"], shared=shared)
     width = min(p["n"] if shared else p["d"], CLASSES)
     spec = MultiHeadSpec(p["d"], p["n"], p["d_h"], p["H"], width, CLASSES, shared)
@@ -212,9 +210,9 @@ def analyse_held(rows: list[Row]) -> Finding:
         x, y = figure.series(same, "H", "T")
         if len(np.unique(x)) < 2:
             continue
-        slopes[method] = fit("linear", x, y, resamples=RESAMPLES).interval("b")
-        table.append({"method": method, "examples_a_head": slopes[method]["estimate"],
-                      "low": slopes[method]["low"], "high": slopes[method]["high"],
+        slope = slopes[method] = laws.slope(x, y)
+        table.append({"method": method, "examples_a_head": slope["estimate"], "low": slope["low"],
+                      "high": slope["high"],
                       "of_rank": float(np.mean([row["of_rank"] for row in same]))})  # fmt: skip
     if not {"convex", "trained"} <= slopes.keys():
         return laws.too_few("built and trained layers of two sizes are needed")

@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from byheart.papers.declare import declare
-from byheart.papers.mahdavi2024.experiment import PAPER, SCALED, data_of, recipe_of, train_seconds
+from byheart.papers.mahdavi2024.experiment import (
+    PAPER,
+    SCALED,
+    data_of,
+    outcome_of,
+    recipe_of,
+    train_seconds,
+)
 from byheart.specs import DeepMultiHeadSpec
-from byheart.studies import figure, fit, laws
+from byheart.studies import figure, laws
 from byheart.studies.cell import Cell, Jobs, Measurements, Params, Procedure
 from byheart.studies.study import Axes, Finding, Record, Row
 
@@ -35,9 +42,8 @@ def train(jobs: Jobs) -> list[Measurements]:
     spec = spec_of(p)
     outcomes = train_stack(spec, data_of(p, seeds), recipe_of(p), seeds).outcomes
     return [
-        {"accuracy": o.accuracy, "train_accuracy": o.train_accuracy, "loss": o.loss,
-         "memorized": o.accuracy * p["T"], "H": spec.H, "parameters": spec.parameters,
-         "steps": o.steps, "diverged": o.diverged}
+        {**outcome_of(o), "memorized": o.accuracy * p["T"], "H": spec.H,
+         "parameters": spec.parameters}
         for o in outcomes
     ]  # fmt: skip
 
@@ -64,14 +70,15 @@ def analyse(rows: list[Row]) -> Finding:
         x, y = figure.series(same, "layers", "accuracy")
         if len(np.unique(x)) < 3:
             continue
-        slope = fit("linear", np.log2(x), y, resamples=laws.RESAMPLES).interval("b")
+        slope = laws.slope(np.log2(x), y)
         inside = slope["low"] >= -SAME and slope["high"] <= SAME
         outside = slope["low"] > SAME or slope["high"] < -SAME
         verdicts.append(laws.judged(inside, outside))
         numbers[f"accuracy for twice the depth, T = {T}"] = slope
-        at, mean, deviation = figure.means(x, y)
-        for L, a, s in zip(at, mean, deviation, strict=True):
-            table.append({"T": T, "layers": int(L), "accuracy": a, "deviation": s})
+        table += [
+            {"T": T, "layers": int(L), "accuracy": mean, "deviation": deviation}
+            for L, mean, deviation in zip(*figure.means(x, y), strict=True)
+        ]
     if not table:
         return laws.too_few("three depths are needed")
     best = max(table, key=lambda row: row["accuracy"])

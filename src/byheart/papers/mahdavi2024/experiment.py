@@ -16,7 +16,7 @@ from byheart.studies import Cell, Jobs, Measurements, Params, Procedure
 from byheart.theory.mahdavi2024 import effective_parameters, theorem1_capacity
 
 if TYPE_CHECKING:
-    from byheart.training import Data, Recipe
+    from byheart.training import Data, Outcome, Recipe
 
 CONTEXT_SEED = 42  # the authors' seed; our generator
 LOOKS = 500  # steps between two evaluations, as in the authors' code
@@ -33,14 +33,8 @@ SCALED: Params = {
     "least_steps": 3000,
     "epochs": 0,
 }
-PAPER: Params = {
-    **SCALED,
-    "d": 64,
-    "classes": 100,
-    "lr": 1e-3,
-    "least_steps": 50_000,
-    "epochs": 500,
-}
+LONGER: Params = {"d": 64, "classes": 100, "lr": 1e-3, "least_steps": 50_000, "epochs": 500}
+PAPER: Params = {**SCALED, **LONGER}
 
 
 def steps_of(p: Params) -> int:
@@ -129,25 +123,20 @@ def train(jobs: Jobs) -> list[Measurements]:
         "theorem": theorem1_capacity(p["H"], p["n"], p["d_h"]),
         "P": effective_parameters(p["H"], p["n"], p["d"], p["d_h"], shared=shared),
     }
-    measured = []
+    rows = []
     for m, o in enumerate(trained.outcomes):
         share = o.accuracy
         if p["task"] == "values":
             loss = math.nan if o.loss is None else o.loss
             share = 1 - loss / float(data.targets[m].var(correction=0))
-        measured.append(
-            {
-                "accuracy": o.accuracy,
-                "train_accuracy": o.train_accuracy,
-                "loss": o.loss,
-                "share": share,
-                "memorized": share * p["T"],
-                "steps": o.steps,
-                "diverged": o.diverged,
-                **sizes,
-            }
-        )
-    return measured
+        rows.append({**outcome_of(o), "share": share, "memorized": share * p["T"], **sizes})
+    return rows
+
+
+def outcome_of(o: Outcome) -> Measurements:
+    """What every row says of its training."""
+    names = ("accuracy", "train_accuracy", "loss", "steps", "diverged")
+    return {name: getattr(o, name) for name in names}
 
 
 def train_seconds(p: Params) -> float:

@@ -80,8 +80,7 @@ def linear_in_heads(x: np.ndarray, y: np.ndarray, T: int, n: int) -> Judgement |
     line = fit("linear", x, y, resamples=RESAMPLES)
     p = fit("power", x, y, resamples=RESAMPLES).interval("p")
     slope, low, high = line.values["b"], *line.intervals["b"]
-    told = {"slope": slope, "low": low, "high": high, "R2": line.r2,
-            "p": p["estimate"], "p_low": p["low"], "p_high": p["high"]}  # fmt: skip
+    told = {"slope": slope, "low": low, "high": high, "R2": line.r2, **laws.columns("p", p)}
     numbers = {"exponent of H": p, "examples a head": laws.span(T * slope, T * low, T * high)}
     return laws.exponent_verdict(p, 1.0), told, numbers
 
@@ -173,8 +172,7 @@ def _draw(sweep: Sweep, name: str, rows: list[Row], finding: Finding) -> Figure:
                 figure.curve(panel, np.unique(x[keep]), line(np.unique(x[keep])), None, i, "--")
         if sweep.x == "d_h" and i == 0 and same:
             panel.axvline(same[0]["n"], color="#888888", lw=1, ls=":", label="d_h = n")
-    if rows:
-        figure.legend(panel)
+    figure.legend(panel)
     panel.set_ylim(-0.02, 1.03)
     return drawn
 
