@@ -165,10 +165,11 @@ def methods() -> dict[str, type[Method]]:
         found[name] = getattr(import_module(module), attribute)
     sources = dict.fromkeys(found, "byheart")
     for plugin in plugins("byheart.methods"):
-        name, method = plugin.name, plugin.value
-        if not (isinstance(method, type) and issubclass(method, Method)):
+        loaded: Any = plugin.value
+        name, method = plugin.name, loaded
+        if not (isinstance(plugin.value, type) and issubclass(plugin.value, Method)):
             leave_out("byheart.methods", f"{plugin.source} is no subclass of Method.")
-        elif vars(method).get("name") != name or "summary" not in dir(method):
+        elif getattr(method, "name", "") != name or not hasattr(method, "summary"):
             leave_out("byheart.methods", f"{plugin.source} needs `name={name}` and a `summary`.")
         elif name in found:
             twice = f"two methods are called {name!r}: one of {sources[name]}, one of"
