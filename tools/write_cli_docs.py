@@ -13,7 +13,7 @@ HEAD = "<!-- Written by `make docs` from the commands' own help: do not edit. --
 
 def reference() -> str:
     """Markdown of all commands, by typer's own generator."""
-    command = [sys.executable, "-m", "typer", "byheart.cli.main", "utils", "docs"]
+    command = [sys.executable, "-m", "typer", "--app", "app", "byheart.cli.main", "utils", "docs"]
     # Colour and width would otherwise depend on the terminal that runs this.
     environment = {**os.environ, "TERM": "dumb", "COLUMNS": "100"}
     done = subprocess.run(

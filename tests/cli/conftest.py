@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,50 @@ def script() -> Callable[..., subprocess.CompletedProcess[str]]:
         return done
 
     return call
+
+
+@dataclass(frozen=True)
+class Start:
+    """A process of `byheart` that has ended: its exit code, what it said, what it had loaded."""
+
+    code: int
+    stdout: str
+    stderr: str
+    modules: frozenset[str]
+
+    @property
+    def libraries(self) -> set[str]:
+        return {name.partition(".")[0] for name in self.modules}
+
+
+LOADED = """
+import sys
+from byheart.cli.main import main
+try:
+    main()
+except SystemExit as error:
+    print("\\nLOADED", error.code or 0, *sys.modules)
+"""
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Callable[..., Start]:
+    """Run `byheart` in a process of its own that tells which modules it loaded."""
+
+    def start(*args: object) -> Start:
+        done = subprocess.run(
+            [sys.executable, "-c", LOADED, *map(str, args)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            cwd=tmp_path,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        stdout, _, loaded = done.stdout.rpartition("\nLOADED ")
+        code, *modules = loaded.split()
+        return Start(int(code), stdout, done.stderr, frozenset(modules))
+
+    return start
 
 
 @pytest.fixture

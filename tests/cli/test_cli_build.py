@@ -46,6 +46,7 @@ def test_json_has_the_documented_keys(run_json: RunJson, capitals: Path, tmp_pat
 def test_parameters_are_the_numbers_that_are_stored(run_json: RunJson, capitals: Path, tmp_path):
     made = run_json("build", capitals, "-o", tmp_path / "m")
     memory = bh.load(tmp_path / "m")
+    assert isinstance(memory, bh.TokenMemory)
     assert made["parameters"] == memory.spec.parameters
     assert made["parameters"] == sum(w.numel() for w in memory.weights.values())
 
@@ -112,7 +113,8 @@ def test_options_are_obeyed(
     for flag, name in names.items():
         if flag in given:
             assert made["spec"][name] == given[flag]
-    assert str(bh.load(tmp_path / "m").dtype) == f"torch.{dtype}"
+    memory = bh.load(tmp_path / "m")
+    assert isinstance(memory, bh.TokenMemory) and str(memory.dtype) == f"torch.{dtype}"
 
 
 def test_keys_answer_and_weights(run_json: RunJson, make_file, tmp_path: Path):
@@ -121,7 +123,7 @@ def test_keys_answer_and_weights(run_json: RunJson, make_file, tmp_path: Path):
     assert run_json("build", path, "-o", tmp_path / "m", *chosen)["facts"] == 2
     assert run_json("recall", tmp_path / "m", "b")["answer"] == "y"
     facts = bh.load(tmp_path / "m").facts
-    assert facts is not None
+    assert isinstance(facts, bh.Facts)
     assert facts.prior.tolist() == [0.75, 0.25]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -145,6 +146,23 @@ def test_interrupt(run: Run, memory: Path, tmp_path: Path, contents: Contents, m
         assert "interrupted" in said.stderr
         assert "interrupted" in json.loads(said.stdout)["error"]
         assert contents(tmp_path) == before
+
+
+def test_interrupt_while_modules_are_loaded(run: Run, tmp_path: Path, monkeypatch):
+    """Compiled modules that are stopped while they are loaded raise something else."""
+
+    def interrupt(*args: object, **options: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ImportError("initialization failed") from None
+
+    monkeypatch.setattr("byheart.methods.Method.build", interrupt)
+    listening = signal.getsignal(signal.SIGINT)
+    said = run("build", "elements", "-o", tmp_path / "m")
+    assert said.exit_code == 130 and "interrupted" in said.stderr
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(signal.SIGINT) is listening
 
 
 def test_interrupt_after_the_memory_is_there(run: Run, tmp_path: Path, monkeypatch):

@@ -132,6 +132,7 @@ def test_options_are_obeyed(run_json: RunJson, capitals: Path, tmp_path, options
     assert (spec["d"], spec["H"]) == (6, 3)
     assert (made["promised"] is None) == (family != "attention-only" or spec["layers"] > 1)
     memory = bh.load(tmp_path / "m")
+    assert isinstance(memory, bh.TokenMemory)
     given = dict(zip(options[::2], options[1::2], strict=True))
     assert str(memory.dtype) == f"torch.{given.get('--dtype', 'float32')}"
     recipe = made["training"]["recipe"]

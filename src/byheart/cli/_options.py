@@ -138,12 +138,16 @@ Contexts = Annotated[
         rich_help_panel=SEVERAL,
     ),
 ]
+TABLES = (
+    "A .csv, .tsv, .jsonl or .parquet file; a built-in table: countries, elements; or "
+    "random:N=50,S=2,T=1000,seed=0."
+)
+Tokens = Annotated[str, typer.Argument(metavar="FACTS", help=TABLES)]
 Source = Annotated[
     str,
     typer.Argument(
         metavar="FACTS",
-        help="A .csv, .tsv, .jsonl or .parquet file; a built-in table: countries, elements; or "
-        "random:N=50,S=2,T=1000,seed=0. Vectors: a .safetensors or .npz file, "
+        help=f"{TABLES} Vectors: a .safetensors or .npz file, "
         "vectors:T=621,n=32,d=64,context=fixed,seed=42, or digits:T=500.",
     ),
 ]

@@ -6,11 +6,14 @@ import functools
 import json
 import math
 import os
+import signal
 import sys
+import threading
 import time
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import typer
@@ -28,15 +31,43 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(*args: Any, **options: Any) -> None:
         as_json = bool(options.get("as_json"))
-        try:
-            command(*args, **options)
-        except ByheartError as error:
-            extra = {"conflicts": error.conflicts} if isinstance(error, ConflictError) else {}
-            fail(with_flags(str(error), _parameters(options)), error.exit_code, as_json, **extra)
-        except KeyboardInterrupt:
-            fail("interrupted: nothing is half-written.", INTERRUPTED, as_json)
+        interrupted = "interrupted: nothing is half-written."
+        with interrupts() as pressed:
+            try:
+                command(*args, **options)
+            except ByheartError as error:
+                extra = {"conflicts": error.conflicts} if isinstance(error, ConflictError) else {}
+                message = with_flags(str(error), _parameters(options))
+                fail(message, error.exit_code, as_json, **extra)
+            except KeyboardInterrupt:
+                fail(interrupted, INTERRUPTED, as_json)
+            except Exception as error:
+                if not pressed or isinstance(error, typer.Exit):
+                    raise
+                fail(interrupted, INTERRUPTED, as_json)
 
     return run
+
+
+@contextmanager
+def interrupts() -> Iterator[list[int]]:
+    """The interrupts (Ctrl-C) of the block so far. Compiled modules that are interrupted while they
+    are loaded raise anything, from ImportError to RecursionError."""
+    pressed: list[int] = []
+
+    def note(signum: int, frame: FrameType | None) -> None:
+        pressed.append(signum)
+        signal.default_int_handler(signum, frame)
+
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield pressed  # someone else listens, or nobody shall
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # What options are called in Python, where commands have other names for them.

@@ -24,7 +24,7 @@ def option(name: str, *flags: str) -> Any:
         *flags,
         min=about["min"],
         help=with_flags(about["help"], ["model"]),
-        metavar=about["metavar"],
+        metavar="|".join(about["choices"] or ()) or about["metavar"],
         rich_help_panel=about["panel"],
     )
 

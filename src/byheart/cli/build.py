@@ -56,7 +56,6 @@ def build(
         wanted, given = _named(method, given), {}
     facts = opt.read_any(source, reading)
     chosen, reason = resolve(wanted, facts, given)
-    _refuse_training(chosen.name)
     if not as_json:
         say(_store.describe_facts(facts))
     stored = _store.store(
@@ -71,13 +70,9 @@ def build(
     _store.show(stored, as_json, {"merged": getattr(facts, "merged", 0), "abstain": abstain})
 
 
-def _refuse_training(method: str) -> None:
-    if method == "train":
-        raise ByheartError("training has a command of its own: `byheart train FACTS`.")
-
-
 def _named(name: str, options: dict[str, object]) -> Method:
-    _refuse_training(name)
+    if name == "train":
+        raise ByheartError("training has a command of its own: `byheart train FACTS`.")
     check_choice("method", name, ["auto", *BUILDING])
     refuse_foreign(BUILDING[name], options)
     return BUILDING[name](**options)  # type: ignore[arg-type]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from byheart.cli import _options as opt
 from byheart.cli import _store
 from byheart.cli._group import grouped
@@ -15,8 +19,11 @@ from byheart.training.method import Train
 @opt.reading(opt.TABLE)
 @grouped("options", method_options({"train": Train}))
 def train(
-    source: opt.Source,
-    output: _store.Output = None,
+    source: opt.Tokens,
+    output: Annotated[
+        str | None,
+        typer.Option("-o", "--output", metavar="DIR", help="Default: the facts' name + .trained"),
+    ] = None,
     seed: _store.Seed = 0,
     certify: _store.Certify = False,
     force: _store.Force = False,
