@@ -88,6 +88,23 @@ def test_imports_point_downward(path):
         assert not upward, f"{path}: {importer} may not import these"
 
 
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_private_names_stay_in_their_package(path):
+    """Neither a name nor a module with an underscore crosses from one part into another; the
+    modules with an underscore beside the packages are everybody's."""
+    importer = part(name_of(path))
+    crossing = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not (isinstance(node, ast.ImportFrom) and (node.module or "").startswith("byheart.")):
+            continue
+        _, imported, *inside = node.module.split(".")
+        names = [*inside, *(alias.name for alias in node.names)]
+        private = [name for name in names if name.startswith("_") and not name.startswith("__")]
+        if imported != importer and private:
+            crossing.append((node.lineno, imported, private))
+    assert not crossing
+
+
 def declared() -> set[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     optional = project["optional-dependencies"]
