@@ -1,16 +1,48 @@
-"""Groups of options that a command takes as one argument."""
+"""Options of commands: one in a line or two, and groups that a command takes as one argument."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from typing import Any
+
+import typer
 
 Command = Callable[..., None]
 Options = Mapping[str, tuple[object, object]]  # name -> (annotation, default)
 
 
 Given = dict[str, object]
+
+
+def option(
+    default: object,
+    help: str,
+    *flags: str,
+    metavar: str | None = None,
+    min: float | None = None,
+    max: float | None = None,
+    panel: str | None = None,
+    show_default: bool | str = True,
+) -> Any:
+    """An option as typer declares it: the default of a parameter, or the note of an `Annotated`
+    type, whose parameters have the defaults (`...` here). Without flags it is `--its-name`."""
+    return typer.Option(
+        default,
+        *flags,
+        help=help,
+        metavar=metavar,
+        min=min,
+        max=max,
+        rich_help_panel=panel,
+        show_default=show_default,
+    )
+
+
+def argument(metavar: str, help: str, default: object = ...) -> Any:
+    """An argument as typer declares it, as `option`."""
+    return typer.Argument(default, metavar=metavar, help=help)
 
 
 def grouped(

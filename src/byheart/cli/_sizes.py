@@ -6,17 +6,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from byheart.cli._group import option
 from byheart.errors import ByheartError, OptionError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Output = Annotated[
-    str | None, typer.Option("-o", "--output", metavar="FILE", help="CSV of the sweep.")
-]
-Plot = Annotated[str | None, typer.Option("--plot", metavar="FILE", help="Plot: png, svg or pdf.")]
+Output = Annotated[str | None, option(..., "CSV of the sweep.", "-o", "--output", metavar="FILE")]
+Plot = Annotated[str | None, option(..., "Plot: png, svg or pdf.", "--plot", metavar="FILE")]
 
 
 def count(text: str, parameter: str) -> int:

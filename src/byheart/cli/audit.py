@@ -3,63 +3,48 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from byheart.cli import _options as opt
+from byheart.cli._group import argument, option
 from byheart.cli._show import emit, guarded, progress, say, table
 
 if TYPE_CHECKING:
     from byheart.audits import Audit
 
-shown = partial(typer.Option, rich_help_panel="What it is shown")
-how = partial(typer.Option, rich_help_panel="How it is measured")
+shown = partial(option, panel="What it is shown")
+how = partial(option, panel="How it is measured")
 
 
 @guarded
 def audit(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="A Hugging Face folder (BERT, GPT-2, Llama, ViT; safetensors), a .gguf file, a "
-            "name in the local cache, or minilm, smollm2 (`make models` installs them).",
-        ),
-    ],
-    text: Annotated[list[str] | None, shown(metavar="FILE", help="Text (repeatable).")] = None,
-    tokens: Annotated[
-        str | None, shown(metavar="FILE", help="Token ids: .npy, .npz, .safetensors, .jsonl.")
-    ] = None,
-    images: Annotated[
-        str | None,
-        shown(metavar="FILE", help="Images: .npy, .npz, .safetensors, a folder, digits."),
-    ] = None,
-    length: Annotated[int | None, shown(help="Tokens a context. Default: 64.")] = None,
-    contexts: Annotated[int, shown(help="Different contexts, at most.")] = 2000,
-    queries: Annotated[
-        str | None,
-        shown(
-            metavar="first,last,every",
-            help="Which tokens ask; the first named is the main one.",
-        ),
-    ] = None,
-    formats: Annotated[str, how(help="Number formats to run the model in.")] = "float32,float64",
-    random: Annotated[
-        bool, how("--random/--no-random", help="Also with weights drawn anew.")
-    ] = True,
-    ranked: Annotated[int, how(help="Contexts kept whole for their ranks.")] = 200,
-    draws: Annotated[int, how(help="Random subsets of queries.")] = 200,
-    search: Annotated[int, how(help="Largest dependent set to look for.")] = 4,
-    batch: Annotated[int, how(help="Contexts at a time.")] = 32,
-    device: Annotated[str, how(help="cpu or cuda.")] = "cpu",
-    seed: Annotated[int, how(min=0, help="Of all draws.")] = 0,
-    output: Annotated[
-        str | None, typer.Option("-o", "--output", metavar="FILE", help="Also write the JSON.")
-    ] = None,
-    plot: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Also draw it: .png, .svg or .pdf.")
-    ] = None,
+    model: str = argument(
+        "MODEL",
+        "A Hugging Face folder (BERT, GPT-2, Llama, ViT; safetensors), a .gguf file, a "
+        "name in the local cache, or minilm, smollm2 (`make models` installs them).",
+    ),
+    text: list[str] | None = shown(None, "Text (repeatable).", metavar="FILE"),
+    tokens: str | None = shown(
+        None, "Token ids: .npy, .npz, .safetensors, .jsonl.", metavar="FILE"
+    ),
+    images: str | None = shown(
+        None, "Images: .npy, .npz, .safetensors, a folder, digits.", metavar="FILE"
+    ),
+    length: int | None = shown(None, "Tokens a context. Default: 64."),
+    contexts: int = shown(2000, "Different contexts, at most."),
+    queries: str | None = shown(
+        None, "Which tokens ask; the first named is the main one.", metavar="first,last,every"
+    ),
+    formats: str = how("float32,float64", "Number formats to run the model in."),
+    random: bool = how(True, "Also with weights drawn anew.", "--random/--no-random"),
+    ranked: int = how(200, "Contexts kept whole for their ranks."),
+    draws: int = how(200, "Random subsets of queries."),
+    search: int = how(4, "Largest dependent set to look for."),
+    batch: int = how(32, "Contexts at a time."),
+    device: str = how("cpu", "cpu or cuda."),
+    seed: int = how(0, "Of all draws.", min=0),
+    output: str | None = option(None, "Also write the JSON.", "-o", "--output", metavar="FILE"),
+    plot: str | None = option(None, "Also draw it: .png, .svg or .pdf.", metavar="FILE"),
     as_json: opt.Json = False,
 ) -> None:
     """Do the papers' assumptions hold in MODEL, layer by layer?

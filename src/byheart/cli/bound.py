@@ -9,6 +9,7 @@ import typer
 
 from byheart.cli import _options as opt
 from byheart.cli._flags import flag, with_flags
+from byheart.cli._group import option
 from byheart.cli._show import emit, guarded, say, table
 from byheart.cli._sizes import Output, Plot, check_files, count, is_count, write_sweep
 from byheart.errors import ByheartError, OptionError
@@ -42,26 +43,12 @@ def bound(
         int | None, _size("--vocab", "Tokens. Without it the layer reads vectors.")
     ] = None,
     layers: Annotated[int | None, _size("--layers", "Attention layers. Default: 1.")] = None,
-    hf: Annotated[
-        str | None,
-        typer.Option("--hf", metavar="FILE", help="Sizes from a Hugging Face config.json."),
-    ] = None,
-    facts: Annotated[
-        str | None,
-        typer.Option("--facts", metavar="FILE|N", help="The facts in question, or their number."),
-    ] = None,
-    kruskal: Annotated[
-        int | None, typer.Option("--kruskal", help="Kruskal rank of the queries, if measured.")
-    ] = None,
-    bits: Annotated[int, typer.Option("--bits", help="Bits of a parameter.")] = 32,
-    explain: Annotated[
-        str | None,
-        typer.Option("--explain", metavar="ID", help="One theorem in full; `all` lists them."),
-    ] = None,
-    sweep: Annotated[
-        str | None,
-        typer.Option("--sweep", metavar="heads=1:64", help="Vary one size; see -o and --plot."),
-    ] = None,
+    hf: str | None = option(None, "Sizes from a Hugging Face config.json.", metavar="FILE"),
+    facts: str | None = option(None, "The facts in question, or their number.", metavar="FILE|N"),
+    kruskal: int | None = option(None, "Kruskal rank of the queries, if measured."),
+    bits: int = option(32, "Bits of a parameter."),
+    explain: str | None = option(None, "One theorem in full; `all` lists them.", metavar="ID"),
+    sweep: str | None = option(None, "Vary one size; see -o and --plot.", metavar="heads=1:64"),
     output: Output = None,
     plot: Plot = None,
     as_json: opt.Json = False,

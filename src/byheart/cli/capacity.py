@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING
 
 import typer
 
 from byheart.cli import _options as opt
 from byheart.cli import _training as tr
 from byheart.cli._flags import flag
+from byheart.cli._group import option
 from byheart.cli._show import emit, guarded, progress, say, table
 from byheart.cli._store import describe_facts
 from byheart.errors import ByheartError
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from byheart.training import Capacity, Smallest
     from byheart.training.largest_table import Bracket
 
-SEARCH = "Search"
+_search = partial(option, panel="Search")
 VARIED = {"heads": "H", "d-head": "d_h", "d-model": "d", "width": "w"}
 
 
@@ -28,80 +30,46 @@ VARIED = {"heads": "H", "d-head": "d_h", "d-model": "d", "width": "w"}
 def capacity(
     reading: opt.Given,
     model: tr.Model = "attention",
-    vocab: Annotated[
-        int | None,
-        typer.Option(min=2, help="Tokens N. Default: 50.", rich_help_panel="Sizes"),
-    ] = None,
-    length: Annotated[
-        int | None,
-        typer.Option(min=2, help="Tokens of a key, S. Default: 2.", rich_help_panel="Sizes"),
-    ] = None,
+    vocab: int | None = option(None, "Tokens N. Default: 50.", min=2, panel="Sizes"),
+    length: int | None = option(None, "Tokens of a key, S. Default: 2.", min=2, panel="Sizes"),
     d_model: tr.DModel = 10,
     heads: tr.Heads = 6,
     d_head: tr.DHead = None,
     layers: tr.Layers = 1,
     width: tr.Width = None,
-    facts: Annotated[
-        str | None,
-        typer.Option(
-            "--facts",
-            metavar="FACTS",
-            help="The smallest model for this table, instead of the largest random table.",
-            rich_help_panel=SEARCH,
-        ),
-    ] = None,
-    vary: Annotated[
-        str,
-        typer.Option(
-            metavar="heads|d-head|d-model|width",
-            help="With --facts: the size to search for.",
-            rich_help_panel=SEARCH,
-        ),
-    ] = "heads",
-    seeds: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Random tables, each searched by itself. With --facts: starts at each size.",
-            rich_help_panel=SEARCH,
-        ),
-    ] = 3,
-    restarts: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Starts before a table counts as too large.",
-            rich_help_panel=SEARCH,
-            show_default="3",
-        ),
-    ] = None,
-    threshold: Annotated[
-        float, typer.Option(help="Share of facts that must be right.", rich_help_panel=SEARCH)
-    ] = 1.0,
-    resolution: Annotated[
-        float | None,
-        typer.Option(
-            help="Stop when a table's failure is at most this share above its success.",
-            rich_help_panel=SEARCH,
-            show_default="0.05",
-        ),
-    ] = None,
+    facts: str | None = _search(
+        None,
+        "The smallest model for this table, instead of the largest random table.",
+        metavar="FACTS",
+    ),
+    vary: str = _search(
+        "heads", "With --facts: the size to search for.", metavar="heads|d-head|d-model|width"
+    ),
+    seeds: int = _search(
+        3, "Random tables, each searched by itself. With --facts: starts at each size.", min=1
+    ),
+    restarts: int | None = _search(
+        None, "Starts before a table counts as too large.", min=1, show_default="3"
+    ),
+    threshold: float = _search(1.0, "Share of facts that must be right."),
+    resolution: float | None = _search(
+        None,
+        "Stop when a table's failure is at most this share above its success.",
+        show_default="0.05",
+    ),
     steps: tr.Steps = 3000,
     lr: tr.Rate = 0.02,
     optimizer: tr.OptimizerName = "adam",
     schedule: tr.ScheduleName = "cosine",
     batch: tr.Batch = None,
     device: tr.Device = "cpu",
-    workers: Annotated[
-        str | None,
-        typer.Option(
-            metavar="K|ADDRESS",
-            help="Train on K local processes, or on the Dask scheduler at ADDRESS.",
-            rich_help_panel=SEARCH,
-            show_default="1",
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**31, help="Same seed, same search.")] = 0,
+    workers: str | None = _search(
+        None,
+        "Train on K local processes, or on the Dask scheduler at ADDRESS.",
+        metavar="K|ADDRESS",
+        show_default="1",
+    ),
+    seed: int = option(0, "Same seed, same search.", min=0, max=2**31),
     as_json: opt.Json = False,
 ) -> None:
     """How many random facts can a model learn by training, and how many bits is that a parameter?

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from byheart.cli import _options as opt
+from byheart.cli._group import option
 from byheart.cli._show import emit, guarded, key_text, progress, say, table
 from byheart.errors import ByheartError, MemoryFileError
 
@@ -21,28 +22,20 @@ LISTED = 20
 @opt.reading(opt.ANY_TABLE)
 def certify(
     folder: opt.Folder,
-    facts: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Prove these facts instead of the ones in DIR."),
-    ] = None,
-    interval: Annotated[
-        bool,
-        typer.Option("--interval", help="Ball arithmetic (Arb): slower, assumes nothing of exp."),
-    ] = False,
-    plain_float: Annotated[
-        bool, typer.Option("--float", help="Plain float64: a check, not a proof.")
-    ] = False,
-    precision: Annotated[
-        int | None,
-        typer.Option(min=64, max=65_536, help="Bits, with --interval. Default: 128."),
-    ] = None,
-    tolerance: Annotated[
-        float | None,
-        typer.Option(help="Vector memories: what an output may differ from its label by."),
-    ] = None,
-    no_write: Annotated[
-        bool, typer.Option("--no-write", help="Leave DIR/certificate.json alone.")
-    ] = False,
+    facts: str | None = option(
+        None, "Prove these facts instead of the ones in DIR.", metavar="FILE"
+    ),
+    interval: bool = option(
+        False, "Ball arithmetic (Arb): slower, assumes nothing of exp.", "--interval"
+    ),
+    plain_float: bool = option(False, "Plain float64: a check, not a proof.", "--float"),
+    precision: int | None = option(
+        None, "Bits, with --interval. Default: 128.", min=64, max=65_536
+    ),
+    tolerance: float | None = option(
+        None, "Vector memories: what an output may differ from its label by."
+    ),
+    no_write: bool = option(False, "Leave DIR/certificate.json alone.", "--no-write"),
     as_json: opt.Json = False,
     *,
     reading: opt.Given,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from byheart.cli import _options as opt
+from byheart.cli._group import option
 from byheart.cli._show import emit, guarded, number, progress, say, table
 from byheart.errors import ByheartError, MemoryFileError
 
@@ -23,29 +24,20 @@ CELL = re.compile(r'"((?:[^"]|"")*)"|([^",=]*)')
 @opt.reading()
 def edit(
     folder: opt.Folder,
-    sets: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=ANSWER",
-            help='A new answer for a stored key: "France,capital=Lyon". Quote tokens that hold '
-            "commas or equals signs as in CSV: '\"Bonaire, Saba\",capital=Kralendijk'. Repeatable.",
-        ),
-    ] = None,
-    add: Annotated[
-        str | None, typer.Option("--add", metavar="FILE", help="A table of facts to add.")
-    ] = None,
-    delete: Annotated[
-        list[str] | None,
-        typer.Option("--delete", metavar="KEY", help='Forget a key: "France,capital". Repeatable.'),
-    ] = None,
-    certify: Annotated[
-        bool,
-        typer.Option(
-            "--certify",
-            help="Also prove it. A memory that has a certificate gets a new one anyway.",
-        ),
-    ] = False,
+    sets: list[str] | None = option(
+        None,
+        'A new answer for a stored key: "France,capital=Lyon". Quote tokens that hold '
+        "commas or equals signs as in CSV: '\"Bonaire, Saba\",capital=Kralendijk'. Repeatable.",
+        "--set",
+        metavar="KEY=ANSWER",
+    ),
+    add: str | None = option(None, "A table of facts to add.", metavar="FILE"),
+    delete: list[str] | None = option(
+        None, 'Forget a key: "France,capital". Repeatable.', metavar="KEY"
+    ),
+    certify: bool = option(
+        False, "Also prove it. A memory that has a certificate gets a new one anyway.", "--certify"
+    ),
     as_json: opt.Json = False,
     *,
     reading: opt.Given,

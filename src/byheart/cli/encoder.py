@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from byheart.cli import _options as opt
 from byheart.cli._distribution import describe
 from byheart.cli._flags import with_flags
+from byheart.cli._group import argument, option
 from byheart.cli._show import emit, guarded, progress, say, table
 from byheart.errors import FactsError
 
@@ -21,16 +20,13 @@ if TYPE_CHECKING:
 @opt.reading(opt.ANY_TABLE)
 def encoder(
     reading: opt.Given,
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="FACTS",
-            help='JSONL with "output": {token: probability}; a table with --on-conflict '
-            "distribution; a text with --ngram; or random:kind=gauss,N=20,tau=1,zipf=0,seed=0.",
-        ),
-    ],
-    rank: Annotated[int, typer.Option(min=1, metavar="d", help="Rank of the logits: the width.")],
-    seed: Annotated[int, typer.Option(min=0, max=2**62, help="Same seed, same encoders.")] = 0,
+    source: str = argument(
+        "FACTS",
+        'JSONL with "output": {token: probability}; a table with --on-conflict '
+        "distribution; a text with --ngram; or random:kind=gauss,N=20,tau=1,zipf=0,seed=0.",
+    ),
+    rank: int = option(..., "Rank of the logits: the width.", min=1, metavar="d"),
+    seed: int = option(0, "Same seed, same encoders.", min=0, max=2**62),
     as_json: opt.Json = False,
 ) -> None:
     """Compare all sequence encoders of rank d on FACTS: what any model of width d must lose.

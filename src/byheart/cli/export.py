@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from byheart.cli import _options as opt
+from byheart.cli._group import option
 from byheart.cli._show import emit, guarded, say
 from byheart.errors import check_choice
 
@@ -22,20 +19,13 @@ NEXT = {
 @guarded
 def export(
     folder: opt.Folder,
-    output: Annotated[
-        str, typer.Option("-o", "--output", metavar="DIR", help="The folder to write.")
-    ],
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            metavar="torch|transformer-lens|hugging-face|onnx|memory",
-            help="For which tool. memory: a byheart memory with every head written out.",
-        ),
-    ] = "memory",
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace an existing export, atomically.")
-    ] = False,
+    output: str = option(..., "The folder to write.", "-o", "--output", metavar="DIR"),
+    to: str = option(
+        "memory",
+        "For which tool. memory: a byheart memory with every head written out.",
+        metavar="torch|transformer-lens|hugging-face|onnx|memory",
+    ),
+    force: bool = option(False, "Replace an existing export, atomically.", "--force"),
     as_json: opt.Json = False,
 ) -> None:
     """Write a memory for another tool.

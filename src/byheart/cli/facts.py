@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from byheart.cli import _options as opt
 from byheart.cli._distribution import describe_distributions
+from byheart.cli._group import argument, option
 from byheart.cli._show import emit, guarded, key_text, say, table, token_text
 from byheart.cli._store import describe_facts
 from byheart.errors import FactsError
@@ -23,12 +22,11 @@ if TYPE_CHECKING:
 @opt.reading(opt.ANY_TABLE)
 def facts(
     reading: opt.Given,
-    source: Annotated[str, typer.Argument(metavar="FACTS", help="A file or a built-in table.")],
-    output: Annotated[
-        str | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Also write it as CSV, TSV or JSONL."),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing FILE of -o.")] = False,
+    source: str = argument("FACTS", "A file or a built-in table."),
+    output: str | None = option(
+        None, "Also write it as CSV, TSV or JSONL.", "-o", "--output", metavar="FILE"
+    ),
+    force: bool = option(False, "Replace an existing FILE of -o.", "--force"),
     as_json: opt.Json = False,
 ) -> None:
     """Describe FACTS: sizes, duplicates, conflicts, and what the theorems ask.

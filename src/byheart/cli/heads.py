@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from byheart.cli import _options as opt
+from byheart.cli._group import option
 from byheart.cli._show import emit, guarded, say, table
 from byheart.errors import ByheartError
 
@@ -20,20 +19,11 @@ SHOWN = 20
 @guarded
 def heads(
     folder: opt.Folder,
-    fresh: Annotated[
-        int, typer.Option(min=1, max=10**6, help="Fresh queries to compare with.")
-    ] = 1000,
-    threshold: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Attention above which a head is saturated.")
-    ] = 0.99,
-    facts: Annotated[
-        str | None, typer.Option("--facts", metavar="FILE", help="Other examples than those in DIR")
-    ] = None,
-    plot: Annotated[
-        str | None,
-        typer.Option("--plot", metavar="FILE", help="Also draw it: .png, .svg or .pdf."),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the fresh queries.")] = 0,
+    fresh: int = option(1000, "Fresh queries to compare with.", min=1, max=10**6),
+    threshold: float = option(0.99, "Attention above which a head is saturated.", min=0.0, max=1.0),
+    facts: str | None = option(None, "Other examples than those in DIR", metavar="FILE"),
+    plot: str | None = option(None, "Also draw it: .png, .svg or .pdf.", metavar="FILE"),
+    seed: int = option(0, "Of the fresh queries.", min=0),
     as_json: opt.Json = False,
 ) -> None:
     """What does each head of the memory in DIR memorize?

@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from byheart.cli import _options as opt
 from byheart.cli import _store
+from byheart.cli._group import argument, option
 from byheart.cli._show import guarded
 from byheart.errors import MemoryFileError
 
 
 @guarded
 def import_(
-    folder: Annotated[
-        str,
-        typer.Argument(
-            metavar="DIR", help="A folder of `byheart export --to torch` or transformer-lens."
-        ),
-    ],
-    output: Annotated[
-        str, typer.Option("-o", "--output", metavar="DIR", help="The memory folder to write.")
-    ],
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            "--weights",
-            metavar="FILE",
-            help="Another .safetensors file with the same names, for instance after training.",
-        ),
-    ] = None,
-    facts: Annotated[
-        str | None,
-        typer.Option(
-            "--facts", metavar="FILE", help="The facts it should hold. Default: as in DIR."
-        ),
-    ] = None,
+    folder: str = argument("DIR", "A folder of `byheart export --to torch` or transformer-lens."),
+    output: str = option(..., "The memory folder to write.", "-o", "--output", metavar="DIR"),
+    weights: str | None = option(
+        None,
+        "Another .safetensors file with the same names, for instance after training.",
+        metavar="FILE",
+    ),
+    facts: str | None = option(
+        None, "The facts it should hold. Default: as in DIR.", metavar="FILE"
+    ),
     certify: _store.Certify = False,
     force: _store.Force = False,
     as_json: opt.Json = False,

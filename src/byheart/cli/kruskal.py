@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from byheart.cli import _options as opt
+from byheart.cli._group import argument, option
 from byheart.cli._show import emit, guarded, say, table
 from byheart.errors import FactsError
 
@@ -21,38 +20,26 @@ if TYPE_CHECKING:
 
 @guarded
 def kruskal(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE",
-            help="A .npz, .safetensors or .npy file of numbers, or a recipe: "
-            "vectors:T=621,n=32,d=64,context=fixed,classes=100,seed=42, digits:T=500.",
-        ),
-    ],
-    size: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="The n that every n rows should be independent for. Default: the number of "
-            "context tokens, or 32, at most d.",
-        ),
-    ] = None,
-    array: Annotated[str, typer.Option(metavar="NAME", help="Which array of the file.")] = "query",
-    draws: Annotated[
-        int, typer.Option(min=1, max=10**6, help="Random subsets for the paper's statistic.")
-    ] = 1000,
-    search: Annotated[
-        int | None, typer.Option(min=2, help="Largest dependent set to look for. Default: n.")
-    ] = None,
-    exact: Annotated[
-        bool,
-        typer.Option(
-            "--exact",
-            help="Ranks over the rationals, also for numbers that are not whole (floats are "
-            "fractions).",
-        ),
-    ] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random subsets.")] = 0,
+    source: str = argument(
+        "FILE",
+        "A .npz, .safetensors or .npy file of numbers, or a recipe: "
+        "vectors:T=621,n=32,d=64,context=fixed,classes=100,seed=42, digits:T=500.",
+    ),
+    size: int | None = option(
+        None,
+        "The n that every n rows should be independent for. Default: the number of "
+        "context tokens, or 32, at most d.",
+        min=1,
+    ),
+    array: str = option("query", "Which array of the file.", metavar="NAME"),
+    draws: int = option(1000, "Random subsets for the paper's statistic.", min=1, max=10**6),
+    search: int | None = option(None, "Largest dependent set to look for. Default: n.", min=2),
+    exact: bool = option(
+        False,
+        "Ranks over the rationals, also for numbers that are not whole (floats are fractions).",
+        "--exact",
+    ),
+    seed: int = option(0, "Of the random subsets.", min=0),
     as_json: opt.Json = False,
 ) -> None:
     """How independent are the rows of FILE? (Assumption 1 of Mahdavi et al. 2024.)

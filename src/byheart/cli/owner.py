@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from byheart.cli import _options as opt
+from byheart.cli._group import argument
 from byheart.cli._show import emit, guarded, key_text, say, token_text
 
 LISTED = 10
@@ -15,13 +12,9 @@ LISTED = 10
 @guarded
 def owner(
     folder: opt.Folder,
-    tokens: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TOKEN...",
-            help="The key, one token an argument. Vector memories: the number of an example.",
-        ),
-    ],
+    tokens: list[str] = argument(
+        "TOKEN...", "The key, one token an argument. Vector memories: the number of an example."
+    ),
     as_json: opt.Json = False,
 ) -> None:
     """Say which heads hold a fact, and what else they hold.

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from byheart.cli import _options as opt
+from byheart.cli._group import argument, option
 from byheart.cli._show import emit, guarded, say, table
 
 
@@ -15,20 +13,13 @@ from byheart.cli._show import emit, guarded, say, table
 @opt.reading()
 def precision(
     reading: opt.Given,
-    source: Annotated[
-        str,
-        typer.Argument(metavar="DIR|FACTS", help="A memory folder, or a table of facts."),
-    ],
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="sqrt|attention|sharded",
-            help="FACTS: which constructions (repeat it). Default: all three.",
-        ),
-    ] = None,
-    most: Annotated[
-        int, typer.Option(min=2, help="FACTS: the largest number of facts tried.")
-    ] = 1024,
+    source: str = argument("DIR|FACTS", "A memory folder, or a table of facts."),
+    method: list[str] | None = option(
+        None,
+        "FACTS: which constructions (repeat it). Default: all three.",
+        metavar="sqrt|attention|sharded",
+    ),
+    most: int = option(1024, "FACTS: the largest number of facts tried.", min=2),
     as_json: opt.Json = False,
 ) -> None:
     """Say which number formats recall the facts of a memory, or how many facts of a table.

@@ -5,40 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from byheart.cli import _options as opt
+from byheart.cli._group import argument, option
 from byheart.cli._show import emit, guarded, say, token_text
 from byheart.errors import ByheartError
 
 PICTURES = (".svg", ".png", ".pdf")
-Open = Annotated[bool, typer.Option("--open", help="Show it in the browser.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace a file that byheart did not write.")]
+Open = Annotated[bool, option(..., "Show it in the browser.", "--open")]
+Force = Annotated[bool, option(..., "Replace a file that byheart did not write.", "--force")]
 
 
 @guarded
 def report(
-    sources: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="DIR|STUDY.db|AUDIT.json...",
-            help="Memory folders, studies, audits. Several give an index and a page each.",
-        ),
-    ],
-    output: Annotated[
-        str,
-        typer.Option("--output", "-o", metavar="FILE", help="Page (.html) or picture to write."),
-    ] = "report.html",
-    figure: Annotated[
-        str | None,
-        typer.Option(
-            "--figure",
-            metavar="NAME",
-            help="Draw one picture instead (-o FILE.svg, .png or .pdf). Memories: head-map, "
-            "ablation, margins, attention, capacity, condition, kl; studies: their names; audits: "
-            "layers.",
-        ),
-    ] = None,
+    sources: list[str] = argument(
+        "DIR|STUDY.db|AUDIT.json...",
+        "Memory folders, studies, audits. Several give an index and a page each.",
+    ),
+    output: str = option(
+        "report.html", "Page (.html) or picture to write.", "--output", "-o", metavar="FILE"
+    ),
+    figure: str | None = option(
+        None,
+        "Draw one picture instead (-o FILE.svg, .png or .pdf). Memories: head-map, "
+        "ablation, margins, attention, capacity, condition, kl; studies: their names; audits: "
+        "layers.",
+        metavar="NAME",
+    ),
     show: Open = False,
     force: Force = False,
     as_json: opt.Json = False,
@@ -78,10 +70,8 @@ def report(
 
 @guarded
 def explore(
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")
-    ] = "explorer.html",
-    show: Annotated[bool, typer.Option("--open/--no-open", help="Show it in the browser.")] = True,
+    output: str = option("explorer.html", "The page to write.", "--output", "-o", metavar="FILE"),
+    show: bool = option(True, "Show it in the browser.", "--open/--no-open"),
     force: Force = False,
     as_json: opt.Json = False,
 ) -> None:

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from byheart.cli import _options as opt
+from byheart.cli._group import argument, option
 from byheart.cli._show import emit, guarded, say, table
 from byheart.cli._study_progress import shown
 from byheart.errors import ByheartError, check_choice
@@ -25,78 +26,52 @@ if TYPE_CHECKING:
 FOLDER = "byheart-studies"
 
 
-_running = partial(typer.Option, rich_help_panel="Running")
-_showing = partial(typer.Option, rich_help_panel="Showing")
+_running = partial(option, panel="Running")
+_showing = partial(option, panel="Showing")
 
 
 @guarded
 def reproduce(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME",
-            help="A study (dana2025/fig1a), a paper (dana2025), all, or a file (mine.py).",
-        ),
-    ] = None,
-    list_studies: Annotated[
-        bool, _showing("--list", help="All studies, with their times.")
-    ] = False,
-    status: Annotated[bool, _showing("--status", help="What is there, failed, missing.")] = False,
-    redraw: Annotated[
-        bool, _showing("--redraw", help="Figure and fit from the store alone; runs nothing.")
-    ] = False,
-    profile: Annotated[
-        str,
-        _running(
-            metavar="quick|full|paper",
-            help="quick: minutes; full: every point, 5 seeds; paper: the authors' lengths too.",
-        ),
-    ] = "quick",
-    variant: Annotated[
-        str | None,
-        _running(
-            metavar="as-coded|as-published|corrected|all",
-            help="One variant only. Default: all that the study has.",
-        ),
-    ] = None,
-    only: Annotated[
-        str | None, _running(metavar="EXPR", help="Only cells with, say, 'H<=16 and d==10'.")
-    ] = None,
-    values: Annotated[
-        list[str] | None,
-        _running(
-            "--set",
-            metavar="NAME=VALUES",
-            help="Another grid: d=12,16 or H=1:31:5 (start:stop:step). Give it once a parameter.",
-        ),
-    ] = None,
-    seeds: Annotated[
-        int | None, _running(min=1, max=1000, help="Seeds a cell. Default: the profile's.")
-    ] = None,
-    time_budget: Annotated[
-        float | None,
-        _running(
-            min=0, metavar="SECONDS", help="Begin nothing new after so long; run again to go on."
-        ),
-    ] = None,
-    workers: Annotated[
-        str,
-        _running(
-            metavar="N|ADDRESS", help="N local processes, or the Dask scheduler at tcp://HOST:PORT."
-        ),
-    ] = "1",
-    retry_failed: Annotated[
-        bool, _running("--retry-failed", help="Compute failed cells again.")
-    ] = False,
-    store: Annotated[
-        Path | None, _running(metavar="FILE", help="The SQLite file. Default: DIR/PAPER.db.")
-    ] = None,
-    export: Annotated[
-        Path | None, _showing(metavar="FILE", help="All rows as .csv or .parquet.")
-    ] = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Where figures and tables go.")
-    ] = Path(FOLDER),
+    name: str | None = argument(
+        "NAME",
+        "A study (dana2025/fig1a), a paper (dana2025), all, or a file (mine.py).",
+        default=None,
+    ),
+    list_studies: bool = _showing(False, "All studies, with their times.", "--list"),
+    status: bool = _showing(False, "What is there, failed, missing.", "--status"),
+    redraw: bool = _showing(
+        False, "Figure and fit from the store alone; runs nothing.", "--redraw"
+    ),
+    profile: str = _running(
+        "quick",
+        "quick: minutes; full: every point, 5 seeds; paper: the authors' lengths too.",
+        metavar="quick|full|paper",
+    ),
+    variant: str | None = _running(
+        None,
+        "One variant only. Default: all that the study has.",
+        metavar="as-coded|as-published|corrected|all",
+    ),
+    only: str | None = _running(None, "Only cells with, say, 'H<=16 and d==10'.", metavar="EXPR"),
+    values: list[str] | None = _running(
+        None,
+        "Another grid: d=12,16 or H=1:31:5 (start:stop:step). Give it once a parameter.",
+        "--set",
+        metavar="NAME=VALUES",
+    ),
+    seeds: int | None = _running(None, "Seeds a cell. Default: the profile's.", min=1, max=1000),
+    time_budget: float | None = _running(
+        None, "Begin nothing new after so long; run again to go on.", min=0, metavar="SECONDS"
+    ),
+    workers: str = _running(
+        "1", "N local processes, or the Dask scheduler at tcp://HOST:PORT.", metavar="N|ADDRESS"
+    ),
+    retry_failed: bool = _running(False, "Compute failed cells again.", "--retry-failed"),
+    store: Path | None = _running(None, "The SQLite file. Default: DIR/PAPER.db.", metavar="FILE"),
+    export: Path | None = _showing(None, "All rows as .csv or .parquet.", metavar="FILE"),
+    output: Path = option(
+        Path(FOLDER), "Where figures and tables go.", "--output", "-o", metavar="DIR"
+    ),
     as_json: opt.Json = False,
 ) -> None:
     """Reproduce a figure or a table: run the study, fit, draw, and say what follows.

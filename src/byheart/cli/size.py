@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from byheart.cli import _options as opt
+from byheart.cli._group import option
 from byheart.cli._show import emit, guarded, say, table
 from byheart.cli._sizes import Output, Plot, check_files, count, is_count, write_sweep
 from byheart.errors import ByheartError
@@ -25,28 +24,15 @@ LEGEND = (
 
 @guarded
 def size(
-    facts: Annotated[
-        str | None,
-        typer.Option("--facts", metavar="FILE|N", help="A table of facts, or their number."),
-    ] = None,
-    vocab: Annotated[int | None, typer.Option("--vocab", help="Tokens in the vocabulary.")] = None,
-    length: Annotated[int | None, typer.Option("--length", help="Tokens in a key.")] = None,
-    answers: Annotated[
-        int | None, typer.Option("--answers", help="Different answers. Default: --vocab.")
-    ] = None,
-    bits: Annotated[
-        int, typer.Option("--bits", help="Bits of a parameter, for the information limit.")
-    ] = 32,
-    family: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--family", metavar="NAME", help="Only this one (sqrt, sharded, ...); may be repeated."
-        ),
-    ] = None,
-    sweep: Annotated[
-        str | None,
-        typer.Option("--sweep", metavar="1e2:1e9", help="From so many facts to so many."),
-    ] = None,
+    facts: str | None = option(None, "A table of facts, or their number.", metavar="FILE|N"),
+    vocab: int | None = option(None, "Tokens in the vocabulary."),
+    length: int | None = option(None, "Tokens in a key."),
+    answers: int | None = option(None, "Different answers. Default: --vocab."),
+    bits: int = option(32, "Bits of a parameter, for the information limit."),
+    family: list[str] | None = option(
+        None, "Only this one (sqrt, sharded, ...); may be repeated.", metavar="NAME"
+    ),
+    sweep: str | None = option(None, "From so many facts to so many.", metavar="1e2:1e9"),
     output: Output = None,
     plot: Plot = None,
     as_json: opt.Json = False,
