@@ -42,7 +42,7 @@ def gpt2_logits(memory: bh.TokenMemory, tokens: torch.Tensor) -> torch.Tensor:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config, state = gpt2_weights(memory)
-    model: Any = GPT2LMHeadModel(GPT2Config(**config))
+    model: Any = GPT2LMHeadModel(GPT2Config.from_dict(config))
     model.to(memory.dtype).eval()
     model.load_state_dict(state)
     with torch.no_grad():
@@ -203,7 +203,7 @@ class TestHuggingFace:
         from transformers import GPT2Config, GPT2LMHeadModel
 
         config, state = gpt2_weights(countries)
-        broken = GPT2LMHeadModel(GPT2Config(**{**config, "layer_norm_epsilon": 1e-5})).eval()
+        broken = GPT2LMHeadModel(GPT2Config.from_dict(config | {"layer_norm_epsilon": 1e-5})).eval()
         broken.load_state_dict(state)
         tokens = read_tokens(countries)
         with torch.no_grad():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +12,7 @@ from safetensors.torch import save as dump_tensors
 
 from byheart._folders import new_folder, write_text
 from byheart._version import __version__
+from byheart.models.modules import reading
 from byheart.models.token_memory import TokenMemory
 
 MARKER = "byheart.json"
@@ -22,12 +22,12 @@ VOCABULARY, KEYS = "vocabulary.json", "facts.safetensors"
 def write_folder(
     folder: str | Path,
     kind: str,
-    files: Mapping[str, bytes | str | dict[str, Any] | list[Any]],
-    record: Mapping[str, Any],
+    files: Mapping[str, object],
+    record: Mapping[str, object],
     *,
     force: bool,
 ) -> Path:
-    """Write the files whole or not at all; dicts and lists as JSON. `record` goes to the marker."""
+    """Write the files whole or not at all; neither text nor bytes: JSON. `record`: the marker."""
     with new_folder(folder, marker=MARKER, force=force) as target:
         for name, content in files.items():
             if isinstance(content, bytes):
@@ -39,13 +39,21 @@ def write_folder(
     return Path(folder)
 
 
-def as_json(content: Any) -> str:
+def write_layer(
+    memory: TokenMemory, folder: str | Path, kind: str, files: Mapping[str, object], force: bool
+) -> Path:
+    """Write an attention-only layer with its vocabulary, its facts and how it reads a key."""
+    record = {"family": "attention-only", **reading(memory)}
+    return write_folder(folder, kind, {**files, **token_files(memory)}, record, force=force)
+
+
+def as_json(content: object) -> str:
     return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
 
 
-def token_files(memory: TokenMemory) -> dict[str, Any]:
+def token_files(memory: TokenMemory) -> dict[str, object]:
     """The vocabulary, and the keys (as the model reads them) and answers of the facts it holds."""
-    files: dict[str, Any] = {VOCABULARY: list(memory.vocabulary.tokens)}
+    files: dict[str, object] = {VOCABULARY: list(memory.vocabulary.tokens)}
     if memory.facts is not None:
         tokens = memory.with_start(memory.facts.tokens).to(torch.int64).contiguous()
         answers = torch.from_numpy(memory.facts.answers.astype(np.int64))

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save as dump_tensors
@@ -28,7 +27,6 @@ from byheart.errors import ByheartError
 from byheart.exports import folders
 from byheart.exports.normal import NormalForm, dense_layer, normal_form
 from byheart.models.memory import Memory
-from byheart.models.modules import reading
 from byheart.models.token_memory import TokenMemory
 
 LARGEST_EPSILON = {torch.float32: 2.0**120, torch.float64: 2.0**1000}
@@ -44,21 +42,18 @@ def export_hugging_face(memory: Memory, folder: str | Path, *, force: bool = Fal
     dense, _ = dense_layer(memory)
     config, state = gpt2_weights(dense)
     tokenizer, settings = tokenizer_files(dense)
-    example = folders.example(dense)
-    files: dict[str, Any] = {
+    files = {
         "config.json": config,
         "model.safetensors": dump_tensors(state, metadata={"format": "pt"}),
         "tokenizer.json": tokenizer,
         "tokenizer_config.json": settings,
         "generation_config.json": {"max_new_tokens": 1, "do_sample": False},
-        "README.md": _readme(dense, example),
-        **folders.token_files(dense),
+        "README.md": _readme(dense),
     }
-    record = {"family": "attention-only", **reading(dense)}
-    return folders.write_folder(folder, "hugging-face", files, record, force=force)
+    return folders.write_layer(dense, folder, "hugging-face", files, force)
 
 
-def gpt2_weights(memory: Memory) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def gpt2_weights(memory: Memory) -> tuple[dict[str, object], dict[str, Tensor]]:
     """Config and state dict of the GPT-2 that computes what the memory computes."""
     form = normal_form(memory)
     dtype = form.W_U.dtype
@@ -89,6 +84,14 @@ def gpt2_weights(memory: Memory) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
     norm = {"weight": torch.full((width,), math.sqrt(epsilon), dtype=dtype)}
     norm["bias"] = torch.zeros(width, dtype=dtype)
+    zeros = {
+        "attn.c_attn.bias": 3 * width,
+        "attn.c_proj.bias": width,
+        "mlp.c_fc.weight": (width, 1),
+        "mlp.c_fc.bias": 1,
+        "mlp.c_proj.weight": (1, width),
+        "mlp.c_proj.bias": width,
+    }
     state = {
         "transformer.wte.weight": columns(form.W_E),
         "transformer.wpe.weight": columns(form.W_pos),
@@ -102,13 +105,8 @@ def gpt2_weights(memory: Memory) -> tuple[dict[str, Any], dict[str, Tensor]]:
         three = torch.cat([heads(W[i]) for W in (form.W_Q, form.W_K, form.W_V)], dim=1)
         state |= {
             block + "attn.c_attn.weight": rows(three),
-            block + "attn.c_attn.bias": torch.zeros(3 * width, dtype=dtype),
             block + "attn.c_proj.weight": columns(W_O.flatten(0, 1)),
-            block + "attn.c_proj.bias": torch.zeros(width, dtype=dtype),
-            block + "mlp.c_fc.weight": torch.zeros(width, 1, dtype=dtype),
-            block + "mlp.c_fc.bias": torch.zeros(1, dtype=dtype),
-            block + "mlp.c_proj.weight": torch.zeros(1, width, dtype=dtype),
-            block + "mlp.c_proj.bias": torch.zeros(width, dtype=dtype),
+            **{block + name: torch.zeros(shape, dtype=dtype) for name, shape in zeros.items()},
             **{f"{block}{ln}.{k}": w.clone() for ln in ("ln_1", "ln_2") for k, w in norm.items()},
         }
     config = {
@@ -124,12 +122,8 @@ def gpt2_weights(memory: Memory) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "layer_norm_epsilon": epsilon,
         "scale_attn_weights": False,
         "tie_word_embeddings": False,
-        "resid_pdrop": 0.0,
-        "embd_pdrop": 0.0,
-        "attn_pdrop": 0.0,
-        "bos_token_id": None,
-        "eos_token_id": None,
-        "pad_token_id": None,
+        **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
+        **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id")),
         "dtype": str(dtype).removeprefix("torch."),
     }
     return config, {name: w.contiguous() for name, w in state.items()}
@@ -149,33 +143,24 @@ def _epsilon(form: NormalForm, width: int) -> float:
     return 4.0**k
 
 
-def tokenizer_files(memory: TokenMemory) -> tuple[dict[str, Any], dict[str, Any]]:
+def tokenizer_files(memory: TokenMemory) -> tuple[dict[str, object], dict[str, object]]:
     """tokenizer.json and tokenizer_config.json: words split at white space (`WordLevel`), tokens
     that contain white space found as a whole, longest first; an unknown word is an error."""
     tokens = memory.vocabulary.tokens
     unknown = "[unknown]"
     while unknown in memory.vocabulary:
         unknown += "'"
+    off = dict.fromkeys(("lstrip", "rstrip", "normalized", "special"), False)
     pieces = [
-        {
-            "id": i,
-            "content": token,
-            "single_word": True,
-            "lstrip": False,
-            "rstrip": False,
-            "normalized": False,
-            "special": False,
-        }
+        {"id": i, "content": token, "single_word": True, **off}
         for i, token in enumerate(tokens)
-        if (token and len(token.split()) != 1) or token != token.strip()
+        if token and (len(token.split()) != 1 or token != token.strip())
     ]
     post = None
     if memory.start_id is not None:
         name = tokens[memory.start_id]
-        sequence: list[dict[str, Any]] = [
-            {"SpecialToken": {"id": name, "type_id": 0}},
-            {"Sequence": {"id": "A", "type_id": 0}},
-        ]
+        first = {"Sequence": {"id": "A", "type_id": 0}}
+        sequence = [{"SpecialToken": {"id": name, "type_id": 0}}, first]
         post = {
             "type": "TemplateProcessing",
             "single": sequence,
@@ -186,7 +171,7 @@ def tokenizer_files(memory: TokenMemory) -> tuple[dict[str, Any], dict[str, Any]
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [piece for piece in pieces if piece["content"]],
+        "added_tokens": pieces,
         "normalizer": None,
         "pre_tokenizer": {"type": "WhitespaceSplit"},
         "post_processor": post,
@@ -197,7 +182,7 @@ def tokenizer_files(memory: TokenMemory) -> tuple[dict[str, Any], dict[str, Any]
             "unk_token": unknown,
         },
     }
-    settings: dict[str, Any] = {
+    settings: dict[str, object] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": memory.spec.S,
         "model_input_names": ["input_ids"],  # no mask: padding is a token like any other
@@ -208,15 +193,13 @@ def tokenizer_files(memory: TokenMemory) -> tuple[dict[str, Any], dict[str, Any]
     return tokenizer, settings
 
 
-def _readme(memory: TokenMemory, example: tuple[tuple[str, ...], str] | None) -> str:
-    key, answer = example or (("TOKEN",) * memory.key_length, "ANSWER")
+def _readme(memory: TokenMemory) -> str:
+    key, answer = folders.example(memory) or (("TOKEN",) * memory.key_length, "ANSWER")
     words = " ".join(folders.in_order(memory, key))
     options = ', padding="max_length"' if memory.pad_id is not None else ""
-    order = (
-        f"\nThe tokens of a key are read in the order {list(memory.order)}: {words!r}.\n"
-        if memory.order is not None
-        else ""
-    )
+    order = ""
+    if memory.order is not None:
+        order = f"\nThe tokens of a key are read in the order {list(memory.order)}: {words!r}.\n"
     return f"""# A memory of byheart as GPT-2
 
     from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,7 +12,9 @@ from byheart.errors import ByheartError
 from byheart.exports import folders
 from byheart.exports.normal import NormalForm, dense_layer, normal_form
 from byheart.models.memory import Memory
-from byheart.models.modules import reading
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 OPSET = 17
 
@@ -21,12 +23,11 @@ def export_onnx(memory: Memory, folder: str | Path, *, force: bool = False) -> P
     """Write `model.onnx` and the vocabulary; run by any ONNX runtime."""
     dense, _ = dense_layer(memory)
     model = graph(normal_form(dense))
-    files = {"model.onnx": model.SerializeToString(), **folders.token_files(dense)}
-    record = {"family": "attention-only", **reading(dense)}
-    return folders.write_folder(folder, "onnx", files, record, force=force)
+    files = {"model.onnx": model.SerializeToString()}
+    return folders.write_layer(dense, folder, "onnx", files, force)
 
 
-def graph(form: NormalForm) -> Any:
+def graph(form: NormalForm) -> ModelProto:
     """The normal form, operation by operation, as an ONNX model."""
     try:
         from onnx import TensorProto, checker, helper, numpy_helper
@@ -47,8 +48,10 @@ def graph(form: NormalForm) -> Any:
     values.append(numpy_helper.from_array(np.array(form.S - 1), "last"))
     nodes = []
 
-    def node(kind: str, inputs: list[str], output: str, **options: Any) -> str:
-        nodes.append(helper.make_node(kind, inputs, [output], **options))
+    def node(kind: str, inputs: list[str], output: str, **options: int | str) -> str:
+        step = helper.make_node(kind, inputs, [output])
+        step.attribute.extend(helper.make_attribute(k, v) for k, v in options.items())
+        nodes.append(step)
         return output
 
     x = node("Add", [node("Gather", ["W_E", "tokens"], "e"), "W_pos"], "x.0")

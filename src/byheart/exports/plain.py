@@ -26,6 +26,10 @@ from byheart.models.modules import (
 from byheart.models.vector_memory import VectorMemory
 from byheart.specs import AttentionOnlySpec
 
+# The fields of a spec by their names in a standalone model's config.
+FIELDS = {"N": "d_vocab", "S": "n_ctx", "d": "d_model", "d_h": "d_head", "H": "n_heads"}
+FIELDS |= {"layers": "n_layers", "qk_rank": "d_query"}
+FIELDS |= {name: name for name in ("positions", "scale", "skip", "attention")}
 STANDALONE = Path(standalone.__file__).parent
 
 
@@ -48,7 +52,7 @@ def export_torch(memory: Memory, folder: str | Path, *, force: bool = False) -> 
 @export_torch.register
 def _(memory: VectorMemory, folder: str | Path, *, force: bool = False) -> Path:
     spec = memory.spec
-    files: dict[str, Any] = {
+    files: dict[str, object] = {
         "model.py": (STANDALONE / "multi_head.py").read_text(encoding="utf-8"),
         "config.json": vector_config(memory),
         "weights.safetensors": dump_tensors(vector_state(memory)),
@@ -68,19 +72,7 @@ def spec_of(config: dict[str, Any]) -> AttentionOnlySpec:
     True
     """
     try:
-        return AttentionOnlySpec(
-            N=config["d_vocab"],
-            S=config["n_ctx"],
-            d=config["d_model"],
-            d_h=config["d_head"],
-            H=config["n_heads"],
-            layers=config["n_layers"],
-            qk_rank=config["d_query"],
-            positions=config["positions"],
-            scale=config["scale"],
-            skip=config["skip"],
-            attention=config["attention"],
-        )
+        return AttentionOnlySpec(**{field: config[name] for field, name in FIELDS.items()})
     except KeyError as error:
         raise ByheartError(
             f"config.json: the field {error} is missing; an export `to=torch` has "

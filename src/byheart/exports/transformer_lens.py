@@ -22,7 +22,6 @@ from byheart.errors import ByheartError
 from byheart.exports import folders
 from byheart.exports.normal import dense_layer, normal_form
 from byheart.models.memory import Memory
-from byheart.models.modules import reading
 from byheart.models.standalone import lens
 
 STATE, CONFIG = "state_dict.safetensors", "config.json"
@@ -37,10 +36,8 @@ def export_transformer_lens(memory: Memory, folder: str | Path, *, force: bool =
         CONFIG: config,
         STATE: dump_tensors(state),
         "load.py": Path(lens.__file__).read_text(encoding="utf-8"),
-        **folders.token_files(dense),
     }
-    record = {"family": "attention-only", **reading(dense)}
-    return folders.write_folder(folder, "transformer-lens", files, record, force=force)
+    return folders.write_layer(dense, folder, "transformer-lens", files, force)
 
 
 def lens_weights(memory: Memory) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -77,9 +74,8 @@ def lens_weights(memory: Memory) -> tuple[dict[str, Any], dict[str, Tensor]]:
     for layer in range(form.layers):
         prefix = f"blocks.{layer}.attn."
         state[prefix + "W_Q"] = form.W_Q[layer] * math.isqrt(d_head)
-        state[prefix + "W_K"] = form.W_K[layer]
-        state[prefix + "W_V"] = form.W_V[layer]
-        state[prefix + "W_O"] = form.W_O[layer]
+        for name in ("W_K", "W_V", "W_O"):
+            state[prefix + name] = getattr(form, name)[layer]
         for name in ("b_Q", "b_K", "b_V"):
             state[prefix + name] = torch.zeros(form.H, d_head, dtype=dtype)
         state[prefix + "b_O"] = torch.zeros(form.d, dtype=dtype)
