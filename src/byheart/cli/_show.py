@@ -11,16 +11,18 @@ import sys
 import threading
 import time
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
 
+from byheart._json import plain
 from byheart.cli._flags import with_flags
 from byheart.errors import ByheartError, ConflictError
 
+Item = TypeVar("Item")
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 QUIET_SECONDS = 5.0  # between two lines of progress where there is no terminal
 
@@ -97,17 +99,7 @@ def warn(message: str) -> None:
 
 def emit(record: dict[str, Any]) -> None:
     """One JSON object on stdout. Infinity and NaN, which JSON lacks, become null."""
-    _write(json.dumps(_plain(record), ensure_ascii=False, indent=1))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    return value
+    _write(json.dumps(plain(record), ensure_ascii=False, indent=1))
 
 
 def table(rows: list[tuple[str, ...]], header: tuple[str, ...] | None = None) -> None:
@@ -127,6 +119,11 @@ def table(rows: list[tuple[str, ...]], header: tuple[str, ...] | None = None) ->
     with console.capture() as drawn:
         console.print(shown)
     _write(drawn.get().rstrip("\n"))
+
+
+def columns(items: Iterable[Item], cells: dict[str, Callable[[Item], str]]) -> None:
+    """A table with a row for each item: the titles, and what stands under each."""
+    table([tuple(cell(item) for cell in cells.values()) for item in items], tuple(cells))
 
 
 def say(text: str = "") -> None:

@@ -62,18 +62,10 @@ def audit(
     from byheart.audits import AuditSettings, audit_figure
     from byheart.audits import audit as measure
 
+    asked = None if queries is None else _words(queries)
+    sizes = {"ranked": ranked, "draws": draws, "search": search, "batch": batch}
     settings = AuditSettings(
-        length=length,
-        contexts=contexts,
-        queries=None if queries is None else _words(queries),
-        formats=_words(formats),
-        random=random,
-        ranked=ranked,
-        draws=draws,
-        search=search,
-        batch=batch,
-        device=device,
-        seed=seed,
+        length, contexts, asked, _words(formats), random=random, device=device, seed=seed, **sizes
     )
     with progress() as tell:
         result = measure(

@@ -68,9 +68,8 @@ def bound(
     )
     if sweep is None and (output or plot):
         raise ByheartError("-o and --plot are for --sweep: for instance --sweep heads=1:64.")
-    others = ["--sweep"] * (sweep is not None) + [
-        flag(k) for k, v in sizes.items() if v is not None
-    ]
+    given = {"sweep": sweep, **sizes}
+    others = [flag(name) for name, value in given.items() if value is not None]
     if hf is not None and others:
         raise ByheartError(f"--hf and {others[0]} contradict each other: give one of them.")
     _check_least({**sizes, "kruskal": kruskal, "bits": bits})
@@ -134,13 +133,9 @@ def _answer(spec: Spec, question: Question, as_json: bool) -> None:
         for answer in bounds(spec, **question)
     )
     if as_json:
-        emit(
-            {
-                "spec": {"family": spec.family, **spec.to_json()},
-                "parameters": spec.parameters,
-                "rows": [answer.to_json() for answer in answers],
-            }
-        )
+        layer = {"family": spec.family, **spec.to_json()}
+        rows = [answer.to_json() for answer in answers]
+        emit({"spec": layer, "parameters": spec.parameters, "rows": rows})
         return
     say(f"{spec}\n{spec.parameters:,} parameters")
     if spec.family == "transformer":

@@ -11,7 +11,7 @@ from byheart.cli import _options as opt
 from byheart.cli import _training as tr
 from byheart.cli._flags import flag
 from byheart.cli._group import option
-from byheart.cli._show import emit, guarded, progress, say, table
+from byheart.cli._show import columns, emit, guarded, progress, say, table
 from byheart.cli._store import describe_facts
 from byheart.errors import ByheartError
 from byheart.training.method import Train
@@ -19,7 +19,6 @@ from byheart.training.method import Train
 if TYPE_CHECKING:
     from byheart.facts import Facts
     from byheart.training import Capacity, Smallest
-    from byheart.training.largest_table import Bracket
 
 _search = partial(option, panel="Search")
 VARIED = {"heads": "H", "d-head": "d_h", "d-model": "d", "width": "w"}
@@ -153,7 +152,9 @@ def _report(found: Capacity, as_json: bool) -> None:
     )
     say()
     for number, b in enumerate(found.brackets, start=1):
-        say(f"  table {number}: {b.lower:,} learned{_end(b, found.all_facts)}")
+        end = "" if b.upper is None else f", {b.upper:,} not"
+        end = ", all there are" if b.lower == found.all_facts else end
+        say(f"  table {number}: {b.lower:,} learned{end}")
         for failed, passed in b.inversions:
             say(f"    not monotone: {failed:,} failed, yet {passed:,} was learned")
         for T in b.undecided:
@@ -185,12 +186,6 @@ def _interval(found: Capacity) -> str:
     if complete:
         words += f": {complete} learned all {found.all_facts:,} there are"
     return words
-
-
-def _end(b: Bracket, all_facts: int) -> str:
-    if b.lower == all_facts:
-        return ", all there are"
-    return "" if b.upper is None else f", {b.upper:,} not"
 
 
 def _smallest(
@@ -237,18 +232,15 @@ def _report_smallest(
         return
     what = f"{T:,} facts" if threshold == 1 else f"{threshold:.4g} of the {T:,} facts"
     say(describe_facts(facts))
-    table(
-        [
-            (
-                str(row.size),
-                f"{row.parameters:,}",
-                f"{row.passed} of {row.seeds}",
-                f"{row.accuracy:.4f}",
-                str(row.diverged),
-            )
-            for row in found.tried
-        ],
-        (vary, "parameters", "starts that learned", "best accuracy", "diverged"),
+    columns(
+        found.tried,
+        {
+            vary: lambda row: str(row.size),
+            "parameters": lambda row: f"{row.parameters:,}",
+            "starts that learned": lambda row: f"{row.passed} of {row.seeds}",
+            "best accuracy": lambda row: f"{row.accuracy:.4f}",
+            "diverged": lambda row: str(row.diverged),
+        },
     )
     say()
     if spec is None or per_fact is None or per_bit is None:

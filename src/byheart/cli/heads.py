@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from byheart.cli import _options as opt
 from byheart.cli._group import option
-from byheart.cli._show import emit, guarded, say, table
+from byheart.cli._show import columns, emit, guarded, say
 from byheart.errors import ByheartError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from byheart.measure import HeadStatistics
 
 SHOWN = 20
@@ -37,7 +39,6 @@ def heads(
 
     if plot is not None:
         check_path(plot)
-
     opt.check_memory_folder(folder)
 
     from byheart.facts import read_vectors
@@ -66,30 +67,16 @@ def heads(
 
 def _print(stats: HeadStatistics) -> None:
     heads = len(stats.saturated)
-    rows = [
-        (
-            str(h),
-            f"{int((stats.owner == h).sum()):,}",
-            f"{stats.saturated[h]:.2f} / {stats.fresh_saturated[h]:.2f}",
-            f"{_number(stats.own_saturated[h])} / {_number(stats.other_saturated[h])}",
-            f"{stats.entropy[h]:.2f} / {stats.fresh_entropy[h]:.2f}",
-            f"{stats.own_tokens[h]} / {stats.other_tokens[h]}",
-            f"{stats.broken[h]:.2f}",
-        )
-        for h in range(min(heads, SHOWN))
-    ]
-    table(
-        [*rows],
-        header=(
-            "head",
-            "owns",
-            "saturated stored / fresh",
-            "own / other",
-            "entropy stored / fresh",
-            "tokens own / other",
-            "breaks",
-        ),
-    )
+    cells = {
+        "head": str,
+        "owns": lambda h: f"{int((stats.owner == h).sum()):,}",
+        "saturated stored / fresh": lambda h: _pair(h, stats.saturated, stats.fresh_saturated),
+        "own / other": lambda h: _pair(h, stats.own_saturated, stats.other_saturated),
+        "entropy stored / fresh": lambda h: _pair(h, stats.entropy, stats.fresh_entropy),
+        "tokens own / other": lambda h: f"{stats.own_tokens[h]} / {stats.other_tokens[h]}",
+        "breaks": lambda h: f"{stats.broken[h]:.2f}",
+    }
+    columns(range(min(heads, SHOWN)), cells)
     if heads > SHOWN:
         say(f"... and {heads - SHOWN} more heads (--json lists all)")
     say(f"\n{stats.T:,} examples, {stats.fresh:,} fresh queries; owners by {stats.owner_from}.")
@@ -102,8 +89,8 @@ def _print(stats: HeadStatistics) -> None:
     say(f"largest share of one head in an example, mean: {stats.concentration:.2f}")
 
 
-def _number(value: float) -> str:
-    return f"{value:.2f}" if math.isfinite(value) else "-"
+def _pair(h: int, *heads: np.ndarray) -> str:
+    return " / ".join(f"{v[h]:.2f}" if math.isfinite(v[h]) else "-" for v in heads)
 
 
 def _counts(values: list) -> str:

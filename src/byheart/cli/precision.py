@@ -6,7 +6,7 @@ from pathlib import Path
 
 from byheart.cli import _options as opt
 from byheart.cli._group import argument, option
-from byheart.cli._show import emit, guarded, say, table
+from byheart.cli._show import columns, emit, guarded, say
 
 
 @guarded
@@ -36,10 +36,17 @@ def precision(
         from byheart.models import load
 
         kept = measured.precision(load(source))
-        cells = [
-            (k.format, f"{k.significant_bits:,}", f"{k.recalled:,} of {k.asked:,}") for k in kept
-        ]
-        _report(source, [vars(k) for k in kept], cells, ("format", "bits", "recalled"), as_json)
+        if as_json:
+            emit({"source": source, "rows": [vars(k) for k in kept]})
+            return
+        columns(
+            kept,
+            {
+                "format": lambda k: k.format,
+                "bits": lambda k: f"{k.significant_bits:,}",
+                "recalled": lambda k: f"{k.recalled:,} of {k.asked:,}",
+            },
+        )
         return
     chosen = tuple(method or measured.METHODS)
     for name in chosen:
@@ -47,32 +54,21 @@ def precision(
     facts = opt.read(source, reading)
     sizes = [T for T in measured.sizes_to(facts.T) if T <= most]
     limits = measured.limits(facts, chosen, sizes)
-    cells = [
-        (
-            limit.method,
-            limit.format,
-            "none" if limit.last_right is None else f"{limit.last_right:,}",
-            "none tried" if limit.first_wrong is None else f"{limit.first_wrong:,}",
-            "" if limit.bits is None else f"{limit.bits:,}",
-        )
-        for limit in limits
-    ]
-    header = ("construction", "format", "all right up to", "first wrong", "needs bits")
-    note = "\nFacts are the first ones of the table; bits are those of the longest exact weight."
-    _report(facts.name, [vars(limit) for limit in limits], cells, header, as_json, note)
-
-
-def _report(
-    source: str,
-    rows: list[dict[str, object]],
-    cells: list[tuple[str, ...]],
-    header: tuple[str, ...],
-    as_json: bool,
-    note: str = "",
-) -> None:
     if as_json:
-        emit({"source": source, "rows": rows})
+        emit({"source": facts.name, "rows": [vars(limit) for limit in limits]})
         return
-    table(cells, header=header)
-    if note:
-        say(note)
+    columns(
+        limits,
+        {
+            "construction": lambda k: k.method,
+            "format": lambda k: k.format,
+            "all right up to": lambda k: _count(k.last_right, "none"),
+            "first wrong": lambda k: _count(k.first_wrong, "none tried"),
+            "needs bits": lambda k: _count(k.bits, ""),
+        },
+    )
+    say("\nFacts are the first ones of the table; bits are those of the longest exact weight.")
+
+
+def _count(value: int | None, nothing: str) -> str:
+    return nothing if value is None else f"{value:,}"

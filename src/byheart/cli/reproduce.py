@@ -137,12 +137,8 @@ def _terminated_is_interrupted() -> Iterator[None]:
 
 def _total(found: list[StudyResult]) -> Record:
     reports = [result.run for result in found if result.run is not None]
-    return {
-        "computed": sum(r.computed for r in reports),
-        "before": sum(r.there for r in reports),
-        "missing": sum(r.missing for r in reports),
-        "seconds": sum(r.seconds for r in reports),
-    }
+    names = {"computed": "computed", "before": "there", "missing": "missing", "seconds": "seconds"}
+    return {name: sum(getattr(r, field) for r in reports) for name, field in names.items()}
 
 
 def _show(result: StudyResult, files: dict[str, Path]) -> None:
@@ -191,13 +187,11 @@ def _list(studies: list[Study], as_json: bool) -> None:
 
     records = []
     for study in studies:
+        record: Record = {"study": study.name, "source": study.source, "title": study.title}
+        record["variants"] = list(study.variants)
         times = {profile: study.estimate(profile) for profile in ("quick", "full")}
-        records.append(
-            {"study": study.name, "source": study.source, "title": study.title,
-             "variants": list(study.variants)}
-            | {f"{profile}_seconds": seconds / 2 for profile, (seconds, _) in times.items()}
-            | {profile: how for profile, (_, how) in times.items()}
-        )  # fmt: skip
+        record |= {f"{profile}_seconds": seconds / 2 for profile, (seconds, _) in times.items()}
+        records.append(record | {profile: how for profile, (_, how) in times.items()})
     if as_json:
         emit({"studies": records})
         return
