@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from byheart.errors import MemoryFileError
+from byheart.errors import ByheartError, MemoryFileError
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # linux/fs.h, fcntl.h
 
@@ -90,6 +90,16 @@ def write_bytes(path: Path, data: bytes) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+def save_file(path: Path, data: str | bytes) -> None:
+    """Write a file whole, in a folder that is made where it is missing; a disk that refuses is a
+    `ByheartError`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, data.encode("utf-8") if isinstance(data, str) else data)
+    except OSError as error:
+        raise ByheartError(f"{path} cannot be written: {error.strerror}.") from None
 
 
 def _put_in_place(temporary: Path, target: Path, marker: str, force: bool) -> None:

@@ -6,7 +6,12 @@ what is measured is solid, what a theorem says is dashed, what a paper claims ha
 
 from __future__ import annotations
 
+import io
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from byheart._folders import save_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,3 +91,12 @@ def diverging() -> Colormap:
 
 def legend(axes: Axes) -> None:
     axes.legend(frameon=False, fontsize=8)
+
+
+def save(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) -> None:
+    """Write a figure whole, the format by the suffix. The same figure gives the same bytes."""
+    target, data = Path(path), io.BytesIO()
+    kind = target.suffix[1:].lower()
+    undated = {"svg": {"Date": None}, "png": {"Software": None}}.get(kind, {})
+    figure.savefig(data, format=kind, dpi=dpi, metadata=undated)
+    save_file(target, data.getvalue())

@@ -37,15 +37,15 @@ def audit_page(source: str | Path) -> Page:
     main = settings["queries"][0]
     cells = {kind: [_cells(x, names) for x in layers if x["weights"] == kind] for kind in kinds}
     table = [_row(layer, main) for layer in layers]
-    columns = list(table[0])
+    promises = _promises(layers)
     return render(
         "audit.html",
         ("core.js", "chart.js", "audit.js"),
         {
             "kind": "audit",
-            "columns": columns,
-            "rows": [[row[name] for name in columns] for row in table],
-            "promised": _promises(layers, model),
+            "columns": list(table[0]),
+            "rows": [list(row.values()) for row in table],
+            "promised": promises,
         },
         title=f"Audit of {model['name']}",
         line=f"Measured on {data['contexts']:,} contexts",
@@ -54,10 +54,10 @@ def audit_page(source: str | Path) -> Page:
         settings=settings,
         main=main,
         kinds=kinds,
-        checks=[(name, check_label(name), _explained(name)) for name in names],
+        checks=[(x, check_label(x), EXPLAINED.get(x.partition(".")[0], "")) for x in names],
         grids=list(cells.items()),
         summary=summary(record),
-        promises=_promises(layers, model),
+        promises=promises,
         seconds=record.get("cpu_seconds"),
     )
 
@@ -104,11 +104,11 @@ def _cells(layer: Record, names: list[str]) -> Record:
         check = layer["checks"][name]
         verdict = str(check["verdict"])
         state = "good" if verdict in GOOD else "bad" if verdict in BAD else ""
-        cells.append({"verdict": verdict, "state": state, "detail": _detail(name, check)})
+        cells.append({"verdict": verdict, "state": state, "detail": _detail(check)})
     return {"layer": layer["layer"], "name": str(layer["name"]), "cells": cells}
 
 
-def _detail(name: str, check: Record) -> str:
+def _detail(check: Record) -> str:
     """What a cell shows besides its verdict."""
     if "share" in check:
         return f"{100 * check['share']:.3g} % of {check['seen']:,}"
@@ -119,18 +119,16 @@ def _detail(name: str, check: Record) -> str:
     return ""
 
 
-def _explained(name: str) -> str:
-    return EXPLAINED.get(name.partition(".")[0], "")
-
-
 def _row(layer: Record, main: str) -> Record:
     """Numbers of one layer, for the chart."""
     query = layer["queries"][main]
     exact = [s for s in query["settings"] if s["dtype"] == "float64" and not s["centred"]]
     heads = layer.get("heads") or []
     full = [c for c in layer["contexts"] if c["dtype"] == "float64" and not c["centred"]]
-    mean = sum(h["saturated"] for h in heads) / len(heads) if heads else None
-    entropy = sum(h["entropy"] for h in heads) / len(heads) if heads else None
+
+    def mean(name: str) -> float | None:
+        return sum(head[name] for head in heads) / len(heads) if heads else None
+
     first = [p for p in layer["promises"] if p["id"] == "mahdavi2024.theorem1"]
     promised = (first[0]["capacity"] or first[0].get("bare")) if first else None
     return {
@@ -142,13 +140,13 @@ def _row(layer: Record, main: str) -> Record:
         "independent share": exact[0]["independent"] if exact else None,
         "contexts of full rank": full[0]["full"] / full[0]["contexts"] if full else None,
         "r/δ": layer["separation"]["spread"],
-        "saturated heads": mean,
-        "entropy of attention": entropy,
+        "saturated heads": mean("saturated"),
+        "entropy of attention": mean("entropy"),
         "Theorem 1 promises": promised,
     }
 
 
-def _promises(layers: list[Record], model: Record) -> list[Record]:
+def _promises(layers: list[Record]) -> list[Record]:
     """What each theorem says of each layer of the trained model."""
     rows: dict[str, Record] = {}
     for layer in layers:
@@ -156,12 +154,9 @@ def _promises(layers: list[Record], model: Record) -> list[Record]:
             continue
         for promise in layer["promises"]:
             row = rows.setdefault(promise["id"], {"id": promise["id"], "numbers": [], "why": ""})
-            capacity = promise["capacity"]
-            bare = promise.get("bare")
-            shown = whole(capacity) if capacity is not None else (
-                f"({whole(bare)})" if bare is not None else "-"
-            )  # fmt: skip
-            row["numbers"].append(shown)
+            capacity, bare = promise["capacity"], promise.get("bare")
+            hidden = capacity is None and bare is not None
+            row["numbers"].append(f"({whole(bare)})" if hidden else whole(capacity))
             if not row["why"] and not promise["applies"]:
                 row["why"] = f"layer {layer['layer']}: {promise['reason']}"
     return list(rows.values())

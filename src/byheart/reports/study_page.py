@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from byheart._json import Json, plain
 from byheart.errors import ByheartError
-from byheart.reports.page import Page, render, short
+from byheart.reports.page import Page, render
+from byheart.studies.result import number_text
 from byheart.studies.study import Axes, Finding, Record, Row
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from byheart.studies import Store, Study, StudyResult
 
+DIGITS = 3  # of a number in the page's tables
 TABLE = 1_200_000  # bytes of rows in the page
 FIGURES = 900_000  # bytes of all static pictures
 PROFILES = ("paper", "full", "quick")
@@ -100,27 +102,13 @@ def _part(store: Store, name: str, room: int) -> Record:
     if account is not None:
         finding = Finding.from_json(account["finding"])
         part |= {"verdict": finding.verdict, "sentence": finding.sentence}
-        part["numbers"] = [(key, _number(value)) for key, value in finding.numbers.items()]
+        part["numbers"] = [(key, number_text(v, DIGITS)) for key, v in finding.numbers.items()]
         part["tables"] = [(key, *_table(rows)) for key, rows in finding.tables.items() if rows]
     fits = part["picture"] is not None and len(part["picture"]) <= room
     return part | {
         "figure": part["picture"] if fits else None,
         "state": MARKS.get(part["verdict"], "unproved"),
     }
-
-
-def _number(value: object) -> str:
-    """A number, with its interval if it has one.
-
-    >>> _number({"estimate": 1.0234, "low": 0.98, "high": 1.07})
-    '1.02 (95 %: 0.98 to 1.07)'
-    """
-    if isinstance(value, Mapping) and "estimate" in value:
-        low, high = value.get("low"), value.get("high")
-        if low is None or high is None:
-            return _number(value["estimate"])
-        return f"{short(value['estimate'])} (95 %: {short(low)} to {short(high)})"
-    return short(value) if isinstance(value, float) else str(value)
 
 
 def _table(rows: Sequence[Mapping[str, object]]) -> tuple[list[str], list[list[str]]]:
@@ -135,7 +123,7 @@ def _cell(value: object) -> str:
         return ", ".join(f"{k} {_cell(v)}" for k, v in value.items())
     if isinstance(value, (list, tuple)):
         return " to ".join(_cell(v) for v in value)
-    return _number(value)
+    return number_text(value, DIGITS)
 
 
 def _data(part: Record, room: int) -> Record:

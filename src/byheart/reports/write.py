@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from byheart._folders import write_text
+from byheart._folders import save_file
 from byheart._json import Json
 from byheart.errors import ByheartError
 from byheart.reports.page import LIMIT, Page, render, shown
@@ -137,11 +137,7 @@ def _page(source: Source, kind: str) -> Page:
 
     if not isinstance(source, (str, os.PathLike)):
         return memory_page(source)
-    makers: dict[str, Callable[[Path], Page]] = {
-        MEMORY: memory_page,
-        STUDY: study_page,
-        AUDIT: audit_page,
-    }
+    makers = {MEMORY: memory_page, STUDY: study_page, AUDIT: audit_page}
     return makers[kind](Path(source))
 
 
@@ -156,16 +152,11 @@ def _names(target: Path, pages: Sequence[Page]) -> list[Path]:
 
 
 def _index(names: Sequence[Path], pages: Sequence[Page]) -> Page:
-    title, cards = (
-        f"{len(pages)} reports",
-        [(path.name, page) for path, page in zip(names, pages, strict=True)],
-    )
+    cards = [(path.name, page) for path, page in zip(names, pages, strict=True)]
+    title = f"{len(pages)} reports"
     return render("index.html", ("core.js",), {"kind": "index"}, title=title, cards=cards)
 
 
 def _write(path: Path, page: Page) -> Written:
-    try:
-        write_text(path, page.html)
-    except OSError as error:
-        raise ByheartError(f"{path} cannot be written: {error.strerror}.") from None
+    save_file(path, page.html)
     return Written(path, page.kind, shown(page.title), len(page.html.encode("utf-8")))

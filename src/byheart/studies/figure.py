@@ -7,14 +7,12 @@ import io
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from byheart._folders import write_bytes
+from byheart import _style
 from byheart._style import COLOURS, new_figure
-from byheart.errors import ByheartError
 from byheart.studies.cell import Value
 from byheart.studies.study import Axes, Record, Row
 
@@ -230,13 +228,4 @@ def picture(figure: Figure, room: int) -> str | None:
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Write a figure whole; the format by the suffix. The same rows give the same bytes."""
-    target = Path(path)
-    data = io.BytesIO()
-    kind = target.suffix[1:].lower()
-    undated = {"svg": {"Date": None}, "png": {"Software": None}}.get(kind, {})
-    figure.savefig(data, format=kind, dpi=130, metadata=undated)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(target, data.getvalue())
-    except OSError as error:
-        raise ByheartError(f"{path} cannot be written: {error.strerror}.") from None
+    _style.save(figure, path, dpi=130)

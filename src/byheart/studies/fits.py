@@ -37,10 +37,6 @@ class Law:
         return 1 + (self.curve is not None) + (self.shape is not None)
 
 
-def _grid(values: Array) -> tuple[float, ...]:
-    return tuple(float(v) for v in values)
-
-
 def _power(x: Array, p: Array | float) -> Array:
     """x^p of positive x; 0 has no negative powers, so no negative p is fitted where x holds it."""
     with np.errstate(divide="ignore"):
@@ -55,10 +51,10 @@ LAWS: dict[str, Law] = {
         Law("linear", "a + b x", lambda x, _: x),
         Law("quadratic", "a + b x²", lambda x, _: x**2),
         Law("cubic", "a + b x³", lambda x, _: x**3),
-        Law("power", "a + b x^p", _power, "p", _grid(np.arange(-2.95, 6.1, 0.1))),
+        Law("power", "a + b x^p", _power, "p", tuple(np.arange(-2.95, 6.1, 0.1).tolist())),
         Law(
             "saturating", "a + b (1 - exp(-x/τ))", lambda x, tau: -np.expm1(-x / tau),
-            "τ", _grid(np.geomspace(1e-3, 1e3, 61)),
+            "τ", tuple(np.geomspace(1e-3, 1e3, 61).tolist()),
         ),
     )
 }  # fmt: skip
@@ -139,11 +135,7 @@ def fit(
     intervals: dict[str, tuple[float, float]] = {}
     if resamples:
         drawn, _ = _solve(law, x, _resampled(x, y, resamples, rng))
-        tail = (1 - LEVEL) / 2
-        intervals = {
-            name: (float(np.quantile(v, tail)), float(np.quantile(v, 1 - tail)))
-            for name, v in drawn.items()
-        }
+        intervals = {name: _percentiles(v) for name, v in drawn.items()}
     total = float(((y - y.mean()) ** 2).sum())
     return Fit(
         law.name,
@@ -199,11 +191,12 @@ def choose(
         return Choice(tuple(fits), best.law, "only one law could be fitted")
     close = [f.law for f in others if f.aicc - best.aicc < TELLS]
     better = [f.law for f in others if f.cross_validated < 0.9 * best.cross_validated]
-    if close:
+    if close or better:
         why = f"AICc of {best.law} and {', '.join(close)} differ by less than {TELLS:g}"
-        return Choice(tuple(fits), None, f"the data cannot tell: {why}")
-    if better:
-        why = f"{best.law} has the best AICc, but {', '.join(better)} predicts left-out x better"
+        if not close:
+            why = (
+                f"{best.law} has the best AICc, but {', '.join(better)} predicts left-out x better"
+            )
         return Choice(tuple(fits), None, f"the data cannot tell: {why}")
     gap = others[0].aicc - best.aicc
     return Choice(tuple(fits), best.law, f"AICc smaller by {gap:.1f} than {others[0].law}")
@@ -220,8 +213,12 @@ def interval_of_mean(
     """
     y = np.asarray(values, float)
     drawn = y[np.random.default_rng(rng).integers(len(y), size=(resamples, len(y)))].mean(1)
+    return _percentiles(drawn)
+
+
+def _percentiles(values: Array) -> tuple[float, float]:
     tail = (1 - LEVEL) / 2
-    return float(np.quantile(drawn, tail)), float(np.quantile(drawn, 1 - tail))
+    return float(np.quantile(values, tail)), float(np.quantile(values, 1 - tail))
 
 
 def _solve(law: Law, x: Array, ys: Array) -> tuple[dict[str, Array], Array]:

@@ -13,12 +13,12 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from byheart._folders import write_text
+from byheart._folders import save_file
 from byheart._json import plain
 from byheart._progress import Report as Tell
 from byheart._progress import quiet
 from byheart._tables import data_frame
-from byheart.errors import ByheartError, check_choice
+from byheart.errors import check_choice
 from byheart.studies import figure
 from byheart.studies.files import FileFunction, shipped
 from byheart.studies.run import Report, Seeds, rows_of, run
@@ -61,7 +61,7 @@ class Execution:
     compute: bool = True
 
 
-def number_text(value: object) -> str:
+def number_text(value: object, digits: int = 4) -> str:
     """A number, with its interval if it has one.
 
     >>> number_text({"estimate": 1.0234, "low": 0.98, "high": 1.07})
@@ -70,9 +70,10 @@ def number_text(value: object) -> str:
     if isinstance(value, Mapping) and "estimate" in value:
         low, high = value.get("low"), value.get("high")
         if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
-            return number_text(value["estimate"])
-        return f"{value['estimate']:.4g} (95 %: {low:.4g} to {high:.4g})"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+            return number_text(value["estimate"], digits)
+        estimate, low, high = (f"{v:.{digits}g}" for v in (value["estimate"], low, high))
+        return f"{estimate} (95 %: {low} to {high})"
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True, repr=False)
@@ -139,11 +140,8 @@ class StudyResult:
         files = {what: Path(f"{stem}.{suffix}") for what, suffix in kinds.items()}
         figure.save(self.figure, files["figure"])
         export(self.rows + self.failed, files["csv"])
-        try:
-            text = json.dumps(plain(self.finding.to_json()), indent=1)
-            write_text(files["finding"], text + "\n")
-        except OSError as error:
-            raise ByheartError(f"{files['finding']} cannot be written: {error.strerror}.") from None
+        text = json.dumps(plain(self.finding.to_json()), indent=1)
+        save_file(files["finding"], text + "\n")
         return files
 
     def account(self, room: int = PICTURE) -> Record:

@@ -86,13 +86,7 @@ def run(
     ]
     names = ", ".join(study.name for study in chosen)
     if only is not None and not any(cells for _, _, cells, _ in plans):
-        known = {
-            name
-            for study in chosen
-            for v in study.chosen_variants(variant)
-            for cell in study.cells(v, profile)
-            for name in cell.params
-        }
+        known = {name for study in chosen for name in study.parameter_names(profile, variant)}
         raise ByheartError(
             f"`only={only}` leaves no cell of {names}; parameters: {', '.join(sorted(known))}."
         )
@@ -101,24 +95,22 @@ def run(
             opened.add_members(name, v, profile, cells)
         planned = [((name, v), stack) for name, v, _, found in plans for stack in found]
         title = chosen[0].name if len(chosen) == 1 else chosen[0].paper
-        coordinator = _Coordinator(title, opened, planned, retry_failed, progress)
+        c = _Coordinator(title, opened, planned, retry_failed, progress)
         began = time.perf_counter()
         try:
-            if coordinator.waiting:
+            if c.waiting:
                 with engine(workers) as executor:
-                    coordinator.work(executor, time_budget)
+                    c.work(executor, time_budget)
         except KeyboardInterrupt:
-            c = coordinator
             raise Stopped(
                 f"stopped: {c.there + c.done} of {c.total} rows of {names} are in {store}, "
                 "none of them half. Run the same command again to go on from there."
             ) from None
         finally:
             seconds = time.perf_counter() - began
-            if coordinator.done:
-                c = coordinator
+            if c.done:
                 opened.add_run(names, profile, str(workers), c.done, c.failed, seconds)
-        return coordinator.report(seconds)
+        return c.report(seconds)
 
 
 class _Coordinator:
@@ -210,10 +202,9 @@ class _Coordinator:
         row = None
         if last is not None:
             job, r = last
-            row = Row(
-                self.owner[job.key][0], job.cell.experiment, self.owner[job.key][1], job.cell.hash,
-                job.seed, job.cell.params, r.measurements, r.error, r.seconds,
-            )  # fmt: skip
+            (study, variant), cell = self.owner[job.key], job.cell
+            measured = r.measurements, r.error, r.seconds
+            row = Row(study, cell.experiment, variant, *job.key, cell.params, *measured)
         return Progress.of(
             self.name, self.there + self.done, self.total, failed=self.failed, seconds=gone,
             left=left, rate=60 * self.done / max(gone, 1e-9), last=row,

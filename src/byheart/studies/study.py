@@ -167,17 +167,18 @@ class Study:
         cells = self.grid(variant, profile) if callable(self.grid) else self.grid
         return list({(c.hash, c.experiment): c for c in cells}.values())
 
+    def parameter_names(self, profile: str, variant: str | None = None) -> set[str]:
+        """The parameters that cells of one variant, or of all, have in a profile."""
+        variants = self.chosen_variants(variant)
+        return {name for v in variants for cell in self.cells(v, profile) for name in cell.params}
+
     def with_values(self, values: Mapping[str, Sequence[object]]) -> Study:
         """The study on another grid: each of these parameters takes the values given, in every
         combination, in the place of its own; what follows from a parameter follows.
 
         A cell without one of the parameters keeps what it has.
         """
-        known = sorted({
-            name
-            for profile in PROFILES for variant in self.variants
-            for cell in self.cells(variant, profile) for name in cell.params
-        })  # fmt: skip
+        known = sorted(set().union(*map(self.parameter_names, PROFILES)))
         for name in values:
             if name not in known:
                 expected = f"values of parameters of {self.name} ({', '.join(known)})"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from byheart._folders import write_bytes
+from byheart._folders import save_file
 from byheart.errors import ByheartError, OptionError
 from byheart.studies.study import Record, Row
 
@@ -41,10 +41,7 @@ def export(rows: Sequence[Row], path: str | os.PathLike[str]) -> int:
     check_export(target)
     columns, table = records(rows)
     data = _csv(columns, table) if target.suffix.lower() == ".csv" else _parquet(columns, table)
-    try:
-        write_bytes(target, data)
-    except OSError as error:
-        raise ByheartError(f"{path} cannot be written: {error.strerror}.") from None
+    save_file(target, data)
     return len(table)
 
 

@@ -52,12 +52,10 @@ def _value(text: str) -> object:
 
 def _count(part: str, numbers: list[object]) -> list[object]:
     """start, start + step, ..., up to stop."""
-    start, stop, step = (*numbers, 1)[:3] if len(numbers) <= 3 else (None, None, None)
-    for number in (start, stop, step):
-        if isinstance(number, bool) or not isinstance(number, (int, float)):
-            raise OptionError("set", "START:STOP or START:STOP:STEP in numbers", part)
-    assert isinstance(start, (int, float)) and isinstance(stop, (int, float))
-    assert isinstance(step, (int, float))
+    real = [x for x in numbers if isinstance(x, (int, float)) and not isinstance(x, bool)]
+    if len(real) < len(numbers) or len(real) > 3:
+        raise OptionError("set", "START:STOP or START:STOP:STEP in numbers", part)
+    start, stop, step = (*real, 1)[:3]
     if step == 0 or (stop - start) / step < 0 or (stop - start) / step >= MOST:
         raise OptionError("set", f"a range of 1 to {MOST:,} values", part)
     if isinstance(step, float) or isinstance(start, float):

@@ -51,13 +51,7 @@ def log2_R(T: int, n: int, d: int, spread: float) -> float:
     >>> round(log2_R(10**4, n=10, d=4, spread=2**11), 1)
     99.5
     """
-    return (
-        log2(400 * math.pi)
-        + 0.5 * log2(3 * d)
-        + 3 * log2(n)
-        + log2(spread)
-        + 5 * log2(T)
-    )  # fmt: skip
+    return log2(400 * math.pi) + 0.5 * log2(3 * d) + 3 * log2(n) + log2(spread) + 5 * log2(T)
 
 
 def _ids(T: int, M: int, d: int, spread: float) -> tuple[float, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import os
 from collections import defaultdict
@@ -10,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from byheart._folders import write_bytes
+from byheart import _style
 from byheart._style import COLOURS, new_figure
 from byheart.errors import ByheartError
 from byheart.theory.candidates import Crossing, Sized
@@ -95,14 +94,8 @@ def sweep_figure(sweep: Sweep, points: Sequence[Point]) -> Figure:
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Write the figure whole, by the suffix: .png, .svg or .pdf."""
-    target = Path(path)
-    check_path(target)
-    data = io.BytesIO()
-    figure.savefig(data, format=target.suffix[1:].lower(), dpi=150)
-    try:
-        write_bytes(target, data.getvalue())
-    except OSError as error:
-        raise ByheartError(f"{path} cannot be written: {error.strerror}.") from None
+    check_path(path)
+    _style.save(figure, path)
 
 
 def check_path(path: str | os.PathLike[str], parameter: str = "plot") -> None:
@@ -132,6 +125,7 @@ def label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
                 heights[i] -= short / 2
                 heights[i + 1] += short / 2
     for (x, y, name, colour), height in zip(ends, heights, strict=True):
+        line = {"arrowstyle": "-", "color": colour, "lw": 0.6, "shrinkA": 1, "shrinkB": 2}
         axes.annotate(
             name,
             xy=(x, y),
@@ -141,12 +135,5 @@ def label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
             va="center",
             fontsize=9,
             annotation_clip=False,
-            arrowprops={
-                "arrowstyle": "-",
-                "color": colour,
-                "lw": 0.6,
-                "shrinkA": 1,
-                "shrinkB": 2,
-                "relpos": (0, 0.5),
-            },
+            arrowprops=line | {"relpos": (0, 0.5)},
         )

@@ -8,7 +8,7 @@ from byheart.papers.dana2025.experiment import ANSWERS, PRIOR, TRAIN
 from byheart.papers.declare import declare
 from byheart.studies import Axes, Cell, Finding, Row, laws
 from byheart.studies.fits import interval_of_mean
-from byheart.studies.study import Record
+from byheart.studies.study import Record, Verdict
 
 
 def groups(rows: list[Row], by: tuple[str, ...], measure: str) -> list[Record]:
@@ -27,6 +27,14 @@ def groups(rows: list[Row], by: tuple[str, ...], measure: str) -> list[Record]:
 def accuracies(table: list[Record], label: str) -> Record:
     """The numbers of a finding, from the means of a table; `label` is a format of its columns."""
     return {label.format(**r): {"estimate": r["mean"], **r} for r in table}
+
+
+def ahead(pairs: list[tuple[Record, Record]]) -> Verdict:
+    """Confirmed where the first of every pair is above the second by its interval, not confirmed
+    where all are below."""
+    above = all(more["low"] > one["high"] for more, one in pairs)
+    below = all(more["high"] < one["low"] for more, one in pairs)
+    return laws.judged(bool(pairs) and above, bool(pairs) and below)
 
 
 def grid_zipf(variant: str, profile: str) -> list[Cell]:
@@ -73,12 +81,10 @@ def analyse_answers(rows: list[Row]) -> Finding:
     for row, other in zip(table, kl, strict=True):
         row["kl"] = other["mean"]
     one = {r["H"]: r for r in table if r["answers"] == 1}
-    more = [r for r in table if r["answers"] > 1 and r["H"] in one]
-    gains = [r["mean"] / max(1e-9, one[r["H"]]["mean"]) for r in more]
-    above = all(r["low"] > one[r["H"]]["high"] for r in more)
-    below = all(r["high"] < one[r["H"]]["low"] for r in more)
+    pairs = [(r, one[r["H"]]) for r in table if r["answers"] > 1 and r["H"] in one]
+    gains = [more["mean"] / max(1e-9, first["mean"]) for more, first in pairs]
     return Finding(
-        laws.judged(bool(more) and above, bool(more) and below),
+        ahead(pairs),
         f"Keys with several right answers leave {min(gains):.2f} to {max(gains):.2f} times the "
         "(key, answer) pairs of keys with one."
         if gains
@@ -132,10 +138,8 @@ def analyse_depth(rows: list[Row]) -> Finding:
     if len(table) < 2:
         return laws.too_few("two depths are needed")
     first, last = table[0], table[-1]
-    above = all(r["low"] > first["high"] for r in table[1:])
-    below = all(r["high"] < first["low"] for r in table[1:])
     return Finding(
-        laws.judged(above, below),
+        ahead([(deeper, first) for deeper in table[1:]]),
         f"With 24 heads in all, accuracy over all facts is {first['mean']:.3f} in one layer and "
         f"{last['mean']:.3f} in {last['layers']}.",
         accuracies(table, "accuracy, {layers} layers"),

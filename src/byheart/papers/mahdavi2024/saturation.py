@@ -46,8 +46,8 @@ def statistics(params: Params, seed: int) -> Measurements:
         "T": facts.T,
         "saturated": float(stats.saturated.mean()),
         "fresh_saturated": float(stats.fresh_saturated.mean()),
-        "own_saturated": _mean(stats.own_saturated),
-        "other_saturated": _mean(stats.other_saturated),
+        "own_saturated": _mean(stats.own_saturated[~np.isnan(stats.own_saturated)]),
+        "other_saturated": _mean(stats.other_saturated[~np.isnan(stats.other_saturated)]),
         "correlation": stats.correlation,
         "co_saturation": apart,
         "histogram": [int(v) for v in stats.histogram],
@@ -101,9 +101,8 @@ def _memory(p: Params, seed: int) -> tuple[VectorMemory, Measurements]:
     return memory, told
 
 
-def _mean(values: np.ndarray) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else None
+def _mean(values: np.ndarray | list[float]) -> float | None:
+    return float(np.mean(values)) if len(values) else None
 
 
 STATISTICS = Procedure(
@@ -128,7 +127,7 @@ def analyse(rows: list[Row]) -> Finding:
     for (kind, H), same in _groups(rows).items():
         table.append(
             {"model": kind, "H": H, "T": same[0]["T"]}
-            | {name: _average(same, name) for name in (
+            | {name: _mean([r[name] for r in same if r[name] is not None]) for name in (
                 "accuracy", "saturated", "fresh_saturated", "own_saturated", "other_saturated",
                 "correlation", "co_saturation", "breaks", "two_heads_or_more", "concentration")}
         )  # fmt: skip
@@ -160,11 +159,6 @@ def _groups(rows: list[Row]) -> dict[tuple[str, int], list[Row]]:
     for row in rows:
         groups.setdefault((row["kind"], row["H"]), []).append(row)
     return dict(sorted(groups.items(), key=lambda item: (item[0][1], KINDS.index(item[0][0]))))
-
-
-def _average(rows: list[Row], name: str) -> float | None:
-    known = [row[name] for row in rows if row[name] is not None]
-    return float(np.mean(known)) if known else None
 
 
 def draw(rows: list[Row], finding: Finding) -> Figure:
