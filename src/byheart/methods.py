@@ -51,7 +51,7 @@ T = TypeVar("T")
 if TYPE_CHECKING:  # a method by name makes some memory
     from typing_extensions import TypeVar as TypeVarWithDefault
 
-    M = TypeVarWithDefault("M", bound="Memory", default="Memory")
+    M = TypeVarWithDefault("M", bound="Memory", default="Memory", covariant=True)
 else:
     M = TypeVar("M", bound="Memory")
 
