@@ -126,7 +126,6 @@ def test_fewer_parameters_than_facts_and_saved_whole(tmp_path: Path):
 
 def test_a_certificate_beyond_the_literal_limit(monkeypatch):
     monkeypatch.setattr(exact_certificate, "LITERAL", 50)
-    monkeypatch.setattr(exact_certificate.exact_outputs, "__defaults__", (50, lambda _: None))
     memory = build(bh.random_associations(N=50, S=2, T=200))
     made = bh.certify(memory)
     assert made.certified

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, reduce
+from functools import cache, partial, reduce
 
 import numpy as np
 from flint import arb, arb_mat, ctx
@@ -40,6 +40,12 @@ def bits(precision: int) -> Iterator[None]:
 def matrix(values: Tensor) -> arb_mat:
     rows, columns = values.shape
     return arb_mat(rows, columns, [arb(v) for v in values.double().flatten().tolist()])
+
+
+def head_matrices(weights: Weights, layer: int) -> list[tuple[arb_mat, arb_mat]]:
+    """W_Q W_K^T and W_V W_O of every head."""
+    heads = zip(*(weights[name][layer] for name in ("W_Q", "W_K", "W_V", "W_O")), strict=True)
+    return [(matrix(Q) * matrix(K.T), matrix(V) * matrix(out)) for Q, K, V, out in heads]
 
 
 def _split(matrix: arb_mat, width: int) -> list[Rows]:
@@ -70,8 +76,7 @@ def one_layer(
     x = [_embedded(spec, weights, distinct[s], s) for s in range(S)]
     x_rows = [dict(zip(distinct[s], x[s].tolist(), strict=True)) for s in range(S)]
 
-    W_QK = [matrix(weights["W_Q"][0, h]) * matrix(weights["W_K"][0, h].T) for h in range(H)]
-    W_VO = [matrix(weights["W_V"][0, h]) * matrix(weights["W_O"][0, h]) for h in range(H)]
+    W_QK, W_VO = zip(*head_matrices(weights, 0), strict=True)
     y = dict(zip(distinct[-1], _split(x[-1] * _side_by_side(W_QK), d), strict=True))
 
     progress(f"attention of {H:,} heads on {T:,} facts")
@@ -127,7 +132,7 @@ def softmax(scores: tuple[arb, ...]) -> list[arb]:
     return [v / total for v in e]
 
 
-def _side_by_side(blocks: list[arb_mat]) -> arb_mat:
+def _side_by_side(blocks: Sequence[arb_mat]) -> arb_mat:
     tables = [block.tolist() for block in blocks]
     return arb_mat([[v for table in tables for v in table[i]] for i in range(len(tables[0]))])
 
@@ -138,22 +143,11 @@ class Balls:
     def __init__(self, weights: Weights) -> None:
         self.weights = weights
         self.weight = cache(self._weight)
-        self._heads = cache(self._head_matrices)
+        self._heads = cache(partial(head_matrices, weights))
 
     def _weight(self, name: str, *layer: int) -> arb_mat:
         w = self.weights[name][layer]
         return matrix(w if w.dim() == 2 else w[None])
-
-    def _head_matrices(self, H: int, layer: int) -> list[tuple[arb_mat, arb_mat]]:
-        """W_Q W_K^T and W_V W_O of every head."""
-        W = {name: self.weights[name][layer] for name in ("W_Q", "W_K", "W_V", "W_O")}
-        return [
-            (
-                matrix(W["W_Q"][h]) * matrix(W["W_K"][h].T),
-                matrix(W["W_V"][h]) * matrix(W["W_O"][h]),
-            )
-            for h in range(H)
-        ]
 
     def embed(self, tokens: list[int]) -> arb_mat:
         return matrix(self.weights["W_E"][tokens])
@@ -177,7 +171,7 @@ class Balls:
     ) -> arb_mat:
         root = arb(spec.qk_rank).sqrt() if spec.scale else arb(1)
         total = arb_mat(len(queries), x.ncols())
-        for W_QK, W_VO in self._heads(spec.H, layer):
+        for W_QK, W_VO in self._heads(layer):
             scores = (x * W_QK * x.transpose()).tolist()
             rows = []
             for s in queries:

@@ -6,7 +6,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, singledispatch
+from functools import cached_property
 from html.parser import HTMLParser
 from itertools import product
 from pathlib import Path
@@ -19,7 +19,7 @@ from byheart._progress import Report, quiet
 from byheart.certificates.certificate import certify
 from byheart.certificates.statement import Certificate, DistributionCertificate
 from byheart.errors import ByheartError, CheckFailed
-from byheart.facts import Distributions, Facts, VectorFacts, as_facts
+from byheart.facts import Distributions, VectorFacts, as_facts
 from byheart.models.construction import Construction
 from byheart.models.memory import FactTable, Memory, Recall, answer_margins
 from byheart.models.memory_files import load
@@ -91,39 +91,26 @@ def _need(held: object, wrong: str) -> None:
         raise _Broken(wrong)
 
 
-@singledispatch
-def _asked(table: FactTable, i: int) -> tuple[tuple, int | float | str]:
-    """The key of fact i as a user gives it, and the right answer."""
-    raise TypeError(f"expected facts, found {type(table).__name__}")
-
-
-@_asked.register
-def _(table: Facts | Distributions, i: int) -> tuple[tuple, int | float | str]:
-    facts = table.facts if isinstance(table, Distributions) else table
-    return facts.key(i), facts.answer(i)
-
-
-@_asked.register
-def _(table: VectorFacts, i: int) -> tuple[tuple, int | float | str]:
-    context = None if table.shared else table.contexts()[i]
-    return (table.query[i], context), table.label[i].tolist()
-
-
 class _Case:
-    """A memory, its facts, and the few of them that are asked one by one."""
+    """A memory, its facts, and the few of them that are asked one by one: keys as a user gives
+    them, right answers, and `labels`, which are their ids or numbers."""
 
     def __init__(self, memory: Memory, table: FactTable) -> None:
         self.memory, self.table = memory, table
+        self.single = table.facts if isinstance(table, Distributions) else table
         self.rows = np.unique(np.linspace(0, table.T - 1, SAMPLE).astype(int))
-        self.keys = [_asked(table, int(i))[0] for i in self.rows]
-        self.right = [_asked(table, int(i))[1] for i in self.rows]
+        self.keys = [self.key(i) for i in self.rows.tolist()]
+        if isinstance(self.single, VectorFacts):
+            self.labels = torch.tensor(self.single.label[self.rows])
+            self.right = self.labels.tolist()
+        else:
+            self.labels = torch.tensor(self.single.answers[self.rows])
+            self.right = [self.single.answer(i) for i in self.rows.tolist()]
 
-    @cached_property
-    def labels(self) -> Tensor:
-        """Answer ids or labels of the sample."""
-        table = self.table.facts if isinstance(self.table, Distributions) else self.table
-        column = table.answers if isinstance(table, Facts) else table.label
-        return torch.tensor(column[self.rows])
+    def key(self, i: int) -> tuple:
+        if not isinstance(self.single, VectorFacts):
+            return self.single.key(i)
+        return self.single.query[i], None if self.single.shared else self.single.contexts()[i]
 
     @cached_property
     def inputs(self):  # what `encode` gives is the family's own
@@ -160,7 +147,7 @@ def _leaves(inputs) -> list[np.ndarray]:
 
 def _encode(case: _Case) -> None:
     """`encode` gives what `inputs_of` gives for the same facts."""
-    every = case.memory.encode([_asked(case.table, i)[0] for i in range(min(case.table.T, 1000))])
+    every = case.memory.encode([case.key(i) for i in range(min(case.table.T, 1000))])
     table = _leaves(case.memory.inputs_of(case.table))
     for one, other in zip(_leaves(every), table, strict=True):
         _need(np.array_equal(one, other[: len(one)]), "the two differ.")
@@ -221,7 +208,7 @@ def _foreign(case: _Case) -> tuple | None:
     if isinstance(case.table, VectorFacts):
         query, context = case.keys[0]
         return query + 1.0, context
-    stored = {tuple(sorted(_asked(case.table, i)[0])) for i in range(case.table.T)}
+    stored = {tuple(sorted(case.key(i))) for i in range(case.table.T)}
     words = case.keys[: SAMPLE // 2]
     mixed = (one[:-1] + other[-1:] for one, other in product(words, words))
     single = ((token,) for token in case.table.vocabulary.tokens if len(words[0]) == 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from byheart._progress import Report, quiet
+from byheart._progress import Report
 from byheart.certificates.proving import Asked, certificate, in_vocabulary_of, prove
 from byheart.certificates.statement import INTEGERS, Certificate, Failure, IntegerCertificate
 from byheart.errors import ByheartError
@@ -31,7 +31,7 @@ def prove_exact(memory: ExactMemory, facts: FactTable, asked: Asked) -> Certific
     tokens, right, known = in_vocabulary_of(memory, table)
     outputs, literally = np.full(table.T, -1, dtype=np.int64), 0
     if known.any():
-        outputs[known], literally = exact_outputs(memory, tokens[known], progress=asked.progress)
+        outputs[known], literally = exact_outputs(memory, tokens[known], asked.progress)
 
     def failure(i: int) -> Failure:
         said = memory.recall(*table.key(i)).answer
@@ -44,22 +44,19 @@ def prove_exact(memory: ExactMemory, facts: FactTable, asked: Asked) -> Certific
 
 
 def exact_outputs(
-    memory: ExactMemory,
-    tokens: np.ndarray,
-    literal: int = LITERAL,
-    progress: Report = quiet,
+    memory: ExactMemory, tokens: np.ndarray, progress: Report
 ) -> tuple[np.ndarray, int]:
     """Classes of keys (B, S), and how many of them were evaluated literally.
 
-    Up to `literal` keys all are. Beyond, a random `literal` of them, and all by the structured
+    Up to `LITERAL` keys all are. Beyond, a random `LITERAL` of them, and all by the structured
     evaluator, whose equality with the blocks is checked weight for weight (`parts.read`), argued
     (docs/square-root.md) and compared here on every key that both have seen; a difference counts as
     a wrong answer.
     """
-    if len(tokens) <= literal:
+    if len(tokens) <= LITERAL:
         return memory.literal_outputs(tokens, progress), len(tokens)
     outputs = memory.outputs(tokens)
-    chosen = np.sort(np.random.default_rng(len(tokens)).choice(len(tokens), literal, replace=False))
+    chosen = np.sort(np.random.default_rng(len(tokens)).choice(len(tokens), LITERAL, replace=False))
     seen = memory.literal_outputs(tokens[chosen], progress)
     outputs[chosen] = np.where(outputs[chosen] == seen, seen, -1)
     return outputs, len(chosen)

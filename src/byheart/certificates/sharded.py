@@ -30,6 +30,7 @@ For a fact t of shard g the residual stream of the literal layer is
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,36 +106,45 @@ def exact_gates(spec: ShardedSpec, weights: Weights) -> None:
         raise ByheartError(f"lattice points too far out: sums beyond {limit:,} are not exact")
     if bool((weights["W_E"][-1] != 0).any()) or bool((weights["W_pos"][0] != 0).any()):
         raise ByheartError("the start token is not the zero vector: foreign heads are not silent")
-    _check_layout(spec, weights)
+    for wrong, text in _layout_faults(spec, weights):
+        if wrong:
+            raise ByheartError(text)
 
 
-def _check_layout(spec: ShardedSpec, weights: Weights) -> None:
-    """Refuse tables by which sparse recall and the literal layer would differ."""
+def _layout_faults(spec: ShardedSpec, weights: Weights) -> Iterator[tuple[object, str]]:
+    """What makes sparse recall and the literal layer differ: (whether it is so, in words). Each
+    relies on those before it."""
     start, level, first = (weights[name].long() for name in ("head_start", "level", "first"))
     counts = start[1:] - start[:-1]
-    if int(start[0]) != 0 or int(start[-1]) != spec.H or bool((counts < 0).any()):
-        raise ByheartError(f"head_start does not run from 0 to H = {spec.H:,} upward")
+    all_heads = int(start[0]) == 0 and int(start[-1]) == spec.H
+    text = f"head_start does not run from 0 to H = {spec.H:,} upward"
+    yield not all_heads or (counts < 0).any(), text
     drawn = spec.H if spec.untied else int(counts.max())
-    if any(len(weights[name]) < drawn for name in ("u", "w", "V")):
-        raise ByheartError(f"fewer than {drawn:,} heads u, w, V are stored")
+    stored = min(len(weights[name]) for name in ("u", "w", "V"))
+    yield stored < drawn, f"fewer than {drawn:,} heads u, w, V are stored"
     splits = spec.bits if spec.gate == "query" and spec.S == 2 else 0
-    if int(level.min()) < 0 or int(level.max()) > splits:
-        raise ByheartError(f"level must lie between 0 and {splits}, the bits that gates can read")
+    text = f"level must lie between 0 and {splits}, the bits that gates can read"
+    yield _outside(level, 0, splits), text
     owned = first.repeat_interleave(2**level)
     ends = (2**level).cumsum(0)
     owned += torch.arange(len(owned)) - (ends - 2**level).repeat_interleave(2**level)
-    if int(owned.min()) < 0 or int(owned.max()) >= spec.shards or len(owned.unique()) < len(owned):
-        raise ByheartError(f"groups share a shard, or own one beyond the {spec.shards:,} there are")
+    twice = len(owned.unique()) < len(owned)
+    text = f"groups share a shard, or own one beyond the {spec.shards:,} there are"
+    yield twice or _outside(owned, 0, spec.shards - 1), text
     group = weights["group"]
-    if int(group.min()) < -1 or int(group.max()) >= spec.groups or int(group[-1]) != -1:
-        raise ByheartError(f"group must lie between -1 and {spec.groups - 1:,}, -1 for BOS")
-    if spec.bits and bool((weights["bits"].abs() != 1).any()):
-        raise ByheartError("bits other than +1 and -1: sub-shards are not separated")
-    if spec.gate != "query" and int(weights["deciding"]) != 0:
-        raise ByheartError(f"the {spec.gate} gate reads the first token, not the one stored")
+    text = f"group must lie between -1 and {spec.groups - 1:,}, -1 for BOS"
+    yield _outside(group, -1, spec.groups - 1) or int(group[-1]) != -1, text
+    signs = weights["bits"] if spec.bits else torch.ones(1)
+    yield (signs.abs() != 1).any(), "bits other than +1 and -1: sub-shards are not separated"
+    elsewhere = spec.gate != "query" and int(weights["deciding"]) != 0
+    yield elsewhere, f"the {spec.gate} gate reads the first token, not the one stored"
     subject = weights.get("subject", torch.zeros(1, dtype=torch.int8))
-    if bool(((subject != 0) & (subject != 1)).any()) or int(subject[-1]) != 0:
-        raise ByheartError("subject marks other than 0 and 1, or on the start token")
+    wrong = ((subject != 0) & (subject != 1)).any() or int(subject[-1]) != 0
+    yield wrong, "subject marks other than 0 and 1, or on the start token"
+
+
+def _outside(numbers: Tensor, low: int, high: int) -> bool:
+    return int(numbers.min()) < low or int(numbers.max()) > high
 
 
 @dataclass(frozen=True)
