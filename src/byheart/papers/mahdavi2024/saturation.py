@@ -127,7 +127,7 @@ def analyse(rows: list[Row]) -> Finding:
     for (kind, H), same in _groups(rows).items():
         table.append(
             {"model": kind, "H": H, "T": same[0]["T"]}
-            | {name: _mean([r[name] for r in same if r[name] is not None]) for name in (
+            | {name: _average(same, name) for name in (
                 "accuracy", "saturated", "fresh_saturated", "own_saturated", "other_saturated",
                 "correlation", "co_saturation", "breaks", "two_heads_or_more", "concentration")}
         )  # fmt: skip
@@ -159,6 +159,10 @@ def _groups(rows: list[Row]) -> dict[tuple[str, int], list[Row]]:
     for row in rows:
         groups.setdefault((row["kind"], row["H"]), []).append(row)
     return dict(sorted(groups.items(), key=lambda item: (item[0][1], KINDS.index(item[0][0]))))
+
+
+def _average(rows: list[Row], name: str) -> float | None:
+    return _mean([row[name] for row in rows if row[name] is not None])
 
 
 def draw(rows: list[Row], finding: Finding) -> Figure:
