@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from byheart._progress import Report
-from byheart.construct.frames import frame
+from byheart.construct.frames import unembedding
 from byheart.construct.outcome import check_fits, held, holding, weight_bytes
 from byheart.facts import Facts
 from byheart.models import associative
@@ -35,9 +35,7 @@ def associative_weights(facts: Facts, spec: AssociativeSpec, seed: int = 0) -> d
     generator = torch.Generator().manual_seed(seed)
     signs = torch.randint(0, 2, (spec.S, spec.N, spec.d), generator=generator)
     W_E = (2 * signs - 1).to(torch.float64)
-    W_U = torch.zeros(spec.d, spec.N, dtype=torch.float64)
-    answers = torch.from_numpy(facts.answer_ids.copy())
-    W_U[:, answers] = frame(len(answers), spec.d, seed).T
+    _, W_U = unembedding(facts.answer_ids, spec.d, spec.N, seed)
     tokens, right = torch.tensor(facts.tokens), torch.tensor(facts.answers)
     keys = associative.keys(spec, {"W_E": W_E[None]}, tokens)[0]
     return {"W_E": W_E, "W": keys.T @ W_U[:, right].T, "W_U": W_U}
@@ -53,23 +51,23 @@ def associative_memory(
         check_fits(weight_bytes(spec.parameters), f"an associative memory of width {width:,}")
         progress(f"adding up {facts.T:,} facts in a {width} x {width} matrix")
         weights = associative_weights(facts, spec, seed)
-        construction = AssociativeConstruction(readout="sum", capacity=width)
         memory = TokenMemory(
             spec=spec,
             weights={name: w.to(dtype) for name, w in weights.items()},
             vocabulary=facts.vocabulary,
-            construction=construction,
+            construction=AssociativeConstruction(readout="sum", capacity=width),
             facts=facts,
             pad_id=facts.pad_id,
         )
-        outcome = held(memory, facts)
-        if not outcome.lost or d is not None or width >= WIDEST:
+        memory = held(memory, facts)
+        lost = memory.construction.lost
+        if not lost or d is not None or width >= WIDEST:
             break
         width *= 2
     reason = f"d = {width}: the first power of two at which the cross-talk stays below the margin"
     if d is not None:
         reason = f"d = {width} as asked"
-    elif outcome.lost:
+    elif lost:
         reason = f"d = {width}: the largest width tried"
-    construction = replace(outcome.recorded(construction), why=(reason,))
+    construction = replace(memory.construction, why=(reason,))
     return holding(replace(memory, construction=construction), facts)

@@ -45,6 +45,7 @@ from byheart.theory import corollary1_capacity, corollary1_heads
 
 # Share of |x|² = 1 that tokens and positions get.
 TOKEN_SHARE, POSITION_SHARE = 0.7, 0.3
+CHANGED_BASIS = "change of basis"  # how the skip is taken care of: this, or "fixed"
 
 
 @dataclass(frozen=True)
@@ -99,61 +100,34 @@ def attention_only_weights(
     standard deviation of the attention scores; `dtype` the format the weights will be stored in.
     """
     check_admissible(spec, len(tokens), len(tokens[:, -1].unique()))
-    weights = random_attention(spec, seed, beta)
+    nominal = random_attention(spec, seed, beta)
+
+    def constructed(weights: Weights, W_O: Tensor, solution: Solution, skip: str) -> Constructed:
+        return Constructed(rounded(complete(spec, weights, W_O, W_U), dtype), solution, skip)
+
     if len(tokens) <= spec.H * spec.d_h:
+        # Fixed skip: F W_O = target - x_S, with everything but W_O already as it will be stored.
+        weights = rounded(nominal, dtype)
+        x_S, F = features(spec, weights, tokens)
         with contextlib.suppress(RankError):  # few tokens: the heads alone may not be enough
-            return _with_fixed_skip(spec, weights, tokens, targets, W_U, dtype)
+            solution = minimum_norm(F, targets - x_S)
+            return constructed(weights, solution.W, solution, "fixed")
+    # F W_O + x_S (I + D) = target, then the basis in which the skip is x_S (I + D).
     targets = targets + unread_parts(W_U, len(tokens), seed)
-    return _with_changed_basis(spec, weights, tokens, targets, W_U, dtype)
-
-
-def _with_fixed_skip(
-    spec: AttentionOnlySpec,
-    weights: Weights,
-    tokens: Tensor,
-    targets: Tensor,
-    W_U: Tensor,
-    dtype: torch.dtype,
-) -> Constructed:
-    """F W_O = target - x_S, with everything but W_O already as it will be stored."""
-    weights = rounded(weights, dtype)
-    x_S, F = features(spec, weights, tokens)
-    solution = minimum_norm(F, targets - x_S)
-    return _constructed(spec, weights, solution.W, W_U, dtype, solution, "fixed")
-
-
-def _with_changed_basis(
-    spec: AttentionOnlySpec,
-    weights: Weights,
-    tokens: Tensor,
-    targets: Tensor,
-    W_U: Tensor,
-    dtype: torch.dtype,
-) -> Constructed:
-    """F W_O + x_S (I + D) = target, then the basis in which the skip is x_S (I + D)."""
-    x_S, F = features(spec, weights, tokens)
+    x_S, F = features(spec, nominal, tokens)
     solution = minimum_norm(torch.cat([F, x_S], 1), targets - x_S)
     W_O, D = solution.W[: -spec.d], solution.W[-spec.d :]
-    weights = rounded(in_basis(weights, torch.eye(spec.d, dtype=D.dtype) + D), dtype)
+    weights = rounded(in_basis(nominal, torch.eye(spec.d, dtype=D.dtype) + D), dtype)
     if dtype != torch.float64:
         # The rounded basis moved the features: fit W_O once more to what is really stored.
         x_S, F = features(spec, weights, tokens)
         W_O = W_O + torch.linalg.lstsq(F, targets - x_S - F @ W_O).solution
-    return _constructed(spec, weights, W_O, W_U, dtype, solution, "change of basis")
+    return constructed(weights, W_O, solution, CHANGED_BASIS)
 
 
-def _constructed(
-    spec: AttentionOnlySpec,
-    weights: Weights,
-    W_O: Tensor,
-    W_U: Tensor,
-    dtype: torch.dtype,
-    solution: Solution,
-    skip: str,
-) -> Constructed:
-    shaped = W_O.reshape(1, spec.H, spec.d_h, spec.d)
-    complete = {**weights, "W_O": shaped, "W_U": W_U}
-    return Constructed(rounded(complete, dtype), solution, skip)
+def complete(spec: AttentionOnlySpec, weights: Weights, W_O: Tensor, W_U: Tensor) -> Weights:
+    """Embeddings and heads with the read-out W_O (H d_h, d) and W_U."""
+    return {**weights, "W_O": W_O.reshape(1, spec.H, spec.d_h, spec.d), "W_U": W_U}
 
 
 def unread_parts(W_U: Tensor, T: int, seed: int) -> Tensor:

@@ -12,13 +12,14 @@ from byheart._progress import Report
 from byheart.construct.attention_only import (
     attention_only_weights,
     check_admissible,
+    complete,
     features,
     in_basis,
     random_attention,
     rounded,
 )
 from byheart.construct.choose import Choice
-from byheart.construct.frames import frame, ideal_margin
+from byheart.construct.frames import ideal_margin, unembedding
 from byheart.construct.outcome import Reading, check_fits, held, holding, reading, weight_bytes
 from byheart.construct.readout import convex_readout
 from byheart.construct.solve import RankError, solve_bytes
@@ -50,18 +51,9 @@ class _Task:
     dtype: torch.dtype
     seed: int
 
-    @property
-    def dtype_name(self) -> str:
-        return str(self.dtype).removeprefix("torch.")
-
 
 def _task(facts: Facts, spec: AttentionOnlySpec, dtype: torch.dtype, seed: int) -> _Task:
-    """Tokens that are never answers get zero columns in W_U: their logit is 0, and the frame need
-    only hold the answers."""
-    W_U = torch.zeros(spec.d, spec.N, dtype=torch.float64)
-    answers = torch.from_numpy(facts.answer_ids.copy())
-    rows = frame(len(answers), spec.d, seed)
-    W_U[:, answers] = rows.T
+    rows, W_U = unembedding(facts.answer_ids, spec.d, spec.N, seed)
     stored = rounded({"W_U": W_U}, dtype)["W_U"]
     return _Task(facts, reading(facts, spec), stored, ideal_margin(rows, spec.N), dtype, seed)
 
@@ -121,11 +113,12 @@ def _refusal(
             f"d_h={spec.d_h}: {failures[-1]}. With {facts.N} tokens and {facts.S} positions a head "
             f"adds at most {min(spec.d_h, facts.N + facts.S - 2)} to the rank. Use more heads."
         )
+    dtype = str(task.dtype).removeprefix("torch.")
     advice = f"`H={spec.H + max(1, spec.H // 20)}`"
-    if task.dtype == torch.float32:
+    if dtype == "float32":
         advice += " or `dtype=float64`"
     return CheckFailed(
-        f"not all {facts.T:,} facts survive in {task.dtype_name} weights at d={spec.d}, "
+        f"not all {facts.T:,} facts survive in {dtype} weights at d={spec.d}, "
         f"H={spec.H}, d_h={spec.d_h}: {'; '.join(failures[-len(BETAS) :])}. "
         f"Nothing was written. Use {advice}."
     )
@@ -196,9 +189,7 @@ def _fitted(task: _Task, spec: AttentionOnlySpec, why: list[str]) -> TokenMemory
     right = torch.searchsorted(answers, torch.tensor(facts.answers))
     rows = task.W_U[:, answers].T
     fit = convex_readout(F, x_S, rows, right, torch.tensor(facts.prior))
-    weights = in_basis(weights, fit.M_0)
-    weights["W_O"] = fit.W_O.reshape(1, spec.H, spec.d_h, spec.d)
-    weights["W_U"] = task.W_U
+    weights = complete(spec, in_basis(weights, fit.M_0), fit.W_O, task.W_U)
     construction = AttentionConstruction(
         readout="convex",
         capacity=corollary1_capacity(spec, facts.last_tokens),
@@ -207,8 +198,7 @@ def _fitted(task: _Task, spec: AttentionOnlySpec, why: list[str]) -> TokenMemory
         beta=BETAS[0],
         why=tuple(why),
     )
-    memory = _memory(task, spec, weights, construction)
-    return replace(memory, construction=held(memory, facts).recorded(construction))
+    return held(_memory(task, spec, weights, construction), facts)
 
 
 def _memory(

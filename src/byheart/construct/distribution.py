@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,8 +26,10 @@ from torch import Tensor
 
 from byheart._progress import Report
 from byheart.construct.attention_only import (
+    CHANGED_BASIS,
     attention_only_weights,
     check_admissible,
+    complete,
     features,
     in_basis,
     random_attention,
@@ -108,7 +110,11 @@ def distribution_memory(
     capacity, readout = corollary1_capacity(spec, table.facts.last_tokens), options.readout
     if readout == "auto":
         readout = "exact" if capacity >= table.T else "convex"
-        why.append(_reason(readout, capacity, table.T))
+        exact = (
+            f"exact read-out: H·d_h + d = {capacity:,} >= {table.T:,} sequences (Theorem 1, ε = 0)"
+        )
+        convex = f"convex read-out: H·d_h + d = {capacity:,} < {table.T:,} sequences"
+        why.append(exact if readout == "exact" else convex)
     if readout == "exact":
         check_admissible(spec, table.T, table.facts.last_tokens)
     encoder = options.encoder
@@ -116,10 +122,8 @@ def distribution_memory(
         encoder = encode(table, spec.d, encoder, seed=seed, progress=progress)
     why.append(f"encoder: {encoder.why}")
     task = _Task(table, spec, encoder.balanced(), DTYPES[options.dtype], seed, progress)
-    if readout in ("exact", "literal"):
-        weights, record = (_exact if readout == "exact" else _literal)(task)
-    else:
-        weights, record = _fitted(task, readout)
+    solve = {"exact": _exact, "literal": _literal}.get(readout, partial(_fitted, readout=readout))
+    weights, record = solve(task)
     pi, prior = table.probabilities, table.prior
     construction = DistributionConstruction(
         readout=readout,
@@ -197,12 +201,6 @@ def _sizes(
     return spec, why
 
 
-def _reason(readout: str, capacity: int, T: int) -> str:
-    if readout == "exact":
-        return f"exact read-out: H·d_h + d = {capacity:,} >= {T:,} sequences (Theorem 1, ε = 0)"
-    return f"convex read-out: H·d_h + d = {capacity:,} < {T:,} sequences"
-
-
 Solved = tuple[Weights, dict]  # weights, and fields of the construction
 
 
@@ -260,8 +258,7 @@ def _fitted(task: _Task, readout: str) -> Solved:
         record["iterations"] += fit.iterations
     W = problem.W if fit.W is None else fit.W
     M_0 = torch.eye(spec.d, dtype=torch.float64) + fit.V[-spec.d :]
-    M_0, condition, clipped = _well_conditioned(M_0, MOST_CONDITION[dtype])
-    record["condition"] = condition
+    M_0, record["condition"], clipped = _well_conditioned(M_0, MOST_CONDITION[dtype])
     W_O = fit.V[: -spec.d]
     weights = rounded(in_basis(nominal, M_0), dtype)
     if clipped or dtype != torch.float64:
@@ -272,9 +269,8 @@ def _fitted(task: _Task, readout: str) -> Solved:
             W_O = ridge_readout(stored, task.targets).V
         else:
             W_O = convex_kl_readout(stored, W_O).V
-    weights["W_O"] = W_O.reshape(1, spec.H, spec.d_h, spec.d)
-    weights["W_U"] = task.unembedding(W)
-    return rounded(weights, dtype), record | {"beta": BETAS[0], "skip": "change of basis"}
+    weights = complete(spec, weights, W_O, task.unembedding(W))
+    return rounded(weights, dtype), record | {"beta": BETAS[0], "skip": CHANGED_BASIS}
 
 
 def _well_conditioned(M_0: Tensor, most: float) -> tuple[Tensor, float, bool]:
@@ -312,8 +308,7 @@ def _literal(task: _Task) -> Solved:
         raise CapacityError(
             f"X_1 is singular: {error}. Use another `seed` or other sizes."
         ) from None
-    weights = in_basis(nominal, solution.W[-spec.d :])
-    weights["W_O"] = solution.W[: -spec.d].reshape(1, spec.H, spec.d_h, spec.d)
-    weights["W_U"] = task.unembedding()
-    record = {"condition": solution.condition, "beta": BETAS[0], "skip": "change of basis"}
+    W_O, M_0 = solution.W[: -spec.d], solution.W[-spec.d :]
+    weights = complete(spec, in_basis(nominal, M_0), W_O, task.unembedding())
+    record = {"condition": solution.condition, "beta": BETAS[0], "skip": CHANGED_BASIS}
     return rounded(weights, task.dtype), record | task.theorems(X)

@@ -20,6 +20,7 @@ RIDGES = tuple(10.0**-k for k in range(12))
 ITERATIONS = 2000
 LARGE = 10**6  # entries of π: above, an iteration takes a tenth of a second or more
 LARGE_ITERATIONS = 200
+PRECISION = {"maxcor": 20, "ftol": 1e-12, "gtol": 1e-9}
 
 
 @dataclass(frozen=True)
@@ -87,47 +88,39 @@ def joint_kl_readout(task: ReadoutTask, start: Tensor) -> Fitted:
 def _descend(task: ReadoutTask, start: Tensor, with_W: bool) -> Fitted:
     before = Fitted(start, task.kl(task.base + task.X @ start), 0, W=task.W)
     loss = CrossEntropy(task.pi, task.prior)
+    m, d = start.shape
+    # sqrt(Σ_t p_t π_t(j)): in units of it, rows of W for rare answers descend like the others.
+    of_j = (task.prior @ task.pi).sqrt().clamp_min(1e-8)[:, None]
+
+    def parts(x: Tensor) -> tuple[Tensor, Tensor]:
+        """V for the whitened features, and W."""
+        return x[: m * d].reshape(m, d), x[m * d :].reshape(-1, d) / of_j if with_W else task.W
+
     with loss.threads():
         X, unwhiten = whitened(task.X, task.prior)
+
+        def value_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
+            V, W = parts(torch.from_numpy(flat))
+            z = task.base + X @ V
+            value, G = loss(z, W)
+            gradient = [(X.T @ (G @ W)).flatten()]
+            if with_W:
+                gradient.append(((G.T @ z) / of_j).flatten())
+            return value, torch.cat(gradient).numpy()
+
         # Triangular, so exact enough to start from; the comparison at the end is with `start`.
-        guess = torch.linalg.solve_triangular(unwhiten, start, upper=True)
-        x, steps = _minimise(task, loss, X, guess, with_W)
-    m, d = start.shape
-    V = unwhiten @ x[: m * d].reshape(m, d)
-    W = x[m * d :].reshape(-1, d) / _answer_scale(task) if with_W else task.W
-    found = replace(task, W=W)
-    after = Fitted(V, found.kl(task.base + task.X @ V), steps, W=W)
-    return after if after.kl < before.kl else replace(before, iterations=steps)
-
-
-def _answer_scale(task: ReadoutTask) -> Tensor:
-    """sqrt(Σ_t p_t π_t(j)): in units of it, rows of W for rare answers descend like the others."""
-    return (task.prior @ task.pi).sqrt().clamp_min(1e-8)[:, None]
-
-
-def _minimise(
-    task: ReadoutTask, loss: CrossEntropy, X: Tensor, guess: Tensor, with_W: bool
-) -> tuple[Tensor, int]:
-    m, d = guess.shape
-    of_j = _answer_scale(task)
-
-    def value_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        x = torch.from_numpy(flat)
-        W = x[m * d :].reshape(-1, d) / of_j if with_W else task.W
-        z = task.base + X @ x[: m * d].reshape(m, d)
-        value, G = loss(z, W)
-        parts = [(X.T @ (G @ W)).flatten()]
+        first = [torch.linalg.solve_triangular(unwhiten, start, upper=True).flatten()]
         if with_W:
-            parts.append(((G.T @ z) / of_j).flatten())
-        return value, torch.cat(parts).numpy()
-
-    first = [guess.flatten()] + ([(task.W * of_j).flatten()] if with_W else [])
-    most = LARGE_ITERATIONS if task.pi.numel() > LARGE else ITERATIONS
-    result = minimize(
-        value_and_gradient,
-        torch.cat(first).numpy(),
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": most, "maxfun": 2 * most, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-9},
-    )
-    return torch.from_numpy(result.x), int(result.nit)
+            first.append((task.W * of_j).flatten())
+        most = LARGE_ITERATIONS if task.pi.numel() > LARGE else ITERATIONS
+        result = minimize(
+            value_and_gradient,
+            torch.cat(first).numpy(),
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": most, "maxfun": 2 * most, **PRECISION},
+        )
+    V, W = parts(torch.from_numpy(result.x))
+    V, steps = unwhiten @ V, int(result.nit)
+    after = Fitted(V, replace(task, W=W).kl(task.base + task.X @ V), steps, W=W)
+    return after if after.kl < before.kl else replace(before, iterations=steps)

@@ -16,6 +16,7 @@ from byheart.theory.dana2025 import (
     theorem1_excess,
     theorem1_excess_per_sequence,
 )
+from byheart.theory.divergences import log_ratio
 
 SVD_UP_TO = 1200  # features: above, the second way to C takes minutes
 
@@ -36,17 +37,16 @@ def theorem1_quantities(
     prior, pi = table.prior[order], table.probabilities[order]
     eps = float(prior[m:].sum())
     f = encoder.logits
-    norm = float(np.linalg.norm(f - f.mean(axis=1, keepdims=True), 2))
+    centred = f - f.mean(axis=1, keepdims=True)
     by_column = X[order].T
     try:
         C = theorem1_constant(by_column[:, :m], by_column[:, m:])
-        C_svd = None
-        if m <= SVD_UP_TO:
-            C_svd = theorem1_constant_svd(by_column[:, :m], by_column[:, m:])
+        small = m <= SVD_UP_TO
+        C_svd = theorem1_constant_svd(by_column[:, :m], by_column[:, m:]) if small else None
         sharp = theorem1_excess_per_sequence(pi, prior, encoder.W, encoder.E[order].T, by_column)
     except ByheartError as error:
         return eps, Theorem1Excess(reason=str(error))
-    excess = theorem1_excess(C, eps, f - f.mean(axis=1, keepdims=True))
+    norm, excess = float(np.linalg.norm(centred, 2)), theorem1_excess(C, eps, centred)
     return eps, Theorem1Excess(C=C, C_svd=C_svd, norm=norm, excess=excess, sharp=sharp)
 
 
@@ -63,8 +63,6 @@ def theorem3_quantities(table: Distributions, encoder: Encoder, m: int) -> Theor
     >>> round(theorem3_quantities(table, encode(table, 4), 8).delta, 9)
     0.0
     """
-    from byheart.theory.divergences import log_ratio
-
     eps = float(table.prior[table.by_prior()[m:]].sum())
     f, positive = encoder.logits, table.probabilities[table.probabilities > 0]
     logit_range = float((f.max(axis=1) - f.min(axis=1)).max())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -45,6 +46,16 @@ def frame(A: int, d: int, seed: int = 0) -> Tensor:
         with one_thread():
             W = _repel(W)
     return torch.nn.functional.normalize(W.to(torch.float64))
+
+
+def unembedding(answers: np.ndarray, d: int, N: int, seed: int) -> tuple[Tensor, Tensor]:
+    """The rows (A, d) of a frame, and W_U (d, N) with them as the columns of the `answers` (A,).
+    Tokens that are never answers get zero columns: their logit is 0, and the frame need only hold
+    the answers."""
+    rows = frame(len(answers), d, seed)
+    W_U = torch.zeros(d, N, dtype=torch.float64)
+    W_U[:, torch.from_numpy(answers.copy())] = rows.T
+    return rows, W_U
 
 
 def hamming_width(A: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -11,12 +11,11 @@ from torch import Tensor
 from byheart._machine import memory_bytes
 from byheart.errors import CapacityError
 from byheart.facts import Facts, Vocabulary
-from byheart.models.construction import Construction, LostFact, finite
+from byheart.models.construction import LostFact, finite
 from byheart.models.token_memory import TokenMemory
 from byheart.specs import AttentionOnlySpec
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-AnyConstruction = TypeVar("AnyConstruction", bound=Construction)
 AnyTokenMemory = TypeVar("AnyTokenMemory", bound=TokenMemory)
 
 
@@ -39,29 +38,21 @@ def reading(facts: Facts, spec: AttentionOnlySpec) -> Reading:
     return Reading(torch.cat([front, tokens], dim=1), vocabulary, start_id)
 
 
-@dataclass(frozen=True)
-class Held:
-    """What a memory without a guarantee recalls: counts, lost rows, margin of the held ones."""
-
-    recalled: int
-    lost: tuple[LostFact, ...]
-    margin: float | None
-
-    def recorded(self, construction: AnyConstruction) -> AnyConstruction:
-        """The record with these numbers."""
-        return replace(construction, recalled=self.recalled, lost=self.lost, margin=self.margin)
-
-
-def held(memory: TokenMemory, facts: Facts) -> Held:
-    """Ask for every fact, from the weights as they are stored."""
+def held(memory: AnyTokenMemory, facts: Facts) -> AnyTokenMemory:
+    """The memory with what it recalls from the weights as they are stored, on record: how many
+    facts, the lost ones and the margin of the others."""
     margins = memory.margins(facts)
     good = margins > 0
-    lost = [
-        LostFact(int(facts.rows[i]), facts.answer(i), facts.key(i))
-        for i in (~good).nonzero()[0].tolist()
-    ]
-    margin = finite(float(margins[good].min())) if good.any() else None
-    return Held(int(good.sum()), tuple(lost), margin)
+    record = replace(
+        memory.construction,
+        recalled=int(good.sum()),
+        lost=tuple(
+            LostFact(int(facts.rows[i]), facts.answer(i), facts.key(i))
+            for i in (~good).nonzero()[0].tolist()
+        ),
+        margin=finite(float(margins[good].min())) if good.any() else None,
+    )
+    return replace(memory, construction=record)
 
 
 def holding(memory: AnyTokenMemory, facts: Facts) -> AnyTokenMemory:

@@ -36,6 +36,7 @@ class Readout:
     iterations: int
 
 
+@one_thread()
 def convex_readout(
     F: Tensor,
     x_S: Tensor,
@@ -54,15 +55,7 @@ def convex_readout(
     read-out loses far more than the surplus. It stops at margins of `safe` times the mean |z|
     (default: 0.05 of the frame's own margin).
     """
-    with one_thread():
-        return _pruned_fit(
-            F, x_S, rows, right, prior, SAFE_SHARE * (1 - coherence(rows)) if safe is None else safe
-        )
-
-
-def _pruned_fit(
-    F: Tensor, x_S: Tensor, rows: Tensor, right: Tensor, prior: Tensor, safe: float
-) -> Readout:
+    safe = SAFE_SHARE * (1 - coherence(rows)) if safe is None else safe
     X, unwhiten = whitened(torch.cat([F, x_S], 1))
     V = torch.zeros(X.shape[1], rows.shape[1], dtype=torch.float64)
     kept = torch.arange(len(X))

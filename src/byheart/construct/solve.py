@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +13,7 @@ EPS = torch.finfo(torch.float64).eps
 # Cholesky of X X^T squares the condition number: beyond this it has no digits left for refinement.
 CHOLESKY_LIMIT = 1e7
 RANK_UP_TO = 2000  # equations: above, the singular values take longer than the solve
+Apply = Callable[[Tensor], Tensor]
 
 
 def solve_bytes(T: int, m: int) -> int:
@@ -68,7 +70,7 @@ def _cholesky(X: Tensor, Y: Tensor) -> Solution | None:
     L, info = torch.linalg.cholesky_ex(lower_gram(X))
     if int(info) != 0:
         return None
-    condition = math.sqrt(_gram_condition(X, L))
+    condition = _condition(lambda v: X @ (X.T @ v), lambda v: torch.cholesky_solve(v, L), len(X))
     if not condition < CHOLESKY_LIMIT:
         return None
     W = X.T @ torch.cholesky_solve(Y, L)
@@ -83,7 +85,13 @@ def _qr(X: Tensor, Y: Tensor) -> Solution:
         return Solution(Q[:, :0], math.inf, math.inf, "QR")
     W = Q @ torch.linalg.solve_triangular(R.T, Y, upper=False)
     W += Q @ torch.linalg.solve_triangular(R.T, Y - X @ W, upper=False)
-    return Solution(W, _triangular_condition(R), float((X @ W - Y).abs().max()), "QR")
+
+    def inverse_of_gram(v: Tensor) -> Tensor:  # (R^T R)^{-1} v
+        half = torch.linalg.solve_triangular(R.T, v, upper=False)
+        return torch.linalg.solve_triangular(R, half, upper=True)
+
+    condition = _condition(lambda v: R.T @ (R @ v), inverse_of_gram, len(R))
+    return Solution(W, condition, float((X @ W - Y).abs().max()), "QR")
 
 
 def _lu(X: Tensor, Y: Tensor) -> Solution | None:
@@ -96,8 +104,7 @@ def _lu(X: Tensor, Y: Tensor) -> Solution | None:
     def inverse_of_gram(v: Tensor) -> Tensor:  # (X^T X)^{-1} v
         return torch.linalg.lu_solve(LU, pivots, torch.linalg.lu_solve(LU, pivots, v, adjoint=True))
 
-    smallest = _largest_eigenvalue(inverse_of_gram, len(X))
-    condition = math.sqrt(_largest_eigenvalue(lambda v: X.T @ (X @ v), len(X)) * smallest)
+    condition = _condition(lambda v: X.T @ (X @ v), inverse_of_gram, len(X))
     return Solution(W, condition, float((X @ W - Y).abs().max()), "LU")
 
 
@@ -111,26 +118,16 @@ def lower_gram(X: Tensor, block: int = 2048) -> Tensor:
     return K
 
 
-def _gram_condition(X: Tensor, L: Tensor) -> float:
-    """cond(X X^T) from its Cholesky factor, by power and inverse iteration."""
-    largest = _largest_eigenvalue(lambda v: X @ (X.T @ v), len(X))
-    return largest * _largest_eigenvalue(lambda v: torch.cholesky_solve(v, L), len(X))
+def _condition(gram: Apply, inverse: Apply, n: int) -> float:
+    """cond(X) from its Gram matrix (n, n) and the inverse of that, by power iteration."""
+    return math.sqrt(_largest_eigenvalue(gram, n) * _largest_eigenvalue(inverse, n))
 
 
-def _triangular_condition(R: Tensor) -> float:
-    def inverse_of_gram(v: Tensor) -> Tensor:  # (R^T R)^{-1} v
-        half = torch.linalg.solve_triangular(R.T, v, upper=False)
-        return torch.linalg.solve_triangular(R, half, upper=True)
-
-    largest = _largest_eigenvalue(lambda v: R.T @ (R @ v), len(R))
-    return math.sqrt(largest * _largest_eigenvalue(inverse_of_gram, len(R)))
-
-
-def _largest_eigenvalue(apply, n: int, steps: int = 8) -> float:
+def _largest_eigenvalue(apply: Apply, n: int) -> float:
     """Power iteration from a fixed start: a lower estimate, close after 8 steps."""
     v = torch.randn(n, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     value = 0.0
-    for _ in range(steps):
+    for _ in range(8):
         v = v / v.norm()
         w = apply(v)
         value = float(w.norm())

@@ -182,11 +182,9 @@ def _unknown(memory: ExactMemory, facts: Facts, others: np.ndarray | None, seed:
         keys, stored = np.sort(keys, axis=1), np.sort(stored, axis=1)
     joined = np.concatenate([stored, keys])
     order, starts = group_equal_rows(joined, facts.N)
-    ends = np.append(starts[1:], len(joined))
-    fresh = np.ones(len(joined), dtype=bool)
-    for a, b in zip(starts.tolist(), ends.tolist(), strict=True):
-        if b - a > 1 and order[a] < facts.T:
-            fresh[order[a:b]] = False
+    sizes = np.diff(np.append(starts, len(joined)))
+    fresh = np.empty(len(joined), dtype=bool)
+    fresh[order] = np.repeat(order[starts] >= facts.T, sizes)  # no stored key, which come first
     keys = keys[fresh[facts.T :]]
     table = memory.integers.table
     return Unknowns(

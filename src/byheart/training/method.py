@@ -189,11 +189,11 @@ class Train(Method["TokenMemory"]):
             start_id=start_id,
             pad_id=facts.pad_id,
         )
-        outcome = held(memory, facts)
-        share = outcome.recalled / facts.T
+        memory = held(memory, facts)
+        share = memory.construction.recalled / facts.T
         bits = memorized_bits(facts.T, len(facts.answer_ids), share) / spec.parameters
-        construction = replace(outcome.recorded(construction), bits_per_parameter=bits)
-        return holding(replace(memory, construction=construction), facts)
+        record = replace(memory.construction, bits_per_parameter=bits)
+        return holding(replace(memory, construction=record), facts)
 
 
 def train(

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from byheart.construct.encoders.closed import centred_svd, is_exact, svd, weighted
+from byheart._progress import Report, quiet
+from byheart.construct.encoders.closed import centred_svd, svd, weighted
 from byheart.construct.encoders.encoder import Encoder, check_rank
 from byheart.construct.encoders.low_entropy import theorem2, theorem2_best
 from byheart.construct.encoders.optimised import optimised, random_start
@@ -36,7 +37,7 @@ def encode(
     name: str = "best",
     *,
     seed: int = 0,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Report = quiet,
 ) -> Encoder:
     """One encoder by name: one of `ENCODERS`, or "best".
 
@@ -45,31 +46,21 @@ def encode(
     (25, 5)
     """
     check_rank(d)
-    if name == "best":
-        return best(table, d, seed=seed, progress=progress)
-    if name == "optimised":
-        return _optimised(table, _starts(table, d, seed), progress)
     makers: dict[str, Callable[[], Encoder]] = {
+        "best": lambda: best(table, d, seed=seed, progress=progress),
         "svd": lambda: svd(table, d),
         "centred": lambda: centred_svd(table, d),
         "weighted": lambda: weighted(table, d),
         "theorem2": lambda: theorem2(table, d, seed),
         "theorem2*": lambda: theorem2_best(table, d, seed),
+        "optimised": lambda: _optimised(table, _starts(table, d, seed), progress),
     }
     if name not in makers:
-        raise ByheartError(
-            f"the encoder must be one of best, {', '.join(ENCODERS)}, found {name!r}"
-        )
+        raise ByheartError(f"the encoder must be one of {', '.join(makers)}, found {name!r}")
     return makers[name]()
 
 
-def best(
-    table: Distributions,
-    d: int,
-    *,
-    seed: int = 0,
-    progress: Callable[[str], None] = lambda _: None,
-) -> Encoder:
+def best(table: Distributions, d: int, *, seed: int = 0, progress: Report = quiet) -> Encoder:
     """The encoder for this regime, and why.
 
     d >= min(T, A - 1) and full support: the centred SVD, exact (Proposition 2). Otherwise L-BFGS
@@ -82,31 +73,24 @@ def best(
     'd = 4 >= min(T, A - 1) = 4: exact, by the centred SVD of log π (Proposition 2)'
     """
     check_rank(d)
-    if is_exact(table, d) and table.full_support:
-        limit = min(table.T, table.A - 1)
-        why = (
-            f"d = {d} >= min(T, A - 1) = {limit}: exact, by the centred SVD of log π "
-            "(Proposition 2)"
-        )
+    limit = min(table.T, table.A - 1)
+    if d >= limit and table.full_support:
+        found = f"d = {d} >= min(T, A - 1) = {limit}: exact"
+        why = f"{found}, by the centred SVD of log π (Proposition 2)"
         return replace(centred_svd(table, d), name="best", why=why)
     share = float(table.prior @ table.entropy) / float(np.log(table.A))
     if share >= HIGH_ENTROPY:
-        regime = f"high entropy ({share:.0%} of log A)"
-        starts = _least_squares_starts(table, d)
+        regime, starts = "high entropy", _least_squares_starts(table, d)
     elif share <= LOW_ENTROPY:
-        regime = f"low entropy ({share:.0%} of log A)"
-        starts = _low_entropy_starts(table, d, seed) + _least_squares_starts(table, d)
-        starts += _random(table, d, seed, RANDOM_STARTS)
+        closed = _low_entropy_starts(table, d, seed) + _least_squares_starts(table, d)
+        regime, starts = "low entropy", closed + _random(table, d, seed)
     else:
-        regime = f"entropy in the middle ({share:.0%} of log A)"
-        starts = _starts(table, d, seed)
-    found = _optimised(table, starts or _random(table, d, seed, RANDOM_STARTS), progress)
-    return replace(found, name="best", why=f"{regime}: {found.why}")
+        regime, starts = "entropy in the middle", _starts(table, d, seed)
+    found = _optimised(table, starts or _random(table, d, seed), progress)
+    return replace(found, name="best", why=f"{regime} ({share:.0%} of log A): {found.why}")
 
 
-def _optimised(
-    table: Distributions, starts: list[Encoder], progress: Callable[[str], None]
-) -> Encoder:
+def _optimised(table: Distributions, starts: list[Encoder], progress: Report) -> Encoder:
     if table.T * table.A <= SEVERAL_STARTS_LIMIT:
         return optimised(table, starts, progress=progress)
     return optimised(table, starts[:1], iterations=LARGE_ITERATIONS, progress=progress)
@@ -123,11 +107,7 @@ class Compared:
 
 
 def compare(
-    table: Distributions,
-    d: int,
-    *,
-    seed: int = 0,
-    progress: Callable[[str], None] = lambda _: None,
+    table: Distributions, d: int, *, seed: int = 0, progress: Report = quiet
 ) -> list[Compared]:
     """All encoders of `ENCODERS` at rank d; one that does not apply says why.
 
@@ -139,17 +119,19 @@ def compare(
     rows = []
     for name in ENCODERS:
         started = time.perf_counter()
+        made = None
         try:
             made = encode(table, d, name, seed=seed, progress=progress)
-            rows.append(Compared(name, made, made.why, time.perf_counter() - started))
+            reason = made.why
         except ByheartError as error:
-            rows.append(Compared(name, None, str(error), time.perf_counter() - started))
+            reason = str(error)
+        rows.append(Compared(name, made, reason, time.perf_counter() - started))
     return rows
 
 
 def _starts(table: Distributions, d: int, seed: int) -> list[Encoder]:
     starts = _least_squares_starts(table, d) + _low_entropy_starts(table, d, seed)
-    return starts + _random(table, d, seed, RANDOM_STARTS)
+    return starts + _random(table, d, seed)
 
 
 def _least_squares_starts(table: Distributions, d: int) -> list[Encoder]:
@@ -164,5 +146,5 @@ def _low_entropy_starts(table: Distributions, d: int, seed: int) -> list[Encoder
     return [theorem2_best(table, d, seed)] if d > 1 or table.A == 2 else []
 
 
-def _random(table: Distributions, d: int, seed: int, count: int) -> list[Encoder]:
-    return [random_start(table, d, 1000 * seed + i) for i in range(count)]
+def _random(table: Distributions, d: int, seed: int) -> list[Encoder]:
+    return [random_start(table, d, 1000 * seed + i) for i in range(RANDOM_STARTS)]

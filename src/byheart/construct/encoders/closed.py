@@ -7,10 +7,9 @@ has no SVD form and is solved by alternation.
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
-from byheart.construct.encoders.encoder import Array, Encoder, check_rank, factored
+from byheart.construct.encoders.encoder import Encoder, check_rank, factored
 from byheart.facts import Distributions
 from byheart.models.threads import one_thread
 
@@ -87,14 +86,3 @@ def _row_solves(w: torch.Tensor, target: torch.Tensor, rows: torch.Tensor) -> to
     scale = G.diagonal(dim1=1, dim2=2).mean(1).clamp_min(1e-300)
     G = G + RIDGE * scale[:, None, None] * torch.eye(n, dtype=G.dtype)
     return torch.linalg.solve(G, ((w * target) @ rows)[:, :, None])[:, :, 0]
-
-
-def is_exact(table: Distributions, d: int) -> bool:
-    """Whether rank d holds every distribution of this size: d >= min(T, A - 1) (Proposition 2)."""
-    return d >= min(table.T, table.A - 1)
-
-
-def centred_logarithms(table: Distributions) -> Array:
-    """log π without its mean in each sequence: (T, A)."""
-    L = table.logarithms()
-    return np.asarray(L - L.mean(axis=1, keepdims=True))

@@ -6,12 +6,14 @@ starts and steps are fixed by the seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from scipy.optimize import minimize
 
+from byheart._progress import Report, quiet
 from byheart.construct.encoders.encoder import Array, Encoder
 from byheart.construct.encoders.loss import CrossEntropy
 from byheart.facts import Distributions
@@ -19,6 +21,7 @@ from byheart.theory.dana2025 import divergence
 
 ITERATIONS = 2000
 HEAT = 300  # iterations that every start gets; then the best of them alone goes on
+PRECISION = {"maxcor": 20, "ftol": 1e-13, "gtol": 1e-9}
 
 
 def optimised(
@@ -26,7 +29,7 @@ def optimised(
     starts: Sequence[Encoder],
     *,
     iterations: int = ITERATIONS,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Report = quiet,
 ) -> Encoder:
     """argmin_{W,E} Σ_t p_t KL(π_t || softmax W E_t), the best local minimum from the `starts`.
 
@@ -61,10 +64,8 @@ def optimised(
 def random_start(table: Distributions, d: int, seed: int) -> Encoder:
     """Gaussian W and E with logits of standard deviation about 1."""
     r = np.random.default_rng(seed)
-    W = r.normal(size=(table.A, d))
-    return Encoder(
-        W, r.normal(size=(table.T, d)) / np.sqrt(d), "random", f"a random start ({seed})"
-    )
+    W, E = r.normal(size=(table.A, d)), r.normal(size=(table.T, d)) / np.sqrt(d)
+    return Encoder(W, E, "random", f"a random start ({seed})")
 
 
 def _descend(table: Distributions, start: Encoder, iterations: int) -> Encoder:
@@ -96,15 +97,10 @@ def _descend(table: Distributions, start: Encoder, iterations: int) -> Encoder:
             np.concatenate([W.ravel(), E.ravel()]),
             jac=True,
             method="L-BFGS-B",
-            options={"maxiter": iterations, "maxfun": 2 * iterations, "maxcor": 20,
-                     "ftol": 1e-13, "gtol": 1e-9},
-        ).x  # fmt: skip
-    return Encoder(
-        x[: A * d].reshape(A, d) / of_j.numpy(),
-        x[A * d :].reshape(T, d) / of_t.numpy(),
-        start.name,
-        start.why,
-    )
+            options={"maxiter": iterations, "maxfun": 2 * iterations, **PRECISION},
+        ).x
+    W, E = x[: A * d].reshape(A, d) / of_j.numpy(), x[A * d :].reshape(T, d) / of_t.numpy()
+    return replace(start, W=W, E=E)
 
 
 def _even(W: Array, E: Array) -> tuple[Array, Array]:

@@ -7,8 +7,6 @@ the cancellation c·e(t) = 0 on the own examples is lost at the λ that the earl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from byheart.construct.multi_head.groups import GroupCertificate
@@ -26,19 +24,13 @@ from byheart.facts import VectorFacts
 TRIES = 16  # Gaussian pairs (c, k); the proof takes any, the best needs the smallest λ
 
 
-@dataclass(frozen=True)
-class Literal:
-    """W_Q, W_K (H, d, d_h), and λ of every head (1 for the first, which has none)."""
-
-    W_Q: np.ndarray
-    W_K: np.ndarray
-    strengths: tuple[float, ...]
-
-
-def literal_heads(facts: VectorFacts, groups: GroupCertificate, d_h: int, seed: int = 0) -> Literal:
-    """Heads of the inductive proof; `groups.over` is the r-th example of head 1."""
+def literal_heads(
+    facts: VectorFacts, groups: GroupCertificate, d_h: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """W_Q, W_K (H, d, d_h) of the inductive proof, and the largest λ (the first head has none: 1);
+    `groups.over` is the r-th example of head 1."""
     rng = np.random.default_rng(seed)
-    columns, strengths, old = [], [], []
+    columns, largest, old = [], 1.0, []
     for h, group in enumerate(groups.groups):
         own = ([groups.over] if h == 0 else []) + list(group)
         # Step 1 and 2c: any logits on the own examples, E(t)^+ l(t) dual(t)^T.
@@ -46,7 +38,6 @@ def literal_heads(facts: VectorFacts, groups: GroupCertificate, d_h: int, seed: 
         dual = dual_basis(facts.query[own])
         if h == 0:
             columns.append((dual, p))
-            strengths.append(1.0)
             old = own
             continue
         # Step 2a, b: c orthogonal to the own queries, k with distinct E(t) k; random does.
@@ -62,7 +53,6 @@ def literal_heads(facts: VectorFacts, groups: GroupCertificate, d_h: int, seed: 
         fine = fine_logits(facts, dual, p)
         lam = strength(facts, part, fine, np.array(old))
         columns.append((np.vstack([dual, part.c]), np.vstack([p, lam * part.k])))
-        strengths.append(lam)
+        largest = max(largest, lam)
         old = old + own
-    W_Q, W_K = assemble(columns, facts.d, d_h)
-    return Literal(W_Q, W_K, tuple(strengths))
+    return *assemble(columns, facts.d, d_h), largest

@@ -41,15 +41,11 @@ class NewtonRun:
     seed: int
 
 
+@one_thread()
 def newton_run(
     facts: VectorFacts, H: int, d_h: int, seed: int = 0, logits: float = LOGITS[0]
 ) -> NewtonRun:
     """One start: Gaussian heads with logits of that size, read-out by least squares, then LM."""
-    with one_thread():
-        return _run(facts, H, d_h, seed, logits)
-
-
-def _run(facts: VectorFacts, H: int, d_h: int, seed: int, logits: float) -> NewtonRun:
     generator = torch.Generator().manual_seed(seed)
     e, B = _whitened(torch.tensor(facts.query))
     y = torch.tensor(facts.targets[:, 0])

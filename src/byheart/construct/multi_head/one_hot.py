@@ -46,12 +46,11 @@ KEYS, PAIRED = 16, 64  # own contexts: key directions drawn, and query direction
 
 @dataclass(frozen=True)
 class OneHot:
-    """W_Q, W_K (H, d, d_h), the token of each example in each head (T, H), the largest λ; shared
-    contexts: values V (H, n, m) and the condition number of the sign system."""
+    """W_Q, W_K (H, d, d_h), the largest λ; shared contexts: values V (H, n, m) and the condition
+    number of the sign system."""
 
     W_Q: np.ndarray
     W_K: np.ndarray
-    token: np.ndarray
     strength: float
     V: np.ndarray | None
     condition: float | None
@@ -77,13 +76,12 @@ def one_hot_heads(facts: VectorFacts, groups: GroupCertificate, d_h: int, seed: 
             best = (size, token, parts, V, condition)
     assert best is not None
     _, token, parts, V, condition = best
-    columns, largest = [], 0.0
-    for h, group in enumerate(groups.groups):
-        q, k, lam = _head(facts, list(group), parts[h], token[list(group), h])
-        columns.append((q, k))
-        largest = max(largest, lam)
-    W_Q, W_K = assemble(columns, facts.d, d_h)
-    return OneHot(W_Q, W_K, token, largest, V, condition)
+    heads = [
+        _head(facts, list(group), parts[h], token[list(group), h])
+        for h, group in enumerate(groups.groups)
+    ]
+    W_Q, W_K = assemble([(q, k) for q, k, _ in heads], facts.d, d_h)
+    return OneHot(W_Q, W_K, max(lam for *_, lam in heads), V, condition)
 
 
 def _candidates(

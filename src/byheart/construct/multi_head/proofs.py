@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from byheart._progress import Report
+from byheart.construct.attention_only import rounded
 from byheart.construct.multi_head.generic import condition_heads, random_heads
 from byheart.construct.multi_head.groups import GroupCertificate, find_groups
-from byheart.construct.multi_head.hypotheses import check_capacity, check_contexts, check_sizes
 from byheart.construct.multi_head.literal import literal_heads
 from byheart.construct.multi_head.newton import LOGITS, newton_run
 from byheart.construct.multi_head.one_hot import one_hot_heads
@@ -35,6 +35,7 @@ from byheart.theory.mahdavi2024 import (
 if TYPE_CHECKING:
     from byheart.construct.methods import MultiHead
 
+Matrix = torch.Tensor | np.ndarray
 SEED_STRIDE = 1_000_003
 ORDERS = 20  # orders of the examples tried where the sign system is singular
 RANDOM_DRAWS, GOOD_CONDITION = 3, 1e3  # random heads: draws, and when one is good enough
@@ -55,6 +56,51 @@ class Layer:
     capacity: int
     construction: MultiHeadConstruction
     why: list[str]
+
+
+def _check_sizes(facts: VectorFacts) -> None:
+    """n <= d, and at least two tokens."""
+    if facts.n > facts.d:
+        raise CapacityError(
+            f"n <= d is needed (contexts of rank n): n = {facts.n} tokens of d = {facts.d} "
+            "coordinates. Use fewer tokens or wider vectors, or `proof=random`, which does not "
+            "need it."
+        )
+    if facts.n < 2:
+        raise CapacityError(
+            "n >= 2 is needed: attention over one token is constant, so the query is not read."
+        )
+
+
+def _check_contexts(facts: VectorFacts) -> None:
+    """Assumption 2: every context has rank n (float64, tolerance max(n, d) ε σ_1)."""
+    E = facts.context[None] if facts.shared else facts.context
+    values = np.linalg.svd(E, compute_uv=False)
+    tolerance = max(E.shape[1:]) * np.finfo(np.float64).eps * values[:, :1]
+    ranks = (values > tolerance).sum(1)
+    wrong = np.flatnonzero(ranks < facts.n)
+    if len(wrong):
+        i = int(wrong[0])
+        which = "the shared context" if facts.shared else f"the context of example {facts.rows[i]}"
+        more = "" if len(wrong) == 1 else f"; {len(wrong):,} contexts in all"
+        raise CapacityError(
+            f"Assumption 2 fails: {which} has rank {ranks[i]} < n = {facts.n}{more}. "
+            "Add position encodings to the tokens, or use `proof=random`."
+        )
+
+
+def _check_capacity(facts: VectorFacts, H: int, d_h: int) -> None:
+    """T <= H (min(n, d_h) - 1) + 1 (Theorem 1)."""
+    capacity = theorem1_capacity(H, facts.n, d_h)
+    if facts.T > capacity:
+        r = min(facts.n, d_h)
+        heads = theorem1_heads(facts.T, facts.n, d_h) if r > 1 else 0
+        advice = f"Use `H={heads}` or more" if r > 1 else "Use `d_h=2` or more"
+        raise CapacityError(
+            f"{facts.T:,} examples are more than H(r-1)+1 = {H}·{r - 1}+1 = {capacity:,}, "
+            f"r = min(n, d_h) = {r} (Mahdavi et al. 2024, Theorem 1). {advice}, or "
+            "`proof=random` or `proof=newton`, which go further."
+        )
 
 
 def _spec(facts: VectorFacts, H: int, d_h: int) -> MultiHeadSpec:
@@ -87,7 +133,7 @@ def _theorem(
 ) -> tuple[MultiHeadSpec, GroupCertificate, list]:
     """Sizes by Theorem 1 and its hypotheses, checked; the groups that head by head are owned."""
     why: list[str] = []
-    check_sizes(facts)
+    _check_sizes(facts)
     d_h = _width(facts, options.d_h, why)
     if d_h < 2:
         raise CapacityError("d_h >= 2 is needed: r - 1 = 0 examples a head. Use `d_h=2`.")
@@ -95,8 +141,8 @@ def _theorem(
     if H is None:
         H = theorem1_heads(facts.T, facts.n, d_h)
         why.append(f"H = {H}: the fewest with H(r-1)+1 >= {facts.T}, r = {min(facts.n, d_h)}")
-    check_capacity(facts, H, d_h)
-    check_contexts(facts)
+    _check_capacity(facts, H, d_h)
+    _check_contexts(facts)
     groups = find_groups(facts.query, H, min(facts.n, d_h) - 1, seed)
     if not groups.holds:
         raise CapacityError(
@@ -122,7 +168,7 @@ def one_hot(facts: VectorFacts, options: MultiHead, seed: int, progress: Report)
         if found.holds:
             groups = found
             heads = one_hot_heads(facts, groups, spec.d_h, seed)
-    QK = _rounded({"W_Q": heads.W_Q, "W_K": heads.W_K}, DTYPES[options.dtype])
+    QK = _stored(heads.W_Q, heads.W_K, options)
     if heads.V is not None:
         if not math.isfinite(heads.condition or math.inf):
             raise CheckFailed(
@@ -141,11 +187,11 @@ def one_hot(facts: VectorFacts, options: MultiHead, seed: int, progress: Report)
 
 def literal(facts: VectorFacts, options: MultiHead, seed: int, progress: Report) -> Layer:
     spec, groups, why = _theorem(facts, options, seed)
-    heads = literal_heads(facts, groups, spec.d_h, seed)
-    QK = _rounded({"W_Q": heads.W_Q, "W_K": heads.W_K}, DTYPES[options.dtype])
+    W_Q, W_K, largest = literal_heads(facts, groups, spec.d_h, seed)
+    QK = _stored(W_Q, W_K, options)
     solution, values = _solved(spec, facts, QK, progress)
-    made = _owned("literal", groups, solution.condition, max(heads.strengths))
-    why.append(f"λ up to {max(heads.strengths):.0e}: beyond about 1e6 float32 loses the own logits")
+    made = _owned("literal", groups, solution.condition, largest)
+    why.append(f"λ up to {largest:.0e}: beyond about 1e6 float32 loses the own logits")
     return Layer(spec, QK | values, theorem1_capacity(spec.H, spec.n, spec.d_h), made, why)
 
 
@@ -172,7 +218,7 @@ def random(facts: VectorFacts, options: MultiHead, seed: int, progress: Report) 
             progress(f"conditioning {H} heads, {options.steps} steps")
             W_Q, W_K, conditions = condition_heads(facts, W_Q, W_K, options.steps)
             seen = tuple(conditions)
-        QK = _rounded({"W_Q": W_Q, "W_K": W_K}, DTYPES[options.dtype])
+        QK = _stored(W_Q, W_K, options)
         if not exact:
             return _convex(spec, facts, QK, D, why, progress)
         try:
@@ -237,19 +283,17 @@ def _convex(
 
 def newton(facts: VectorFacts, options: MultiHead, seed: int, progress: Report) -> Layer:
     why: list[str] = []
-    check_sizes(facts)
+    _check_sizes(facts)
     d_h = _width(facts, options.d_h, why)
     if facts.shared:
-        check_contexts(facts)
+        _check_contexts(facts)
     H = options.H
 
     def P(H: int) -> int:
         return effective_parameters(H, facts.n, facts.d, d_h, shared=facts.shared)
 
     if H is None:
-        H = 1
-        while NEWTON_SHARE * P(H) < facts.T:
-            H += 1
+        H = next(h for h in count(1) if NEWTON_SHARE * P(h) >= facts.T)
         why.append(f"H = {H}: {NEWTON_SHARE} P >= {facts.T}, P = {P(H)} effective parameters")
     if facts.T > P(H):
         raise CapacityError(
@@ -285,7 +329,7 @@ def newton(facts: VectorFacts, options: MultiHead, seed: int, progress: Report) 
     W_Q = torch.zeros(H, facts.d, d_h, dtype=torch.float64)
     W_K = torch.zeros_like(W_Q)
     W_Q[..., :q], W_K[..., :q] = run.W_Q, K
-    QK = _rounded({"W_Q": W_Q, "W_K": W_K}, DTYPES[options.dtype])
+    QK = _stored(W_Q, W_K, options)
     made = MultiHeadConstruction(
         proof="newton", starts=tuple(told), effective_parameters=P(H), theorem1=theorem
     )
@@ -314,9 +358,10 @@ def _solved(
     return solution, value_weights(spec, facts, V)
 
 
-def _rounded(weights: Mapping[str, torch.Tensor | np.ndarray], dtype: torch.dtype) -> Weights:
-    """As `dtype` stores them, as float64: the read-out is solved for what is really there."""
-    return {name: torch.as_tensor(w).to(dtype).to(torch.float64) for name, w in weights.items()}
+def _stored(W_Q: Matrix, W_K: Matrix, options: MultiHead) -> Weights:
+    """The heads as they will be stored, as float64: the read-out is solved for what is there."""
+    weights = {"W_Q": torch.as_tensor(W_Q), "W_K": torch.as_tensor(W_K)}
+    return rounded(weights, DTYPES[options.dtype])
 
 
 def _owned(
@@ -327,7 +372,7 @@ def _owned(
         proof=proof,
         condition=condition,
         strength=strength,
-        groups=tuple(tuple(int(i) for i in group) for group in groups.groups),
+        groups=groups.groups,
         over=groups.over,
         pivot=groups.pivot,
         residual=groups.residual,

@@ -45,21 +45,9 @@ def value_weights(spec: MultiHeadSpec, facts: VectorFacts, V: np.ndarray | Tenso
     contexts, W_V^h W_O^h = V^h (H, d, m)."""
     values = torch.as_tensor(V, dtype=torch.float64)
     H, rows, m = values.shape
-    if facts.shared:
-        E = torch.tensor(facts.context)
-        if m <= rows:
-            return _through_outputs(torch.linalg.pinv(E) @ values)
-        return _through_inputs(torch.linalg.pinv(E).expand(H, -1, -1), values)
-    if m <= rows:
-        return _through_outputs(values)
-    eye = torch.eye(rows, dtype=torch.float64)
-    return _through_inputs(eye.expand(H, -1, -1), values)
-
-
-def _through_outputs(w: Tensor) -> Weights:
-    """w (H, d, m) as W_V, the identity as W_O."""
-    return {"W_V": w.contiguous(), "W_O": torch.eye(w.shape[2]).double().repeat(len(w), 1, 1)}
-
-
-def _through_inputs(left: Tensor, values: Tensor) -> Weights:
-    return {"W_V": left.contiguous(), "W_O": values.contiguous()}
+    left = torch.linalg.pinv(torch.tensor(facts.context)) if facts.shared else None
+    if m <= rows:  # the product as W_V, the identity as W_O
+        W_V = values if left is None else left @ values
+        return {"W_V": W_V.contiguous(), "W_O": torch.eye(m).double().repeat(H, 1, 1)}
+    left = torch.eye(rows, dtype=torch.float64) if left is None else left
+    return {"W_V": left.expand(H, -1, -1).contiguous(), "W_O": values.contiguous()}

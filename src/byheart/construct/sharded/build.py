@@ -13,7 +13,7 @@ from torch import Tensor
 from byheart._progress import Report
 from byheart.construct.attention_only import POSITION_SHARE, TOKEN_SHARE
 from byheart.construct.dense import SEED_STRIDE
-from byheart.construct.frames import frame, ideal_margin
+from byheart.construct.frames import ideal_margin, unembedding
 from byheart.construct.outcome import DTYPES
 from byheart.construct.sharded.codes import lattice
 from byheart.construct.sharded.fingerprint import abstention, coordinates
@@ -57,7 +57,6 @@ SINK_HEADS = 4
 
 def sharded_memory(facts: Facts, options: Sharded, seed: int, progress: Report) -> ShardedMemory:
     """Shards of some hundred facts; other draws and more slack if one of them fails."""
-    chosen = {"gate": options.gate, "shard": options.shard_size, "code": options.code}
     layout = plan(
         facts,
         d_g=options.d,
@@ -65,7 +64,9 @@ def sharded_memory(facts: Facts, options: Sharded, seed: int, progress: Report) 
         seed=seed,
         dtype=options.dtype,
         untied=options.untied,
-        **{name: value for name, value in chosen.items() if value is not None},
+        gate=options.gate or "query",
+        shard=options.shard_size,
+        code=options.code or "lat2",
     )
     failures: list[str] = []
     best, best_margin = None, -math.inf
@@ -129,10 +130,7 @@ def build_sharded(
     H = int(start[-1])
     weights = _random_parts(facts, layout, H if layout.untied else J, seed, dtype)
     progress(f"placing {len(facts.answer_ids):,} answers in R^{layout.d_g}")
-    answers = torch.from_numpy(facts.answer_ids.copy())
-    rows = frame(len(answers), layout.d_g, seed)
-    W_U = torch.zeros(layout.d_g, facts.N + 1, dtype=torch.float64)
-    W_U[:, answers] = rows.T
+    rows, W_U = unembedding(facts.answer_ids, layout.d_g, facts.N + 1, seed)
     weights["W_U"] = W_U.to(dtype)
     code = lattice(len(layout.level), layout.k)
     spec = ShardedSpec(

@@ -22,14 +22,11 @@ LISTED = 5  # stored keys shown when one is not found
 @dataclass(frozen=True)
 class Change:
     """`facts` after the edit, the distinct keys `touched` (m, S) whose facts differ from before,
-    and how many were `set`, `added`, `deleted`, or asked for but true already (`unchanged`)."""
+    and the counts: "set", "added", "deleted", and asked for but true already ("unchanged")."""
 
     facts: Facts
     touched: np.ndarray
-    set: int
-    added: int
-    deleted: int
-    unchanged: int
+    counts: dict[str, int]
 
 
 def change_facts(
@@ -44,15 +41,16 @@ def change_facts(
     pairs: Any = set.items() if isinstance(set, Mapping) else set
     sets: list[tuple[Key, str]] = list(pairs)
     gone = list(delete)
-    _refuse_bare_words([key for key, _ in sets] + gone)
-    keys = _ids(memory, [key for key, _ in sets] + gone)
-    _refuse_twice(memory, keys)
+    keys = _distinct_ids(memory, [key for key, _ in sets] + gone)
     at = rows_of(facts, keys)
     _refuse_missing(memory, facts, keys, at, len(sets))
 
     tokens, answers = facts.tokens, facts.answers.copy()
-    words = [answer for _, answer in sets] + ([] if add is None else list(_words(add)))
-    vocabulary = _extended(facts.vocabulary, words)
+    words = [answer for _, answer in sets] + ([] if add is None else _words(add))
+    new_words = dict.fromkeys(word for word in words if word not in facts.vocabulary)
+    vocabulary = (
+        Vocabulary((*facts.vocabulary.tokens, *new_words)) if new_words else facts.vocabulary
+    )
     added_tokens = np.empty((0, facts.S), dtype=np.int64)
     added_answers = np.empty(0, dtype=np.int64)
     weight = np.empty(0)
@@ -88,43 +86,40 @@ def change_facts(
         rows=np.concatenate([facts.rows[keep], _next_rows(facts, len(added_tokens))]),
     )
     touched = np.concatenate([keys[: len(sets)][differs], keys[len(sets) :], added_tokens])
-    unchanged = int((~differs).sum()) + known
-    return Change(
-        after, touched, int(differs.sum()), len(added_tokens), len(deleted_rows), unchanged
-    )
+    counts = {
+        "set": int(differs.sum()),
+        "added": len(added_tokens),
+        "deleted": len(deleted_rows),
+        "unchanged": int((~differs).sum()) + known,
+    }
+    return Change(after, touched, counts)
 
 
-def _extended(vocabulary: Vocabulary, words: list[str]) -> Vocabulary:
-    """The vocabulary with the words that it lacks behind its own, in their order."""
-    new = dict.fromkeys(word for word in words if word not in vocabulary)
-    return Vocabulary((*vocabulary.tokens, *new)) if new else vocabulary
-
-
-def _refuse_bare_words(keys: list[Key]) -> None:
-    """A string is a sequence of letters: surely not what was meant."""
+def _distinct_ids(memory: ShardedMemory, keys: list[Key]) -> np.ndarray:
+    """Token ids (m, S) of the keys in the order of the table; unknown tokens are refused with
+    suggestions, and so are keys that stand twice."""
     for key in keys:
-        if isinstance(key, str):
+        if isinstance(key, str):  # a sequence of letters: surely not what was meant
             raise FactsError(
                 f"expected a key as a sequence of tokens, found the string {quote(key)}. "
                 f"Write ({quote(key)},) for a key of one token."
             )
-
-
-def _ids(memory: ShardedMemory, keys: list[Key]) -> np.ndarray:
-    """Token ids (m, S) in the order of the table; unknown tokens are refused with suggestions."""
     if not keys:
         return np.empty((0, memory.key_length), dtype=np.int64)
-    return memory.key_ids(keys)
-
-
-def _refuse_twice(memory: ShardedMemory, keys: np.ndarray) -> None:
-    _, first, counts = np.unique(keys, axis=0, return_index=True, return_counts=True)
-    if (counts > 1).any():
-        i = int(first[counts > 1].min())
+    ids = memory.key_ids(keys)
+    i, times = _first_repeated(ids)
+    if times > 1:
         raise FactsError(
-            f"one edit changes a key once, found {int(counts.max())} changes of "
-            f"{_key_text(memory.vocabulary, keys[i])}. Keep one of them, or edit in two steps."
+            f"one edit changes a key once, found {times} changes of "
+            f"{_key_text(memory.vocabulary, ids[i])}. Keep one of them, or edit in two steps."
         )
+    return ids
+
+
+def _first_repeated(keys: np.ndarray) -> tuple[int, int]:
+    """Where the first key that stands more than once does, and how often any stands at most."""
+    _, first, times = np.unique(keys, axis=0, return_index=True, return_counts=True)
+    return int(first[times > 1].min(initial=len(keys))), int(times.max(initial=0))
 
 
 def rows_of(facts: Facts, keys: np.ndarray) -> np.ndarray:
@@ -211,9 +206,9 @@ def _refuse_conflicts(
     """Added keys that are edited in the same call, or stored with another answer."""
     if len(edited):
         both = np.concatenate([edited, tokens])
-        _, first, counts = np.unique(both, axis=0, return_index=True, return_counts=True)
-        if (counts > 1).any():
-            key = _key_text(vocabulary, both[int(first[counts > 1].min())])
+        i, times = _first_repeated(both)
+        if times > 1:
+            key = _key_text(vocabulary, both[i])
             raise FactsError(
                 f"one edit changes a key once, found {key} both in {name} and among the facts to "
                 "set or delete. Keep one of them, or edit in two steps."

@@ -57,8 +57,3 @@ def lattice(groups: int, k: int = 2) -> Lattice:
     # No coordinate exceeds side // 2 + 1, so s1 |coordinate| < 1 and, over k of them, s2 |P|² < 1.
     s1 = 2.0 ** -math.ceil(math.log2(side // 2 + 2))
     return Lattice(points, far, s1, s1 * s1 / k)
-
-
-def squared_distance(P: np.ndarray, Q: np.ndarray) -> np.ndarray:
-    """|P_i - Q_j|² for integer points: (len(P), len(Q)) int64."""
-    return ((P[:, None, :] - Q[None, :, :]) ** 2).sum(-1)

@@ -96,19 +96,11 @@ def edit_shards(
 ) -> Edited:
     """Like `edit`, and says which shards are the old ones."""
     memory, facts = _editable(memory)
-    spec = memory.spec
     change = change_facts(memory, facts, set, add, delete)
-    counts = {
-        "set": change.set,
-        "added": change.added,
-        "deleted": change.deleted,
-        "unchanged": change.unchanged,
-    }
     if not len(change.touched):
-        return Edited(memory, np.arange(spec.shards), counts)
+        return Edited(memory, np.arange(memory.spec.shards), change.counts)
     with one_thread():
-        made = _edited(memory, change, progress)
-    return replace(made, counts=counts | made.counts)
+        return _edited(memory, change, progress)
 
 
 def _editable(memory: Memory) -> tuple[ShardedMemory, Facts]:
@@ -192,7 +184,7 @@ def _edited(memory: ShardedMemory, change: Change, progress: Report) -> Edited:
         construction=record,
     )
     edited = _verified(edited, facts, solved.facts, bool(new_answers), progress)
-    counts = {
+    counts = change.counts | {
         "new_tokens": new_tokens,
         "new_answers": new_answers,
         "shards_solved": int((kept < 0).sum()),
@@ -251,7 +243,20 @@ def _solve_in(housing: Housing, draft: _Draft) -> tuple[np.ndarray, _Solved]:
         grow.draw_heads(draft.spec, draft.weights, most, draft.made.beta, draft.made.seed)
         owners = shard_of(draft.weights, draft.touched).numpy()
         kept[owners[owners >= 0]] = -1
-        s_max = _resize(housing, draft)
+        s1, s2 = draft.spec.s1, draft.spec.s2
+        while s1 * np.abs(housing.point).max() > 1:  # only where they must: see the module
+            s1, s2 = s1 / 2, s2 / 4
+        draft.spec = replace(
+            draft.spec,
+            N=draft.facts.N + 1,
+            H=int(draft.weights["head_start"][-1]),
+            groups=len(housing.parts),
+            shards=len(shards),
+            bits=housing.bits.shape[1],
+            s1=s1,
+            s2=s2,
+        )
+        s_max = largest_score(draft.spec, draft.weights, draft.tokens)
         solved = replace(_solve(draft, kept), s_max=s_max)
         if not solved.poor or (not left and solved.condition < math.inf):
             # Stronger gates, if the new W_O or scores ask for them: own heads do not see λ.
@@ -261,27 +266,6 @@ def _solve_in(housing: Housing, draft: _Draft) -> tuple[np.ndarray, _Solved]:
         for g in solved.poor:  # more unknowns than equations: better conditioned
             shards[g].heads += math.ceil(shards[g].heads / 2)
     raise CheckFailed(f"some of the {(kept < 0).sum():,} shards cannot be solved. {_NOTHING}")
-
-
-def _resize(housing: Housing, draft: _Draft) -> float:
-    """The new sizes in the draft's spec; s1 and s2 only where they must (see the module).
-    Returns s_max of the facts."""
-    spec, weights = draft.spec, draft.weights
-    s1, s2 = spec.s1, spec.s2
-    while s1 * np.abs(housing.point).max() > 1:
-        s1, s2 = s1 / 2, s2 / 4
-    spec = replace(
-        spec,
-        N=draft.facts.N + 1,
-        H=int(weights["head_start"][-1]),
-        groups=len(housing.parts),
-        shards=len(weights["head_start"]) - 1,
-        bits=housing.bits.shape[1],
-        s1=s1,
-        s2=s2,
-    )
-    draft.spec = spec
-    return largest_score(spec, weights, draft.tokens)
 
 
 @dataclass(frozen=True)

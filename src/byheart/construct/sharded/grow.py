@@ -40,30 +40,7 @@ def token_rows(seed: int, first: int, count: int, d_g: int) -> Tensor:
     True
     """
     rows = [stream(seed, TOKEN, first + i).standard_normal(d_g) for i in range(count)]
-    return _stacked(rows).reshape(count, d_g) * math.sqrt(TOKEN_SHARE / d_g)
-
-
-def token_bits(seed: int, first: int, count: int, kb: int) -> np.ndarray:
-    """Random signs of new tokens for the key gate: (count, kb)."""
-    made = [stream(seed, BIT, first + i).integers(0, 2, kb) for i in range(count)]
-    return (2 * np.array(made, dtype=np.int8).reshape(count, kb) - 1).astype(np.int8)
-
-
-def head_rows(
-    seed: int, first: int, count: int, d_g: int, d_h: int, beta: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """u, w (count, d_g) and V (count, d_g, d_h) of new tied heads, drawn as the first ones were."""
-    u, w, V = [], [], []
-    for j in range(first, first + count):
-        draw = stream(seed, HEAD, j)
-        u.append(beta * draw.standard_normal(d_g))
-        w.append(draw.standard_normal(d_g))
-        V.append(np.linalg.qr(draw.standard_normal((d_g, d_h))).Q)
-    return _stacked(u), _stacked(w), _stacked(V)
-
-
-def _stacked(rows: list[np.ndarray]) -> Tensor:
-    return torch.from_numpy(np.array(rows))
+    return torch.from_numpy(np.array(rows)).reshape(count, d_g) * math.sqrt(TOKEN_SHARE / d_g)
 
 
 def free_points(taken: np.ndarray, far: np.ndarray, count: int, limit: int) -> np.ndarray:
@@ -194,12 +171,12 @@ def _cosines(rows: Tensor, W: Tensor) -> tuple[Tensor, Tensor]:
 def with_tokens(spec: ShardedSpec, weights: Weights, count: int, seed: int) -> Weights:
     """Rows for `count` tokens between the known ones and BOS, which stays last."""
     first = spec.N - 1
-    rows = {
-        "W_E": token_rows(seed, first, count, spec.d_g),
-        "group": torch.full((count,), -1),
-    }
-    if spec.bits:
-        rows["bits"] = torch.from_numpy(token_bits(seed, first, count, spec.bits))
+    rows = {"W_E": token_rows(seed, first, count, spec.d_g), "group": torch.full((count,), -1)}
+    if spec.bits:  # random signs
+        streams = [stream(seed, BIT, first + i) for i in range(count)]
+        rows["bits"] = torch.from_numpy(
+            np.array([2 * s.integers(0, 2, spec.bits) - 1 for s in streams])
+        )
     made = {
         name: torch.cat([weights[name][:-1], new.to(weights[name].dtype), weights[name][-1:]])
         for name, new in rows.items()
@@ -226,9 +203,14 @@ def place_answers(facts: Facts, weights: Weights, ideal: float, seed: int) -> tu
 
 
 def draw_heads(spec: ShardedSpec, weights: Weights, heads: int, beta: float, seed: int) -> None:
-    """More tied heads behind the stored ones, if a shard has more than any had."""
-    J = len(weights["u"])
-    if heads > J:
-        drawn = head_rows(seed, J, heads - J, spec.d_g, spec.d_h, beta)
-        for name, rows in zip(("u", "w", "V"), drawn, strict=True):
-            weights[name] = torch.cat([weights[name], rows.to(weights[name].dtype)])
+    """More tied heads u, w (d_g,) and V (d_g, d_h) behind the stored ones, drawn as they were, if a
+    shard has more than any had."""
+    rows: dict[str, list[np.ndarray]] = {"u": [], "w": [], "V": []}
+    for j in range(len(weights["u"]), heads):
+        draw = stream(seed, HEAD, j)
+        rows["u"].append(beta * draw.standard_normal(spec.d_g))
+        rows["w"].append(draw.standard_normal(spec.d_g))
+        rows["V"].append(np.linalg.qr(draw.standard_normal((spec.d_g, spec.d_h))).Q)
+    for name, new in rows.items() if rows["u"] else ():
+        w = weights[name]
+        weights[name] = torch.cat([w, torch.from_numpy(np.array(new)).to(w.dtype)])

@@ -166,8 +166,13 @@ class Housing:
                 self._add_heads(shard, len(mine))
             return
         others = self.other[mine]
-        sub = self._sub(others, self.level[g])
-        while (np.bincount(sub, minlength=2 ** self.level[g]) > self._capacity(g)).any():
+        sub = np.zeros(len(others), dtype=np.int64)
+        for j in range(self.level[g]):
+            sub = 2 * sub + (self.bits[others, j] > 0)
+        while (
+            np.bincount(sub, minlength=2 ** self.level[g])
+            > [self._most(shard.heads) for shard in self.parts[g]]
+        ).any():
             j = self.level[g]
             if j == MAX_LEVEL:
                 raise CapacityError(
@@ -186,15 +191,6 @@ class Housing:
             self.why.append(
                 f"{len(mine):,} facts of one deciding token now lie in {2 ** (j + 1):,} sub-shards"
             )
-
-    def _sub(self, others: np.ndarray, level: int) -> np.ndarray:
-        sub = np.zeros(len(others), dtype=np.int64)
-        for j in range(level):
-            sub = 2 * sub + (self.bits[others, j] > 0)
-        return sub
-
-    def _capacity(self, g: int) -> np.ndarray:
-        return np.array([self._most(shard.heads) for shard in self.parts[g]])
 
     def _add_heads(self, shard: Shard, facts: int) -> None:
         most = SHARD if self.fixed_value else MAX_SHARD

@@ -12,7 +12,7 @@ import numpy as np
 from byheart.construct.choose import smallest_width
 from byheart.construct.sharded.codes import DIMENSIONS, MAX_GROUPS
 from byheart.construct.sharded.width import check_width
-from byheart.errors import ByheartError, CapacityError
+from byheart.errors import ByheartError, CapacityError, check_choice
 from byheart.facts import Facts
 from byheart.specs import GATES, Gate
 
@@ -65,8 +65,6 @@ def plan(
     d_g: int | None = None,
     d_h: int | None = None,
     shard: int | None = None,
-    beta: float | None = None,
-    deciding: int | None = None,
     seed: int = 0,
     gate: str = "query",
     code: str = "lat2",
@@ -87,8 +85,7 @@ def plan(
     gate = _checked_options(gate, code, shard, S)
     asked_d_h = d_h
     d_g, d_h, why = _widths(len(facts.answer_ids), d_g, d_h, dtype)
-    beta = beta or (4.0 if d_g >= 8 else 8.0 if d_g >= 4 else 32.0)
-    deciding, reason = _deciding_column(facts, shard, gate, deciding)
+    deciding, reason = _deciding_column(facts, shard, gate)
     subject = _roles(facts) if gate == "subject-sink" else None
     counts = np.bincount(facts.tokens[:, deciding], minlength=N)
     hot = np.flatnonzero(counts > shard)
@@ -119,7 +116,11 @@ def plan(
     if gate == "key":
         d_h = _key_head_width(d_h, asked_d_h, counts, group, sizes, why)
     if len(hot):
-        why.append(_about_hot(len(hot), int(counts[hot].max()), shard, kb))
+        split = f"up to {2**kb} sub-shards by {kb} bits of the other token"
+        why.append(
+            f"{len(hot):,} hot tokens with more than {shard:,} facts (largest "
+            f"{counts[hot].max():,}): {split if kb else 'one shard each'}"
+        )
     why.append(
         f"{len(sizes):,} shards of {sizes.min():,} to {sizes.max():,} facts (aim {shard:,})"
         + (": best for time and conditioning" if shard == SHARD else ", as asked")
@@ -128,7 +129,7 @@ def plan(
         deciding=deciding,
         d_g=d_g,
         d_h=d_h,
-        beta=beta,
+        beta=4.0 if d_g >= 8 else 8.0 if d_g >= 4 else 32.0,
         group=group,
         level=level,
         first=first[:-1],
@@ -144,10 +145,8 @@ def plan(
 
 
 def _checked_options(gate: str, code: str, shard: int, S: int) -> Gate:
-    if gate not in GATES:
-        raise ByheartError(f"`gate` must be one of {', '.join(GATES)}, found {gate!r}")
-    if code not in DIMENSIONS:
-        raise ByheartError(f"code must be one of {', '.join(DIMENSIONS)}, found {code!r}")
+    check_choice("gate", gate, GATES)
+    check_choice("code", code, DIMENSIONS)
     if not 1 <= shard <= MAX_SHARD:
         raise ByheartError(
             f"`shard_size` must lie between 1 and {MAX_SHARD:,} facts (time grows like its 1.5th "
@@ -169,8 +168,6 @@ def _checked_options(gate: str, code: str, shard: int, S: int) -> Gate:
 
 def _widths(A: int, d_g: int | None, d_h: int | None, dtype: str) -> tuple[int, int, list[str]]:
     why = []
-    if d_h is not None and d_h < 1:
-        raise ByheartError(f"`d_h` must be at least 1, found {d_h}")
     if d_g is None:
         d_g = max(LEAST_WIDTH, smallest_width(A), d_h or 1)
         why.append(f"d_g = {d_g}: the least width at which {A:,} answers keep a margin near 0.4")
@@ -189,19 +186,13 @@ def _widths(A: int, d_g: int | None, d_h: int | None, dtype: str) -> tuple[int, 
     return d_g, d_h, why
 
 
-def _deciding_column(facts: Facts, shard: int, gate: Gate, asked: int | None) -> tuple[int, str]:
+def _deciding_column(facts: Facts, shard: int, gate: Gate) -> tuple[int, str]:
     """The column with the fewest facts under tokens too common for a shard, then under tokens too
     common to pack evenly, then with the cheapest shards; the last on a tie. Gates that leave the
     order alone take the first."""
     names = facts.columns or tuple(str(c + 1) for c in range(facts.S))
     if gate != "query":
-        if asked not in (None, 0):
-            raise ByheartError(f"`gate={gate}` is decided by the first column, not {asked + 1}")
         return 0, f"column {names[0]!r} decides the shard ({gate} gate: keys are read as asked)"
-    if asked is not None:
-        if not 0 <= asked < facts.S:
-            raise ByheartError(f"deciding must lie between 0 and {facts.S - 1}, found {asked}")
-        return asked, f"column {names[asked]!r} decides the shard, as asked"
     hot, coarse, largest = [], [], []
     for column in range(facts.S):
         counts = np.bincount(facts.tokens[:, column], minlength=facts.N)
@@ -295,11 +286,6 @@ def _check_groups(groups: int, code: str, shard: int) -> None:
         )
 
 
-def _about_hot(hot: int, largest: int, shard: int, kb: int) -> str:
-    split = f"up to {2**kb} sub-shards by {kb} bits of the other token" if kb else "one shard each"
-    return f"{hot:,} hot tokens with more than {shard:,} facts (largest {largest:,}): {split}"
-
-
 def _packed(counts: np.ndarray, bins: int) -> np.ndarray:
     """Longest-first packing of tokens into `bins` groups of nearly equal numbers of facts."""
     assigned = np.empty(len(counts), dtype=np.int64)
@@ -314,11 +300,8 @@ def _packed(counts: np.ndarray, bins: int) -> np.ndarray:
 def _balanced_bits(column: np.ndarray, N: int, kb: int, seed: int) -> np.ndarray:
     """kb random bits a token, balanced among the tokens of `column`: (N + 1, kb) of +1 and -1."""
     bits = np.ones((N + 1, kb), dtype=np.int8)
-    if kb == 0:
-        return bits
     tokens = np.unique(column)
     rank = np.random.default_rng(seed).permutation(len(tokens))
-    for j in range(kb):
-        # The ranks' binary digits split every prefix class in halves.
-        bits[tokens, j] = np.where(rank >> j & 1, 1, -1)
+    # The ranks' binary digits split every prefix class in halves.
+    bits[tokens] = np.where(rank[:, None] >> np.arange(kb) & 1, 1, -1)
     return bits

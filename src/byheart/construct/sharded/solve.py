@@ -129,14 +129,10 @@ def solve_batch(
         own = slice(0, len(members[i]))
         solution = minimum_norm(X[i, own], R[i, own])
         W[i], residual[i] = solution.W, solution.residual
-    shaped = W.view(B, batch.heads, spec.d_h, -1)
-    return shaped, float(residual.max()), _condition(K[0])
-
-
-def _condition(K: Tensor) -> float:
-    """cond(X) from X X^T; padding of the diagonal with 1 lies inside the spectrum's range."""
-    values = torch.linalg.eigvalsh(K)
-    return float((values[-1] / values[0].clamp_min(1e-300)).sqrt())
+    # cond(X) from X X^T; padding of the diagonal with 1 lies inside the spectrum's range.
+    values = torch.linalg.eigvalsh(K[0])
+    condition = float((values[-1] / values[0].clamp_min(1e-300)).sqrt())
+    return W.view(B, batch.heads, spec.d_h, -1), float(residual.max()), condition
 
 
 def by_shard(shard: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
