@@ -108,15 +108,14 @@ def test_choice_follows_corollary_1():
     assert spec.H == math.ceil(1050 / spec.d_h)  # 5 % slack
     assert corollary1_capacity(spec, facts.last_tokens) >= 1050
     assert choice.heads_free
-    fixed = choose_attention_only(facts, H=99, d=10, d_h=10)
+    fixed = choose_attention_only(facts, bh.AttentionOnly(H=99, d=10, d_h=10))
     assert fixed.spec == AttentionOnlySpec(N=50, S=2, d=10, d_h=10, H=99)
     assert not fixed.heads_free
     # Rank-1 scores are a choice of ours; a layer of the user's sizes is the layer of the paper.
-    assert (
-        choose_attention_only(facts, H=99).spec.qk_rank == choose_attention_only(facts, H=99).spec.d
-    )
-    assert choose_attention_only(facts, H=99, qk_rank=2).spec.qk_rank == 2
-    assert choose_attention_only(facts, d_h=40).spec.d == 40
+    heads = choose_attention_only(facts, bh.AttentionOnly(H=99)).spec
+    assert heads.qk_rank == heads.d
+    assert choose_attention_only(facts, bh.AttentionOnly(H=99, qk_rank=2)).spec.qk_rank == 2
+    assert choose_attention_only(facts, bh.AttentionOnly(d_h=40)).spec.d == 40
 
 
 @pytest.mark.parametrize("slack", [0.0, 0.3, 10.0])

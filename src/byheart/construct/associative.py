@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 from byheart._progress import Report
+from byheart.construct.choose import check_width
 from byheart.construct.frames import unembedding
-from byheart.construct.outcome import check_fits, held, holding, weight_bytes
+from byheart.construct.methods import Associative
+from byheart.construct.outcome import DTYPES, check_fits, held, holding, weight_bytes
 from byheart.facts import Facts
 from byheart.models import associative
 from byheart.models.construction import AssociativeConstruction
@@ -42,9 +44,11 @@ def associative_weights(facts: Facts, spec: AssociativeSpec, seed: int = 0) -> d
 
 
 def associative_memory(
-    facts: Facts, d: int | None, dtype: torch.dtype, seed: int, progress: Report
+    facts: Facts, options: Associative, seed: int, progress: Report
 ) -> TokenMemory:
     """The Hebbian sum; without `d`, the width is doubled until every fact is recalled."""
+    d, dtype = options.d, DTYPES[options.dtype]
+    check_width(d, len(facts.answer_ids))
     width = d or 16
     while True:
         spec = AssociativeSpec(N=facts.N, S=facts.S, d=width)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from byheart.construct.frames import OPTIMISED_UP_TO, hamming_width
+from byheart.construct.methods import AttentionOnly
 from byheart.errors import ByheartError
 from byheart.facts import Facts
 from byheart.specs import AttentionOnlySpec
@@ -48,22 +49,15 @@ def check_width(d: int | None, answers: int) -> None:
         )
 
 
-def choose_attention_only(
-    facts: Facts,
-    *,
-    d: int | None = None,
-    H: int | None = None,
-    d_h: int | None = None,
-    qk_rank: int | None = None,
-    slack: float = 0.05,
-    readout: str = "exact",
-) -> Choice:
+def choose_attention_only(facts: Facts, options: AttentionOnly | None = None) -> Choice:
     """Fill in what is not given: width by the answers, d_h = d, heads by Corollary 1 plus slack.
 
     Parameters are d (S + 2N + 2 (r + d_h) H), about 2 d T (1 + r/d_h) for T facts: least for small
     d, large d_h and r = 1. Without `H` and `d_h` the rank of W_QK is 1 (Remark 2: enough); with
     them it is d_h, the layer of the paper, unless `qk_rank` says otherwise.
     """
+    options = options or AttentionOnly()
+    d, H, d_h, qk_rank = options.d, options.H, options.d_h, options.qk_rank
     A, why = len(facts.answer_ids), []
     check_width(d, A)
     if d is None:
@@ -78,18 +72,13 @@ def choose_attention_only(
         why.append("d_h = d: fewest query and key parameters per fact")
     heads_free = H is None
     if H is None:
-        wanted = facts.T * (1 + slack)
-        if readout == "convex":
+        wanted = facts.T * (1 + options.slack)
+        reason = f"{facts.T:,} facts and {options.slack:.0%} slack"
+        if options.readout == "convex":
             wanted = facts.T / CONVEX_LOAD
+            reason = f"{CONVEX_LOAD} facts for each of H·d_h (convex read-out)"
         H = max(1, math.ceil(wanted / d_h))
-        why.append(
-            f"H = {H}: H·d_h >= {wanted:,.0f}, "
-            + (
-                f"{CONVEX_LOAD} facts for each of H·d_h (convex read-out)"
-                if readout == "convex"
-                else f"{facts.T:,} facts and {slack:.0%} slack"
-            )
-        )
+        why.append(f"H = {H}: H·d_h >= {wanted:,.0f}, {reason}")
     S, N = facts.S, facts.N
     if S == 1:
         S, N = 2, N + 1
@@ -99,10 +88,8 @@ def choose_attention_only(
         )
     spec = AttentionOnlySpec(N=N, S=S, d=d, d_h=d_h, H=H, qk_rank=qk_rank)
     promised = corollary1_capacity(spec, facts.last_tokens)
-    skip = f"{d}"
-    if facts.last_tokens < d:
-        skip = (
-            f"{facts.last_tokens} (the skip spans the {facts.last_tokens} last tokens, not d = {d})"
-        )
+    skip, last = f"{d}", facts.last_tokens
+    if last < d:
+        skip = f"{last} (the skip spans the {last} last tokens, not d = {d})"
     why.append(f"Corollary 1 promises H·d_h + d = {H * d_h:,} + {skip} = {promised:,} facts")
     return Choice(spec, tuple(why), heads_free)

@@ -18,9 +18,18 @@ from byheart.construct.attention_only import (
     random_attention,
     rounded,
 )
-from byheart.construct.choose import Choice
+from byheart.construct.choose import Choice, choose_attention_only
 from byheart.construct.frames import ideal_margin, unembedding
-from byheart.construct.outcome import Reading, check_fits, held, holding, reading, weight_bytes
+from byheart.construct.methods import AttentionOnly
+from byheart.construct.outcome import (
+    DTYPES,
+    Reading,
+    check_fits,
+    held,
+    holding,
+    reading,
+    weight_bytes,
+)
 from byheart.construct.readout import convex_readout
 from byheart.construct.solve import RankError, solve_bytes
 from byheart.errors import CapacityError, CheckFailed
@@ -52,22 +61,26 @@ class _Task:
     seed: int
 
 
-def _task(facts: Facts, spec: AttentionOnlySpec, dtype: torch.dtype, seed: int) -> _Task:
-    rows, W_U = unembedding(facts.answer_ids, spec.d, spec.N, seed)
-    stored = rounded({"W_U": W_U}, dtype)["W_U"]
-    return _Task(facts, reading(facts, spec), stored, ideal_margin(rows, spec.N), dtype, seed)
-
-
-def build_exact(
-    facts: Facts, choice: Choice, dtype: torch.dtype, seed: int, progress: Report
+def attention_memory(
+    facts: Facts, options: AttentionOnly, seed: int, progress: Report
 ) -> TokenMemory:
-    """Corollary 1: the first attempt with a good margin, else the best that recalls all facts."""
-    spec, why = choice.spec, list(choice.why)
-    check_admissible(spec, facts.T, facts.last_tokens)
-    system = solve_bytes(facts.T, spec.H * spec.d_h + spec.d)
-    check_fits(system + weight_bytes(spec.parameters), f"one dense solve for {facts.T:,} facts")
+    """One dense layer with the smallest sizes that are not given, by the read-out asked for."""
+    choice, dtype = choose_attention_only(facts, options), DTYPES[options.dtype]
+    spec, exact = choice.spec, options.readout == "exact"
+    check_admissible(spec, facts.T if exact else 0, facts.last_tokens)
+    m, what = spec.H * spec.d_h + spec.d, "one dense solve for" if exact else "a read-out of"
+    system = solve_bytes(facts.T, m) if exact else solve_bytes(m, facts.T)
+    check_fits(system + weight_bytes(spec.parameters), f"{what} {facts.T:,} facts")
     progress(f"placing {len(facts.answer_ids):,} answers in R^{spec.d}")
-    task = _task(facts, spec, dtype, seed)
+    rows, W_U = unembedding(facts.answer_ids, spec.d, spec.N, seed)
+    stored, ideal = rounded({"W_U": W_U}, dtype)["W_U"], ideal_margin(rows, spec.N)
+    task = _Task(facts, reading(facts, spec), stored, ideal, dtype, seed)
+    return (_exact if exact else _convex)(task, choice, progress)
+
+
+def _exact(task: _Task, choice: Choice, progress: Report) -> TokenMemory:
+    """Corollary 1: the first attempt with a good margin, else the best that recalls all facts."""
+    facts, spec, why = task.facts, choice.spec, list(choice.why)
     failures: list[str] = []
     ranks: list[int | None] = []
     for growth in range(1 + (GROWTHS if choice.heads_free else 0)):
@@ -157,15 +170,9 @@ def _attempt(
     return replace(memory, construction=construction), margin, made.solution.condition
 
 
-def build_convex(
-    facts: Facts, choice: Choice, dtype: torch.dtype, seed: int, progress: Report
-) -> TokenMemory:
+def _convex(task: _Task, choice: Choice, progress: Report) -> TokenMemory:
     """The logistic read-out; more heads, if they are ours to choose, until all facts are held."""
-    spec, why = choice.spec, list(choice.why)
-    check_admissible(spec, 0, facts.last_tokens)
-    system = solve_bytes(spec.H * spec.d_h + spec.d, facts.T)
-    check_fits(system + weight_bytes(spec.parameters), f"a read-out of {facts.T:,} facts")
-    task = _task(facts, spec, dtype, seed)
+    facts, spec, why = task.facts, choice.spec, list(choice.why)
     best: TokenMemory | None = None
     for growth in range(1 + (GROWTHS if choice.heads_free else 0)):
         if growth:

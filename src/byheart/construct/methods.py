@@ -58,16 +58,9 @@ class AttentionOnly(Method["TokenMemory"]):
     dtype: str = option("float32", STORED, choices=DTYPES)
 
     def _build(self, facts: Facts, seed: int, progress: Report) -> TokenMemory:
-        from byheart.construct.choose import choose_attention_only
-        from byheart.construct.dense import build_convex, build_exact
-        from byheart.construct.outcome import DTYPES
+        from byheart.construct.dense import attention_memory
 
-        choice = choose_attention_only(
-            facts, d=self.d, H=self.H, d_h=self.d_h, qk_rank=self.qk_rank, slack=self.slack,
-            readout=self.readout,
-        )  # fmt: skip
-        solve = build_exact if self.readout == "exact" else build_convex
-        return solve(facts, choice, DTYPES[self.dtype], seed, progress)
+        return attention_memory(facts, self, seed, progress)
 
 
 @dataclass(frozen=True)
@@ -130,11 +123,8 @@ class Associative(Method["TokenMemory"]):
 
     def _build(self, facts: Facts, seed: int, progress: Report) -> TokenMemory:
         from byheart.construct.associative import associative_memory
-        from byheart.construct.choose import check_width
-        from byheart.construct.outcome import DTYPES
 
-        check_width(self.d, len(facts.answer_ids))
-        return associative_memory(facts, self.d, DTYPES[self.dtype], seed, progress)
+        return associative_memory(facts, self, seed, progress)
 
 
 @dataclass(frozen=True)
