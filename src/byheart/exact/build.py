@@ -137,7 +137,7 @@ class _Attempt:
         if mode == "paper":
             drawn = drawing.paper(replace(options, rate=None))
         else:
-            drawn = drawing.first_apart(drawing.candidates(mode))
+            drawn = drawing.first_apart(mode)
         if drawn is None:
             return None
         ff1, sums = drawn

@@ -189,12 +189,10 @@ def distinct_tokens(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The different tokens (V, d) of sequences (B, n, d) of integers of any length, and which of
     them stands where, (B, n)."""
     shape, flat = vectors.shape[:2], vectors.reshape(-1, vectors.shape[2])
-    if flat.dtype != object and flat.shape[1] == 1:
-        distinct, inverse = np.unique(flat[:, 0], return_inverse=True)
-        return distinct[:, None], inverse.reshape(shape)
     if flat.dtype != object:
-        distinct, inverse = np.unique(flat, axis=0, return_inverse=True)
-        return distinct, inverse.reshape(shape)
+        axis = None if flat.shape[1] == 1 else 0  # many times as fast without
+        distinct, inverse = np.unique(flat, axis=axis, return_inverse=True)
+        return distinct.reshape(-1, flat.shape[1]), inverse.reshape(shape)
     at: dict[tuple[int, ...], int] = {}
     inverse = np.array([at.setdefault(tuple(row), len(at)) for row in flat.tolist()])
     distinct = np.array(list(at), dtype=object).reshape(len(at), flat.shape[1])

@@ -32,14 +32,10 @@ class Drawing:
     folds: int = 3
     """Of a hash, at first."""
 
-    def candidates(self, mode: str) -> Iterator[FF1]:
-        """Random ones of a mode, to be tried until the sums differ."""
+    def first_apart(self, mode: str) -> tuple[FF1, np.ndarray] | None:
+        """The first random one of a mode whose sums tell the sequences apart, and the sums."""
         draws = {"hash": self._hashes, "product": self._products, "embedding": self._embeddings}
-        return draws[mode]()
-
-    def first_apart(self, candidates: Iterator[FF1]) -> tuple[FF1, np.ndarray] | None:
-        """The first one whose sums tell the sequences apart, and the sums."""
-        for ff1 in candidates:
+        for ff1 in draws[mode]():
             sums = self.data.sums(ff1.values(self.keys), self.shares, ff1.bound)
             if self.data.apart(sums):
                 return ff1, sums

@@ -150,12 +150,6 @@ class Table:
         value = q & ((1 << self.c) - 1)
         return group, (q >> self.c).astype(np.int64), value.astype(np.int64)
 
-    def group_of(self, l: np.ndarray) -> np.ndarray:  # noqa: E741
-        """The group that each key falls into."""
-        if self.grouping == "sorted":
-            return np.searchsorted(np.array(self.starts[1:], dtype=np.int64), l, side="right")
-        return (l % (self.m << self.t)) >> self.t
-
     def _code(self, group: np.ndarray, low: np.ndarray) -> np.ndarray:
         wide = np.int64 if self.m.bit_length() + self.t <= 62 else object
         return (group.astype(wide) << self.t) | low
@@ -174,7 +168,11 @@ class Table:
         one matches, and y - rank 2^(T-t) is then its fraction.
         """
         codes, values = self._index
-        wanted = self._code(self.group_of(l), l & ((1 << self.t) - 1))
+        if self.grouping == "sorted":
+            group = np.searchsorted(np.array(self.starts[1:], dtype=np.int64), l, side="right")
+        else:
+            group = (l % (self.m << self.t)) >> self.t
+        wanted = self._code(group, l & ((1 << self.t) - 1))
         at = np.minimum(np.searchsorted(codes, wanted), len(codes) - 1)
         return np.where(codes[at] == wanted, values[at], 0).astype(np.int64)
 

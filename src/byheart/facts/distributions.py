@@ -168,10 +168,8 @@ found the sum 4. Correct the row, or scale it (`normalise=True`).
         """
         check_choice("on_conflict", on_conflict, ("error", "distribution"))
         name = labels.setdefault("name", "distributions")
-        tokens, answers = (
-            check.integers(tokens, "tokens", name),
-            check.integers(answers, "answers", name),
-        )
+        tokens = check.integers(tokens, "tokens", name)
+        answers = check.integers(answers, "answers", name)
         if on_conflict == "error":
             # Facts.make refuses every conflict, and bad shapes and ids.
             Facts.make(tokens, answers, vocabulary, prior, name=name, rows=rows)

@@ -106,10 +106,8 @@ class Facts:
             a second.
         """
         name = labels.get("name", cls.name)
-        tokens, answers = (
-            check.integers(tokens, "tokens", name),
-            check.integers(answers, "answers", name),
-        )
+        tokens = check.integers(tokens, "tokens", name)
+        answers = check.integers(answers, "answers", name)
         T = len(answers) if answers.ndim else 0
         rows = check.row_numbers(rows, T, name)
         check.shapes(tokens, answers, rows, labels.get("columns"), name)

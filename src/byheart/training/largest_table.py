@@ -154,7 +154,9 @@ def capacity(
         for guard in range(1, GUARDS + 1):
             if not search.look_above(resolution, guard):
                 break
-            search.ladder(search.next_rung())
+            # On from a quarter above what was memorized.
+            opened = [b.lower + b.lower // 4 + 1 for b in search.open()]
+            search.ladder(max(opened, default=1))
             search.divide(resolution)
     return search.result()
 
@@ -180,11 +182,11 @@ class _Search:
         """Double T until every seed failed somewhere, has all facts there are, or is stuck where
         no run came to an end."""
         T = min(first, self.all_facts)
-        while still := self._open():
+        while still := self.open():
             self._try([(b, T) for b in still if b.lower < T])
             T = min(2 * T, self.all_facts)
 
-    def _open(self) -> list[Bracket]:
+    def open(self) -> list[Bracket]:
         return [
             b
             for b in self.brackets
@@ -208,19 +210,13 @@ class _Search:
                 return
             self._try(jobs)
 
-    def next_rung(self) -> int:
-        """Where to go on when a bracket was reopened: a quarter above what was memorized."""
-        return max([b.lower + b.lower // 4 + 1 for b in self._open()], default=1)
-
     def look_above(self, resolution: float, guard: int) -> bool:
         """Guard against non-monotone outcomes: another start, a little above each bracket."""
-        jobs = []
-        for b in self.brackets:
-            if b.upper is None:
-                continue
-            above = max(b.upper + 1, round(b.upper * (1 + 2 * resolution)))
-            if b.upper < self.all_facts:
-                jobs.append((b, min(above, self.all_facts)))
+        jobs = [
+            (b, min(max(b.upper + 1, round(b.upper * (1 + 2 * resolution))), self.all_facts))
+            for b in self.brackets
+            if b.upper is not None and b.upper < self.all_facts
+        ]
         before = [b.lower for b in self.brackets]
         self._try(jobs, start=guard * (self.restarts + REPEATS))
         return any(b.lower > old for b, old in zip(self.brackets, before, strict=True))

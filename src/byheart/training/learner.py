@@ -148,17 +148,17 @@ class Autograd(Learner[SpecT]):
     def gradient(self, i: int, log: bool = False) -> Batch | None:
         self.grad.zero_()
         if self.order is not None:
-            inputs, targets = self._examples(self.order[i])
-            outputs, losses = self._evaluate(inputs, targets)
+            outputs, targets, losses = self._evaluate(*self._examples(self.order[i]))
             self._backward(outputs, losses.mean(1).sum())
             if not log:
                 return None
             return Batch(losses.detach().mean(1), self._right(outputs, targets, None))
         loss = torch.zeros(self.models, dtype=self.dtype, device=self.device)
         hits = torch.zeros(self.models, dtype=torch.long, device=self.device)
-        for start, stop in self._chunks(self.data.T):
-            inputs, targets = self.data.span(start, stop)
-            outputs, losses = self._evaluate(inputs, targets)
+        step = max(1, CHUNK_BYTES // max(1, self.models * self.spec.row_bytes(self.dtype.itemsize)))
+        for start in range(0, self.data.T, step):
+            stop = min(start + step, self.data.T)
+            outputs, targets, losses = self._evaluate(*self.data.span(start, stop))
             weights = self.data.row_weights(start, stop)
             if weights is not None:
                 weights = weights.to(self.dtype)
@@ -169,10 +169,17 @@ class Autograd(Learner[SpecT]):
                 hits += self._right(outputs, targets, weights)
         return Batch(loss, hits) if log else None
 
-    def _evaluate(self, inputs: tuple[Tensor, ...], targets: Tensor) -> tuple[Tensor, Tensor]:
+    def _evaluate(
+        self, inputs: tuple[Tensor, ...], targets: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Outputs, targets with the model axis (the same for all models if they had none), and
+        losses."""
         outputs = self.forward(*inputs)
-        targets = self._stacked(outputs, targets)
-        return outputs, example_losses(self.goal.loss, outputs, targets, self.data.kind)
+        lead = outputs.shape[:2]
+        if targets.shape[:2] != lead or not (self.data.own or self.order is not None):
+            targets = targets.expand(lead[0], *targets.shape)
+        losses = example_losses(self.goal.loss, outputs, targets, self.data.kind)
+        return outputs, targets, losses
 
     def _examples(self, index: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
         """Inputs and targets of one batch, examples `index` (models, B)."""
@@ -182,19 +189,6 @@ class Autograd(Learner[SpecT]):
         """Add the gradient of `total` to `grad`."""
         total.backward()
 
-    def _stacked(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Targets with the model axis: the same for all models if they had none."""
-        lead = outputs.shape[:2]
-        if targets.shape[:2] == lead and (self.data.own or self.order is not None):
-            return targets
-        return targets.expand(lead[0], *targets.shape)
-
     def _right(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
-        targets = self._stacked(outputs, targets)
         hit = right(outputs.detach(), targets, self.data.kind, self.goal.tolerance)
         return (hit if weights is None else hit & (weights > 0)).sum(1)
-
-    def _chunks(self, rows: int) -> list[tuple[int, int]]:
-        per_row = self.models * self.spec.row_bytes(self.theta.element_size())
-        step = max(1, CHUNK_BYTES // max(1, per_row))
-        return [(a, min(a + step, rows)) for a in range(0, rows, step)]

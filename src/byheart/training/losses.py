@@ -23,16 +23,17 @@ def example_losses(name: str, outputs: Tensor, targets: Tensor, kind: Kind) -> T
     tensor([[0.6931, 0.1269]])
     """
     check_loss(name, kind)
-    return LOSSES[name](outputs, targets, kind)
+    return LOSSES[name][0](outputs, targets, kind)
 
 
 def check_loss(name: str, kind: Kind) -> None:
     """Refuse a loss that does not exist or does not fit the targets."""
     check_choice("loss", name, LOSSES)
-    if kind not in _TAKES[name]:
+    if kind not in LOSSES[name][1]:
+        fitting = ", ".join(n for n, (_, kinds) in LOSSES.items() if kind in kinds)
         raise ByheartError(
-            f"`loss={name}` takes {' or '.join(_TAKES[name])} targets, these are of kind "
-            f"{kind!r}. For them use {', '.join(n for n in LOSSES if kind in _TAKES[n])}."
+            f"`loss={name}` takes {' or '.join(LOSSES[name][1])} targets, these are of kind "
+            f"{kind!r}. For them use {fitting}."
         )
 
 
@@ -82,21 +83,14 @@ def _hinge(outputs: Tensor, targets: Tensor, kind: Kind) -> Tensor:
     return torch.relu(1 - margins).view(targets.shape)
 
 
-LOSSES: dict[str, Rows] = {
-    "cross-entropy": _cross_entropy,
-    "cross-entropy-as-coded": _cross_entropy_as_coded,
-    "kl": _kl,
-    "mse": _mse,
-    "total-variation": _total_variation,
-    "hinge": _hinge,
-}
-_TAKES: dict[str, tuple[Kind, ...]] = {
-    "cross-entropy": ("class", "distribution"),
-    "cross-entropy-as-coded": ("class",),
-    "kl": ("class", "distribution"),
-    "mse": ("class", "distribution", "value"),
-    "total-variation": ("class", "distribution"),
-    "hinge": ("class",),
+# The loss of every example, and the kinds of targets that it takes.
+LOSSES: dict[str, tuple[Rows, tuple[Kind, ...]]] = {
+    "cross-entropy": (_cross_entropy, ("class", "distribution")),
+    "cross-entropy-as-coded": (_cross_entropy_as_coded, ("class",)),
+    "kl": (_kl, ("class", "distribution")),
+    "mse": (_mse, ("class", "distribution", "value")),
+    "total-variation": (_total_variation, ("class", "distribution")),
+    "hinge": (_hinge, ("class",)),
 }
 
 

@@ -84,10 +84,8 @@ class Trained:
     @property
     def best(self) -> int:
         """The model with the highest accuracy, then the lowest loss."""
-        keys = [
-            (o.accuracy, -o.loss if o.diverged is None else -float("inf")) for o in self.outcomes
-        ]
-        return max(range(len(keys)), key=keys.__getitem__)
+        scores = [(o.accuracy, o.loss if o.diverged is None else math.inf) for o in self.outcomes]
+        return max(range(len(scores)), key=lambda m: _rank(scores[m]))
 
 
 def train_stack(
@@ -256,41 +254,36 @@ class _Run:
                 self.diverged[m] = self.step
 
     def _evaluate(self) -> None:
-        r = self.recipe
         views = self.learner.views(self.learner.theta)
         accuracy, loss = evaluate(self.spec, views, self.data, self.goal)
-        over = self.step >= r.steps
+        scores = list(zip(accuracy.tolist(), loss.tolist(), strict=True))
         for slot, m in enumerate(self.live):
-            if m in self.done:
-                continue
-            score = (float(accuracy[slot]), float(loss[slot]))
-            if not math.isfinite(score[1]):
-                self.diverged.setdefault(m, self.step)
-            if r.keep_best and (m not in self.best or _better(score, self.best[m][:2])):
-                self.best[m] = (*score, _model(views, slot))
-            reached = r.stop_at is not None and score[0] >= r.stop_at
-            if over or reached or m in self.diverged:
-                self._finish(m, slot, score, views, reached)
+            if m not in self.done:
+                self._take(m, slot, scores[slot], views)
         running = [m for m in self.live if m not in self.done]
-        shown = [self.best[m][:2] for m in running if m in self.best] or [
-            (float(accuracy[p]), float(loss[p])) for p in range(len(self.live))
-        ]
-        self.seen = max(shown, key=lambda s: (s[0], -s[1]))
+        self.seen = max([self.best[m][:2] for m in running if m in self.best] or scores, key=_rank)
         # Diverged models stay as ballast: a slot in the stack decides how sums are rounded, so
         # the others would not be bit-identical to a stack in which nobody diverged.
         staying = [m for m in self.live if m not in self.done or m in self.diverged]
         if running and len(staying) <= REPACK * len(self.live):
             self._leave(staying)
 
-    def _finish(
-        self, m: int, slot: int, score: tuple[float, float], views: Weights, reached: bool
-    ) -> None:
+    def _take(self, m: int, slot: int, score: tuple[float, float], views: Weights) -> None:
+        """One model's evaluation: its best weights, and whether it is done."""
+        r = self.recipe
+        if not math.isfinite(score[1]):
+            self.diverged.setdefault(m, self.step)
+        if r.keep_best and (m not in self.best or _rank(score) > _rank(self.best[m][:2])):
+            self.best[m] = (*score, _model(views, slot))
+        reached = r.stop_at is not None and score[0] >= r.stop_at
+        if self.step < r.steps and not reached and m not in self.diverged:
+            return
         weights = _model(views, slot)
-        if m in self.best and not _better(score, self.best[m][:2]):
+        if m in self.best and not _rank(score) > _rank(self.best[m][:2]):
             score, weights = self.best[m][:2], self.best[m][2]
         hits = [float(h[slot]) / self.sampler.batch for h in self.hits[:-1]]
         train = sum(hits) / len(hits) if hits else None
-        if self.recipe.sampling == "full":  # a batch is all facts
+        if r.sampling == "full":  # a batch is all facts
             train = score[0]
         outcome = Outcome(
             seed=self.seeds[m],
@@ -365,8 +358,9 @@ def _next_evaluation(step: int, block: int, every: int, steps: int) -> int:
     return min(end, steps)
 
 
-def _better(a: tuple[float, float], b: tuple[float, float]) -> bool:
-    return (a[0], -a[1]) > (b[0], -b[1])
+def _rank(score: tuple[float, float]) -> tuple[float, float]:
+    """Of (accuracy, loss): the higher the better."""
+    return score[0], -score[1]
 
 
 def _model(views: Weights, slot: int) -> dict[str, Tensor]:
