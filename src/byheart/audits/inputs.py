@@ -14,6 +14,7 @@ import numpy as np
 from byheart.audits.models import FoundModel, readable
 from byheart.errors import ByheartError, OptionError
 from byheart.facts import read_arrays
+from byheart.facts.vector_tasks import handwritten_digits
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -140,11 +141,7 @@ def image_contexts(source: str | os.PathLike[str], found: FoundModel, *, T: int)
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
     """The 1,797 handwritten digits of scikit-learn, 8 x 8, in [-1, 1], and their classes."""
-    try:
-        from sklearn.datasets import load_digits
-    except ModuleNotFoundError:
-        raise ByheartError("digits need scikit-learn: pip install 'byheart[digits]'") from None
-    images, classes = map(np.asarray, load_digits(return_X_y=True))
+    images, classes = handwritten_digits()
     return images.reshape(-1, 8, 8) / 8.0 - 1.0, classes
 
 

@@ -22,7 +22,6 @@ from byheart.specs import TransformerSpec
 from byheart.theory.huggingface import READERS, parse_config
 
 if TYPE_CHECKING:
-    from torch import Tensor
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 # Models in packages that install by name: package, what to open in it, how to install it.
@@ -232,8 +231,14 @@ def open_model(
                 torch.manual_seed(settings.seed)
                 model = AutoModel.from_config(config, **eager)
         elif found.gguf:
+            from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
             model = AutoModel.from_config(config, **eager)
-            missing, _ = model.load_state_dict(_gguf_weights(found.path, model), strict=False)
+            with contextlib.redirect_stderr(io.StringIO()):  # a bar that no option turns off
+                read = load_gguf_checkpoint(
+                    str(found.path), return_tensors=True, model_to_load=model
+                )
+            missing, _ = model.load_state_dict(read["tensors"], strict=False)
             _refuse_missing(missing, found)
         else:
             model, said = AutoModel.from_pretrained(
@@ -242,13 +247,6 @@ def open_model(
             )  # fmt: skip
             _refuse_missing(said["missing_keys"], found)
         return model.to(getattr(torch, dtype)).to(settings.device).eval()
-
-
-def _gguf_weights(file: Path, model: PreTrainedModel) -> dict[str, Tensor]:
-    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
-
-    with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no option turns off
-        return load_gguf_checkpoint(str(file), return_tensors=True, model_to_load=model)["tensors"]
 
 
 def _refuse_missing(missing: Iterable[str], found: FoundModel) -> None:

@@ -204,18 +204,12 @@ def _verdicts(axes: Axes, layers: list[Record], names: list[str]) -> None:
         [[to_rgb(SHADES[x["checks"][name]["verdict"]]) for name in names] for x in layers]
     )
     axes.imshow(picture, aspect="auto", interpolation="nearest")
-    axes.set_xticks(
-        range(len(names)), [_label(name) for name in names], rotation=60, ha="right", fontsize=7
-    )
+    short = [name.replace("assumption", "A").replace("general_position", "GP") for name in names]
+    labels = [name.replace(".", " ") for name in short]  # "A1 first"
+    axes.set_xticks(range(len(names)), labels, rotation=60, ha="right", fontsize=7)
     every = max(1, len(layers) // 12)
     axes.set_yticks(range(0, len(layers), every))
     axes.set_ylabel("layer")
-
-
-def _label(check: str) -> str:
-    """A check's id, short: "assumption1.first" -> "A1 first"."""
-    short = check.replace("assumption", "A").replace("general_position", "GP")
-    return short.replace(".", " ")
 
 
 def _ladder(axes: Axes, record: Record, main: str) -> None:

@@ -14,12 +14,11 @@ from byheart._words import quote
 from byheart.errors import FactsError, did_you_mean
 from byheart.facts._arrays import SUFFIXES, read_arrays
 from byheart.facts._columns import table_source
-from byheart.facts._csv import csv_rows
 from byheart.facts._jsonl import json_lines, keyed_source
-from byheart.facts._parquet import parquet_rows
 from byheart.facts._python import python_source
 from byheart.facts._reading import COLUMNS, Counting, Options, Reading
 from byheart.facts._records import Cells, Gathered, gather
+from byheart.facts._rows import csv_rows, parquet_rows
 from byheart.facts._write import DELIMITERS, JSON_LINES
 from byheart.facts.builtin import builtin_file, builtin_tables
 from byheart.facts.distributions import Distributions

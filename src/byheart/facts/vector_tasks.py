@@ -8,7 +8,7 @@ from byheart.errors import FactsError
 from byheart.facts import _checks as check
 from byheart.facts.vectors import VectorFacts
 
-__all__ = ["digit_vectors", "random_vectors"]
+__all__ = ["digit_vectors", "handwritten_digits", "random_vectors"]
 
 CONTEXTS = ("fixed", "random", "perm")
 BAG = 500  # tokens that "perm" contexts are drawn from, as in the authors' code
@@ -69,6 +69,18 @@ def random_vectors(
     )
 
 
+def handwritten_digits() -> tuple[np.ndarray, np.ndarray]:
+    """The 1,797 digits of scikit-learn, 64 pixels of 0..16 each, and what they are."""
+    try:
+        from sklearn.datasets import load_digits  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise FactsError(
+            "the digits come with scikit-learn: pip install 'byheart[digits]', or give a file."
+        ) from None
+    images, names = load_digits(return_X_y=True)
+    return np.asarray(images), np.asarray(names)
+
+
 def digit_vectors(
     T: int = 500, patch: int = 2, *, classes: int | None = 10, random: bool = True, seed: int = 0
 ) -> VectorFacts:
@@ -80,13 +92,7 @@ def digit_vectors(
     `random`: labels are random (`classes` of them, or scalars if None), as in the paper; else the
     digits themselves.
     """
-    try:
-        from sklearn.datasets import load_digits  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise FactsError(
-            "the digits come with scikit-learn: pip install 'byheart[digits]', or give a file."
-        ) from None
-    images, names = load_digits(return_X_y=True)
+    images, names = handwritten_digits()
     if patch not in (1, 2, 4, 8):
         raise FactsError(f"expected patches of 1, 2, 4 or 8 pixels a side, found {patch!r}.")
     if not 1 <= T <= len(images):
@@ -101,7 +107,7 @@ def digit_vectors(
     first[np.arange(len(mask)), mask.argmax(1)] = GREYS
     context = query[:, None] * mask + first
     if not random:
-        label = np.asarray(names)[chosen].astype(np.int64)
+        label = names[chosen].astype(np.int64)
         classes = 10
     else:
         label = rng.uniform(size=T) if classes is None else rng.integers(classes, size=T)

@@ -1,8 +1,9 @@
-"""Records of CSV and TSV files."""
+"""Records of CSV, TSV and (when pyarrow is installed) Parquet files."""
 
 from __future__ import annotations
 
 import csv
+import importlib
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TextIO
@@ -13,7 +14,7 @@ from byheart.errors import FactsError
 from byheart.facts._records import MAX_CELL
 from byheart.facts._text import open_text
 
-__all__ = ["csv_rows"]
+__all__ = ["csv_rows", "parquet_rows"]
 
 
 def csv_rows(
@@ -96,3 +97,38 @@ def _overlong_cell(text: str, delimiter: str) -> tuple[int, str]:
     longest = bisect(fails, 0, len(text) + 1) - 1
     cells = next(csv.reader([text[:longest]], delimiter=delimiter))
     return len(cells), cells[-1]
+
+
+def parquet_rows(path: Path, where: str) -> Generator[tuple[int, list[object]], None, None]:
+    """(row, cells) of each record, the column names first as row 1, the first record as row 2.
+
+    Notes:
+        Numbers with a point, dates and truth values are taken as Python writes them. Batches are
+        read one at a time.
+    """
+    try:
+        parquet = importlib.import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise FactsError(
+            f"{where}: expected pyarrow, which reads Parquet files, found that it is not installed."
+            " Install it (pip install pyarrow) or save the table as CSV."
+        ) from error
+    # pyarrow's own errors derive from ValueError or OSError.
+    try:
+        with parquet.ParquetFile(path) as file:
+            names = list(file.schema_arrow.names)
+            yield 1, [*names]
+            row = 1
+            for batch in file.iter_batches():
+                columns = [batch.column(i).to_pylist() for i in range(len(names))]
+                for values in zip(*columns, strict=True):
+                    row += 1
+                    yield row, [_written(value) for value in values]
+    except (ValueError, OSError) as error:
+        raise FactsError(f"{where}: expected a Parquet file, found: {error}.") from error
+
+
+def _written(value: object) -> object:
+    """What is no text, number or gap as the text of it; containers and bytes are refused later."""
+    kept = value is None or value != value or isinstance(value, (str, bytes, list, tuple, dict))
+    return value if kept or type(value) is int else str(value)
