@@ -26,6 +26,7 @@ from byheart.audits.tables import HEADER, headline, summary, table_rows
 from byheart.errors import ByheartError
 
 SCHEMA = 1
+KEPT_SETTINGS = ("draws", "search", "batch", "device", "seed")
 PathLike = str | os.PathLike[str]
 
 
@@ -105,38 +106,29 @@ def audit(
         for i, block in enumerate(heads):
             here = {dtype: s.layers[i] for dtype, s in states.items()}
             layers.append(checks.record(i, weights, here, block))
-    return Audit(
-        _plain(
-            {
-                "kind": "byheart audit",
-                "schema": SCHEMA,
-                "byheart": __version__,
-                "model": found.to_json(),
-                "data": shown.to_json(),
-                "settings": {
-                    "queries": kinds,
-                    "formats": settings.run_in,
-                    "ranked": min(settings.ranked, shown.T),
-                    **{name: getattr(settings, name) for name in KEPT_SETTINGS},
-                },
-                "layers": layers,
-                "seconds": time.perf_counter() - started,
-                "cpu_seconds": time.process_time() - cpu,
-                "forward_cpu_seconds": forward,
-                "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-                "versions": {name: version(name) for name in ("torch", "transformers", "numpy")},
-            }
-        )
+    record = plain(
+        {
+            "kind": "byheart audit",
+            "schema": SCHEMA,
+            "byheart": __version__,
+            "model": found.to_json(),
+            "data": shown.to_json(),
+            "settings": {
+                "queries": kinds,
+                "formats": settings.run_in,
+                "ranked": min(settings.ranked, shown.T),
+                **{name: getattr(settings, name) for name in KEPT_SETTINGS},
+            },
+            "layers": layers,
+            "seconds": time.perf_counter() - started,
+            "cpu_seconds": time.process_time() - cpu,
+            "forward_cpu_seconds": forward,
+            "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "versions": {name: version(name) for name in ("torch", "transformers", "numpy")},
+        }
     )
-
-
-KEPT_SETTINGS = ("draws", "search", "batch", "device", "seed")
-
-
-def _plain(record: Record) -> Record:
-    cleaned = plain(record)
-    assert isinstance(cleaned, dict)
-    return cleaned
+    assert isinstance(record, dict)
+    return Audit(record)
 
 
 def _inputs(

@@ -33,7 +33,7 @@ def write_facts(facts: Facts, path: str | os.PathLike[str]) -> None:
     """The facts as a file, by the suffix of `path`."""
     suffix = Path(path).suffix.lower()
     if suffix in JSON_LINES:
-        write_new(path, _json_lines(facts))
+        write_new(path, "".join(json_line(facts, *record) for record in _records(facts)))
     elif suffix in DELIMITERS:
         write_new(path, _delimited(facts, DELIMITERS[suffix]))
     else:
@@ -51,36 +51,30 @@ def write_new(path: str | os.PathLike[str], text: str) -> None:
         raise FactsError(f"{path}: cannot be written: {error.strerror}.") from error
 
 
-def _records(facts: Facts) -> Iterator[tuple[list[str], str, float]]:
-    """(key, answer, weight) of each fact."""
-    names = facts.vocabulary.tokens
+def _weighted(facts: Facts) -> bool:
+    return bool((facts.prior != facts.prior[0]).any())
+
+
+def _records(facts: Facts) -> Iterator[tuple[list[str], str, float | None]]:
+    """(key, answer, weight) of each fact; no weight where the prior is uniform."""
+    names, weighted = facts.vocabulary.tokens, _weighted(facts)
     for key, answer, weight in zip(facts.tokens, facts.answers, facts.prior, strict=True):
-        yield [names[t] for t in key], names[answer], float(weight)
-
-
-def _is_uniform(facts: Facts) -> bool:
-    return bool((facts.prior == facts.prior[0]).all())
+        yield [names[t] for t in key], names[answer], float(weight) if weighted else None
 
 
 def as_table(facts: Facts) -> tuple[list[str], Iterator[list[str | float]]]:
     """Names of the columns, and the rows below them: key, weight unless uniform, answer."""
     keys = facts.columns or tuple(f"token {s + 1}" for s in range(facts.S))
-    weighted = not _is_uniform(facts)
-    header = [*keys, *(["weight"] if weighted else []), facts.answer_column]
-    rows: Iterator[list[str | float]] = (
-        [*key, *([weight] if weighted else []), answer] for key, answer, weight in _records(facts)
-    )
-    return _distinct_names(header), rows
-
-
-def _distinct_names(names: list[str]) -> list[str]:
-    """Primes tell equal column names apart: a header with duplicates could not be read back."""
-    distinct: list[str] = []
-    for name in names:
-        while name in distinct:
+    header: list[str] = []
+    for name in (*keys, *(["weight"] if _weighted(facts) else []), facts.answer_column):
+        while name in header:  # equal names could not be read back: primes tell them apart
             name += "'"
-        distinct.append(name)
-    return distinct
+        header.append(name)
+    rows: Iterator[list[str | float]] = (
+        [*key, *([] if weight is None else [weight]), answer]
+        for key, answer, weight in _records(facts)
+    )
+    return header, rows
 
 
 def _delimited(facts: Facts, delimiter: str) -> str:
@@ -91,14 +85,6 @@ def _delimited(facts: Facts, delimiter: str) -> str:
     writer.writerow(header)
     writer.writerows(rows)  # floats as the shortest text that reads back as the same number
     return text.getvalue()
-
-
-def _json_lines(facts: Facts) -> str:
-    weighted = not _is_uniform(facts)
-    return "".join(
-        json_line(facts, key, answer, weight if weighted else None)
-        for key, answer, weight in _records(facts)
-    )
 
 
 def json_line(
