@@ -255,6 +255,9 @@ def gather(source: Source, options: Options, mixtures: bool = False) -> Gathered
 
 def _numbers(tokens: list[str], ids: dict[str, int], source: Source, row: int) -> list[int]:
     """The ids of the tokens; a new token gets the next one."""
+    numbers = [ids.get(token, -1) for token in tokens]
+    if -1 not in numbers:  # most rows of a long table
+        return numbers
     for i, token in enumerate(tokens):
         if token not in ids:
             if len(token) > MAX_CELL or not (token.isascii() or has_utf8_form(token)):
