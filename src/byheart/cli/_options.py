@@ -3,156 +3,121 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from byheart.cli._flags import flag, with_flags
-from byheart.cli._group import Command, Options, grouped
+from byheart.cli._group import Command, Options, argument, grouped, option
 from byheart.cli._show import warn
 
 if TYPE_CHECKING:
     from byheart.facts import Facts, FactTable
 
-READING = "Reading the table"
+_reading = partial(option, panel="Reading the table")
 
 Keys = Annotated[
     str | None,
-    typer.Option(
-        "--keys",
-        metavar="A,B",
-        help="Key columns, in order. Default: all but answer and weights.",
-        rich_help_panel=READING,
+    _reading(
+        ..., "Key columns, in order. Default: all but answer and weights.", "--keys", metavar="A,B"
     ),
 ]
 Answer = Annotated[
-    str | None,
-    typer.Option(
-        "--answer",
-        metavar="NAME",
-        help="Answer column. Default: the last.",
-        rich_help_panel=READING,
-    ),
+    str | None, _reading(..., "Answer column. Default: the last.", "--answer", metavar="NAME")
 ]
 Weights = Annotated[
     str | None,
-    typer.Option(
-        "--weights",
-        metavar="NAME",
-        help="Column with the weight (prior) of each fact.",
-        rich_help_panel=READING,
-    ),
+    _reading(..., "Column with the weight (prior) of each fact.", "--weights", metavar="NAME"),
 ]
 Melt = Annotated[
     bool,
-    typer.Option(
+    _reading(
+        ...,
+        "A wide table: every other column is a relation, facts are (key, column) -> cell.",
         "--melt",
-        help="A wide table: every other column is a relation, facts are (key, column) -> cell.",
-        rich_help_panel=READING,
     ),
 ]
 Header = Annotated[
     bool | None,
-    typer.Option(
-        "--header/--no-header",
-        help="CSV, TSV: whether the first row names the columns. Default: it does, and is "
+    _reading(
+        ...,
+        "CSV, TSV: whether the first row names the columns. Default: it does, and is "
         "mentioned if it looks like a fact.",
-        rich_help_panel=READING,
+        "--header/--no-header",
     ),
 ]
 Trim = Annotated[
     bool | None,
-    typer.Option(
+    _reading(
+        ...,
+        "Whether to leave out the blanks around cells. Default: in CSV and TSV.",
         "--trim/--no-trim",
-        help="Whether to leave out the blanks around cells. Default: in CSV and TSV.",
-        rich_help_panel=READING,
     ),
 ]
 Empty = Annotated[
-    str,
-    typer.Option(
-        "--empty",
-        metavar="error|skip|token",
-        help="What an empty cell is.",
-        rich_help_panel=READING,
-    ),
+    str, _reading(..., "What an empty cell is.", "--empty", metavar="error|skip|token")
 ]
-Pad = Annotated[
-    bool,
-    typer.Option("--pad", help="JSONL: pad unequal lengths on the left.", rich_help_panel=READING),
-]
-SEVERAL = "Several right answers (docs/distributions.md)"
+Pad = Annotated[bool, _reading(..., "JSONL: pad unequal lengths on the left.", "--pad")]
+_several = partial(option, panel="Several right answers (docs/distributions.md)")
 Distribution = Annotated[
     bool,
-    typer.Option(
-        "--distribution",
-        help='Keys have distributions: JSONL with "output": {token: probability}, or a recipe '
+    _several(
+        ...,
+        'Keys have distributions: JSONL with "output": {token: probability}, or a recipe '
         "random:kind=gauss,N=20,tau=1.",
-        rich_help_panel=SEVERAL,
+        "--distribution",
     ),
 ]
 OnConflict = Annotated[
     str,
-    typer.Option(
+    _several(
+        ...,
+        "Rows with one key and different answers: an error, or counted as a distribution.",
         "--on-conflict",
         metavar="error|distribution",
-        help="Rows with one key and different answers: an error, or counted as a distribution.",
-        rich_help_panel=SEVERAL,
     ),
 ]
 Normalise = Annotated[
-    bool,
-    typer.Option(
-        "--normalise",
-        help="Scale rows whose probabilities do not sum to 1.",
-        rich_help_panel=SEVERAL,
-    ),
+    bool, _several(..., "Scale rows whose probabilities do not sum to 1.", "--normalise")
 ]
 Smooth = Annotated[
     float | None,
-    typer.Option(
+    _several(
+        ...,
+        "(π + δ)/(1 + A·δ) over the A answers; default 0. With --ngram the weight α of the "
+        "words' own frequencies; default 1.",
         "--smooth",
         min=0.0,
         metavar="δ",
-        help="(π + δ)/(1 + A·δ) over the A answers; default 0. With --ngram the weight α of the "
-        "words' own frequencies; default 1.",
-        rich_help_panel=SEVERAL,
     ),
 ]
 Ngram = Annotated[
     int | None,
-    typer.Option(
+    _several(
+        ...,
+        "FACTS is a text: next-word distributions after n - 1 words.",
         "--ngram",
         metavar="n",
         min=2,
-        help="FACTS is a text: next-word distributions after n - 1 words.",
-        rich_help_panel=SEVERAL,
     ),
 ]
 Contexts = Annotated[
-    int,
-    typer.Option(
-        "--contexts",
-        min=1,
-        help="With --ngram: how many of the most frequent contexts.",
-        rich_help_panel=SEVERAL,
-    ),
+    int, _several(..., "With --ngram: how many of the most frequent contexts.", "--contexts", min=1)
 ]
 TABLES = (
     "A .csv, .tsv, .jsonl or .parquet file; a built-in table: countries, elements; or "
     "random:N=50,S=2,T=1000,seed=0."
 )
-Tokens = Annotated[str, typer.Argument(metavar="FACTS", help=TABLES)]
+Tokens = Annotated[str, argument("FACTS", TABLES)]
 Source = Annotated[
     str,
-    typer.Argument(
-        metavar="FACTS",
-        help=f"{TABLES} Vectors: a .safetensors or .npz file, "
+    argument(
+        "FACTS",
+        f"{TABLES} Vectors: a .safetensors or .npz file, "
         "vectors:T=621,n=32,d=64,context=fixed,seed=42, or digits:T=500.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
-Folder = Annotated[str, typer.Argument(metavar="DIR", help="A memory folder (`byheart build`).")]
+Json = Annotated[bool, option(..., "Print one JSON object instead of tables.", "--json")]
+Folder = Annotated[str, argument("DIR", "A memory folder (`byheart build`).")]
 
 # Options of `byheart.facts.read_facts` and of `as_facts`, with their defaults.
 TABLE = {"keys": (Keys, None), "answer": (Answer, None), "weights": (Weights, None),

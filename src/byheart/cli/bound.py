@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
-
-import typer
+from functools import partial
+from typing import TYPE_CHECKING, TypedDict
 
 from byheart.cli import _options as opt
 from byheart.cli._flags import flag, with_flags
@@ -29,20 +28,17 @@ class Question(TypedDict):
     bits: int
 
 
-def _size(flag: str, text: str) -> Any:
-    return typer.Option(flag, metavar="N", help=text, rich_help_panel="Sizes")
+_size = partial(option, None, metavar="N", panel="Sizes")
 
 
 @guarded
 def bound(
-    d_model: Annotated[int | None, _size("--d-model", "Width d.")] = None,
-    heads: Annotated[int | None, _size("--heads", "Heads H.")] = None,
-    d_head: Annotated[int | None, _size("--d-head", "Head width d_h. Default: d/H.")] = None,
-    context: Annotated[int | None, _size("--context", "Positions n (or S).")] = None,
-    vocab: Annotated[
-        int | None, _size("--vocab", "Tokens. Without it the layer reads vectors.")
-    ] = None,
-    layers: Annotated[int | None, _size("--layers", "Attention layers. Default: 1.")] = None,
+    d_model: int | None = _size("Width d."),
+    heads: int | None = _size("Heads H."),
+    d_head: int | None = _size("Head width d_h. Default: d/H."),
+    context: int | None = _size("Positions n (or S)."),
+    vocab: int | None = _size("Tokens. Without it the layer reads vectors."),
+    layers: int | None = _size("Attention layers. Default: 1."),
     hf: str | None = option(None, "Sizes from a Hugging Face config.json.", metavar="FILE"),
     facts: str | None = option(None, "The facts in question, or their number.", metavar="FILE|N"),
     kruskal: int | None = option(None, "Kruskal rank of the queries, if measured."),
