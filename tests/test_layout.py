@@ -95,9 +95,10 @@ def test_private_names_stay_in_their_package(path):
     importer = part(name_of(path))
     crossing = []
     for node in ast.walk(ast.parse(path.read_text())):
-        if not (isinstance(node, ast.ImportFrom) and (node.module or "").startswith("byheart.")):
+        module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
+        if not (isinstance(node, ast.ImportFrom) and module.startswith("byheart.")):
             continue
-        _, imported, *inside = node.module.split(".")
+        _, imported, *inside = module.split(".")
         names = [*inside, *(alias.name for alias in node.names)]
         private = [name for name in names if name.startswith("_") and not name.startswith("__")]
         if imported != importer and private:

@@ -139,7 +139,7 @@ def test_the_best_start_is_kept_and_all_are_recorded():
         assert len(accuracies) == len({m.seed for m in told.models}) == 5
         assert min(accuracies) < max(accuracies) == accuracies[told.best]
         assert memory.construction.recalled == round(60 * max(accuracies))
-        assert Recipe(**told.recipe) == recipe
+        assert told.recipe == recipe.to_json()
         bests.add(told.best)
     assert len(bests) > 1  # not always the first
 
