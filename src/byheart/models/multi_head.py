@@ -54,6 +54,7 @@ def attention(spec: MultiHeadSpec, weights: Weights, context: Tensor, query: Ten
 def head_outputs(spec: MultiHeadSpec, weights: Weights, context: Tensor, query: Tensor) -> Tensor:
     """What each head adds to the outputs: (models, B, H, d_out); their sum is `forward` (less b_U).
 
+    >>> from byheart.models.architectures import initial
     >>> spec = MultiHeadSpec(d=3, n=2, d_h=2, H=4)
     >>> w = initial(spec, [torch.Generator().manual_seed(0)])
     >>> E, e = torch.eye(3)[:2], torch.ones(5, 3)
