@@ -24,9 +24,8 @@ import torch
 
 import byheart as bh
 from byheart.certificates import certify
-from byheart.construct.multi_head.generic import random_heads
+from byheart.construct.multi_head.generic import features, random_heads
 from byheart.construct.multi_head.newton import newton_run
-from byheart.construct.multi_head.values import features
 from byheart.errors import ByheartError
 from byheart.facts import VectorFacts, digit_vectors, random_vectors
 from byheart.measure.kruskal import kruskal_rank, kruskal_report

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from byheart.construct.attention_only import features, random_attention
-from byheart.construct.dense import BETAS, SEED_STRIDE
+from byheart.construct.attention_only import BETAS, SEED_STRIDE, features, random_attention
 from byheart.facts import Facts, Vocabulary
 from byheart.specs import AttentionOnlySpec
 

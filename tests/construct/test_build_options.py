@@ -10,7 +10,8 @@ import torch
 
 import byheart as bh
 from byheart.construct.associative import associative_weights
-from byheart.construct.choose import choose_attention_only, smallest_width
+from byheart.construct.dense import choose_attention_only
+from byheart.construct.frames import smallest_width
 from byheart.errors import ByheartError, CapacityError
 from byheart.facts import Facts, Vocabulary
 from byheart.models.associative import keys

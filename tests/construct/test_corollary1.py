@@ -8,6 +8,8 @@ from torch import Tensor
 
 import byheart as bh
 from byheart.construct.attention_only import (
+    BETAS,
+    SEED_STRIDE,
     attention_only_weights,
     check_admissible,
     features,
@@ -15,7 +17,6 @@ from byheart.construct.attention_only import (
     random_attention,
     rounded,
 )
-from byheart.construct.dense import BETAS, SEED_STRIDE
 from byheart.construct.frames import coherence, frame
 from byheart.construct.solve import RankError
 from byheart.errors import CapacityError

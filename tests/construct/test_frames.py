@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from byheart.construct.frames import coherence, frame
+from byheart.construct.frames import coherence, frame, smallest_width
 
 EPS = torch.finfo(torch.float64).eps
 
@@ -59,8 +59,6 @@ def test_optimised_rows_beat_random_rows(A, d):
 
 def test_default_width_keeps_the_promised_margin():
     """`smallest_width`: a margin near 0.4 whatever the number of answers."""
-    from byheart.construct.choose import smallest_width
-
     for A in (5, 20, 100, 350, 1000):
         assert 1 - coherence(frame(A, smallest_width(A))) > 0.3
 

@@ -14,14 +14,9 @@ from safetensors.torch import load_file, save_file
 
 import byheart as bh
 from byheart.construct.attention_only import features, random_attention
-from byheart.construct.distribution_readout import (
-    ReadoutTask,
-    convex_kl_readout,
-    joint_kl_readout,
-    ridge_readout,
-)
 from byheart.construct.encoders import encode
 from byheart.construct.methods import DistributionAttention
+from byheart.construct.readout import ReadoutTask, kl_readout, ridge_readout
 from byheart.errors import ByheartError, CapacityError, MemoryFileError
 from byheart.facts import Distributions, random_distributions
 from byheart.measure import memory_losses
@@ -122,15 +117,15 @@ def test_the_convex_readout_finds_the_minimum():
     """Stationary, and no worse than Newton-like descent from elsewhere: convex, one minimum."""
     task, targets, _ = _task()
     start = ridge_readout(task, targets)
-    found = convex_kl_readout(task, start.V)
+    found = kl_readout(task, start.V)
     assert found.kl < start.kl
-    other = convex_kl_readout(task, torch.zeros_like(start.V))
+    other = kl_readout(task, torch.zeros_like(start.V))
     assert other.kl == pytest.approx(found.kl, abs=1e-7)
     V = found.V.clone().requires_grad_()
     log_q = torch.log_softmax((task.base + task.X @ V) @ task.W.T, 1)
     (task.prior @ -(task.pi * log_q).sum(1)).backward()
     assert V.grad is not None and float(V.grad.abs().max()) < 1e-5
-    assert joint_kl_readout(task, found.V).kl <= found.kl
+    assert kl_readout(task, found.V, with_W=True).kl <= found.kl
 
 
 def test_the_ridge_solves_its_normal_equations():

@@ -8,10 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from byheart.construct.encoders import ENCODERS, Encoder, best, compare, encode
-from byheart.construct.encoders.closed import weighted
-from byheart.construct.encoders.low_entropy import answer_frame
-from byheart.construct.encoders.optimised import optimised
+from byheart.construct.encoders import (
+    ENCODERS,
+    Encoder,
+    answer_frame,
+    best,
+    compare,
+    encode,
+    optimised,
+    weighted,
+)
 from byheart.errors import ByheartError, FactsError
 from byheart.facts import Distributions, random_associations, random_distributions
 from byheart.measure import encoder_bounds, losses

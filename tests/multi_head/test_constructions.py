@@ -12,9 +12,8 @@ from oracles.literal import literal_forward
 
 import byheart as bh
 from byheart.construct.methods import MultiHead
-from byheart.construct.multi_head.generic import condition_heads, random_heads
+from byheart.construct.multi_head.generic import condition_heads, features, random_heads
 from byheart.construct.multi_head.newton import newton_run
-from byheart.construct.multi_head.values import features
 from byheart.errors import ByheartError, CapacityError, CheckFailed
 from byheart.facts import VectorFacts, random_vectors
 from byheart.models.vector_memory import VectorMemory

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byheart.construct.multi_head.groups import DEPENDENT, find_groups, group_certificate, split
-from byheart.construct.multi_head.heads import complement, dual_basis, pseudo_inverse_times
+from byheart.construct.multi_head.saturated import complement, dual_basis, pseudo_inverse_times
 from byheart.errors import CapacityError
 
 

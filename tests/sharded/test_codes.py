@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import byheart as bh
 from byheart.construct.frames import coherence, frame, hamming_width
-from byheart.construct.sharded.codes import MAX_GROUPS, lattice
+from byheart.construct.sharded.plan import MAX_GROUPS, lattice
 from byheart.models.sharded import to_dense
 from byheart.specs import ShardedSpec
 

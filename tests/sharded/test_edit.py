@@ -349,9 +349,9 @@ def test_memories_that_cannot_be_edited(small):
 
 
 def test_new_answers_continue_the_hamming_code_or_find_a_gap():
-    from byheart.construct.frames import _hamming, frame
+    from byheart.construct.frames import frame, hamming
 
-    words = _hamming(2100, 18)
+    words = hamming(2100, 18)
     rows, margin = answer_rows(words[torch.randperm(2090)], 10, 0, 1e-4)
     assert torch.equal(rows, words[2090:2100]) and margin == 8 / 18
     crowded = frame(40, 6)

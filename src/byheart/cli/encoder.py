@@ -12,7 +12,7 @@ from byheart.cli._show import emit, guarded, progress, say, table
 from byheart.errors import FactsError
 
 if TYPE_CHECKING:
-    from byheart.construct.encoders.choose import Compared
+    from byheart.construct.encoders import Compared
     from byheart.facts import Distributions
 
 

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from byheart._progress import Report
-from byheart.construct.choose import check_width
-from byheart.construct.frames import unembedding
+from byheart.construct.frames import check_width, unembedding
 from byheart.construct.methods import Associative
-from byheart.construct.outcome import DTYPES, check_fits, held, holding, weight_bytes
+from byheart.construct.outcome import DTYPES, as_stored, check_fits, held, holding, weight_bytes
 from byheart.facts import Facts
 from byheart.models import associative
 from byheart.models.construction import AssociativeConstruction
@@ -55,15 +54,8 @@ def associative_memory(
         check_fits(weight_bytes(spec.parameters), f"an associative memory of width {width:,}")
         progress(f"adding up {facts.T:,} facts in a {width} x {width} matrix")
         weights = associative_weights(facts, spec, seed)
-        memory = TokenMemory(
-            spec=spec,
-            weights={name: w.to(dtype) for name, w in weights.items()},
-            vocabulary=facts.vocabulary,
-            construction=AssociativeConstruction(readout="sum", capacity=width),
-            facts=facts,
-            pad_id=facts.pad_id,
-        )
-        memory = held(memory, facts)
+        made = AssociativeConstruction(readout="sum", capacity=width)
+        memory = held(as_stored(TokenMemory, spec, weights, dtype, facts, made), facts)
         lost = memory.construction.lost
         if not lost or d is not None or width >= WIDEST:
             break

@@ -5,39 +5,30 @@ of all heads and x_S the skip, the memory recalls t exactly when
 
     F(t) W_O + x_S = w_{g(t)}            (row vectors, w_g the row of the right answer in W_U)
 
-for generic e, pos, W_QK, W_V the rows [F(t), x_S] of T <= H d_h + d facts are independent
-(Lemma 2), so the system has a solution. Two ways to deal with the literal skip, both exact:
+For generic e, pos, W_QK, W_V the rows [F(t), x_S] of T <= H d_h + d facts are independent
+(Lemma 2). Up to H d_h facts the skip is subtracted from the targets; for the last d of them the
+model is rewritten in a basis where the skip is x_S M_0 (docs/attention-only.md). M_0 = I + D with
+[W_O; D] of least norm stays invertible when the last tokens span fewer than d directions; targets
+get random parts in the directions that no logit reads, so that it does when the answers do.
 
-fixed skip (T <= H d_h)
-    x_S is known: solve F W_O = w_g - x_S. Embeddings and heads are rounded to the stored number
-    format before the solve, so only W_O is rounded after it.
-change of basis (H d_h < T <= H d_h + d)
-    Solve F W_O + x_S M_0 = w_g for W_O and a d x d matrix M_0, then rewrite the model in the basis
-    e <- e M_0, pos <- pos M_0, W_Q, W_K, W_V <- M_0^{-1} (W_Q, W_K, W_V): scores and features stay
-    what they were and the skip has become x_S M_0. No limit λ -> ∞ as in the paper's head 0.
-    Written M_0 = I + D with [W_O; D] of least norm, M_0 stays invertible when the last tokens
-    span fewer than d directions; targets get random parts in the directions that no logit reads,
-    so that it stays invertible when the answers span fewer than d.
-
-Both need independent rows. The x_s span at most k = tokens + S - 1 dimensions and attention sums
-to 1, so a head adds at most min(d_h, k - 1) to the rank: tables over very few tokens need more
-heads than the theorem says, and are refused or given them.
-
-Keys of one token get a start token in front: attention over a single position is constant, F(t)
-is then linear in x_S and the rank argument of Lemma 2 fails.
+The x_s span at most k = tokens + S - 1 dimensions and attention sums to 1, so a head adds at most
+min(d_h, k - 1) to the rank: tables over very few tokens need more heads than the theorem says.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from byheart._progress import Report
 from byheart.construct.solve import RankError, Solution, minimum_norm
 from byheart.errors import CapacityError
+from byheart.facts import Facts
 from byheart.models.attention_only import Weights, head_outputs
 from byheart.models.memory import BATCH_BYTES
 from byheart.specs import AttentionOnlySpec
@@ -46,6 +37,10 @@ from byheart.theory import corollary1_capacity, corollary1_heads
 # Share of |x|² = 1 that tokens and positions get.
 TOKEN_SHARE, POSITION_SHARE = 0.7, 0.3
 CHANGED_BASIS = "change of basis"  # how the skip is taken care of: this, or "fixed"
+# Standard deviations of the scores that are tried, in turn: 16 conditions large systems best,
+# small ones with few heads sometimes saturate there and want less.
+BETAS = (16.0, 4.0, 64.0, 1.0)
+SEED_STRIDE = 7919  # between attempts, so that neighbouring seeds share no draw
 
 
 @dataclass(frozen=True)
@@ -56,6 +51,49 @@ class Constructed:
     weights: Weights
     solution: Solution
     skip: str
+
+
+def attention_spec(facts: Facts, why: list[str], **sizes: int) -> AttentionOnlySpec:
+    """The layer that reads these keys; `why` learns about the start token of keys of one token."""
+    S, N = facts.S, facts.N
+    if S == 1:
+        S, N = 2, N + 1
+        why.append(
+            "a start token stands in front of every key: attention over one position is constant "
+            "and would leave only the skip's d directions"
+        )
+    return AttentionOnlySpec(N=N, S=S, **sizes)
+
+
+def keys_read(facts: Facts, spec: AttentionOnlySpec) -> Tensor:
+    """The keys (T, S) as a layer of `spec` reads them, after its start token if it has one."""
+    tokens = torch.tensor(facts.tokens)
+    return torch.nn.functional.pad(tokens, (spec.S - facts.S, 0), value=spec.N - 1)
+
+
+def draws(
+    spec: AttentionOnlySpec,
+    facts: Facts,
+    targets: Tensor,
+    W_U: Tensor,
+    seed: int,
+    dtype: torch.dtype,
+    progress: Report,
+) -> Iterator[tuple[float, Constructed | RankError]]:
+    """`attention_only_weights` at every β of `BETAS`, or why there are none."""
+    tokens = keys_read(facts, spec)
+    for attempt, beta in enumerate(BETAS):
+        progress(f"solving for {facts.T:,} facts in {spec.H * spec.d_h:,} head outputs")
+        own = seed + SEED_STRIDE * attempt
+        try:
+            yield (
+                beta,
+                attention_only_weights(
+                    spec, tokens, targets, W_U, seed=own, beta=beta, dtype=dtype
+                ),
+            )
+        except RankError as error:
+            yield beta, error
 
 
 def check_admissible(spec: AttentionOnlySpec, T: int, last_tokens: int) -> None:

@@ -1,4 +1,4 @@
-"""One dense attention-only layer: attempts at Corollary 1, and the convex read-out beyond it."""
+"""One dense attention-only layer: its sizes, Corollary 1, and the convex read-out beyond it."""
 
 from __future__ import annotations
 
@@ -10,43 +10,82 @@ from torch import Tensor
 
 from byheart._progress import Report
 from byheart.construct.attention_only import (
-    attention_only_weights,
+    BETAS,
+    Constructed,
+    attention_spec,
     check_admissible,
     complete,
+    draws,
     features,
     in_basis,
+    keys_read,
     random_attention,
     rounded,
 )
-from byheart.construct.choose import Choice, choose_attention_only
-from byheart.construct.frames import ideal_margin, unembedding
+from byheart.construct.frames import check_width, ideal_margin, smallest_width, unembedding
 from byheart.construct.methods import AttentionOnly
-from byheart.construct.outcome import (
-    DTYPES,
-    Reading,
-    check_fits,
-    held,
-    holding,
-    reading,
-    weight_bytes,
-)
+from byheart.construct.outcome import DTYPES, as_stored, check_fits, held, holding, weight_bytes
 from byheart.construct.readout import convex_readout
 from byheart.construct.solve import RankError, solve_bytes
 from byheart.errors import CapacityError, CheckFailed
 from byheart.facts import Facts
-from byheart.models.attention_only import Weights
 from byheart.models.construction import AttentionConstruction, finite
 from byheart.models.token_memory import TokenMemory
 from byheart.specs import AttentionOnlySpec
 from byheart.theory import corollary1_capacity
 
-# Standard deviations of the scores that are tried, in turn: 16 conditions large systems best,
-# small ones with few heads sometimes saturate there and want less.
-BETAS = (16.0, 4.0, 64.0, 1.0)
+# How much of H d_h + d a convex read-out is asked for at first; see docs/benchmarks.md.
+CONVEX_LOAD = 1.25
 GROWTH = 1.25  # of the heads when all of them fail and the number of heads is ours to choose
 GROWTHS = 3
 GOOD_MARGIN = 0.5  # of the ideal margin: the first attempt that keeps it is taken
-SEED_STRIDE = 7919  # between attempts, so that neighbouring seeds share no draw
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A spec, the reasons in words, and whether the number of heads was ours to choose."""
+
+    spec: AttentionOnlySpec
+    why: tuple[str, ...]
+    heads_free: bool
+
+
+def choose_attention_only(facts: Facts, options: AttentionOnly | None = None) -> Choice:
+    """Fill in what is not given: width by the answers, d_h = d, heads by Corollary 1 plus slack.
+
+    Parameters are d (S + 2N + 2 (r + d_h) H), about 2 d T (1 + r/d_h) for T facts: least for small
+    d, large d_h and r = 1. Without `H` and `d_h` the rank of W_QK is 1 (Remark 2: enough); with
+    them it is d_h, the layer of the paper, unless `qk_rank` says otherwise.
+    """
+    options = options or AttentionOnly()
+    d, H, d_h, qk_rank = options.d, options.H, options.d_h, options.qk_rank
+    A, why = len(facts.answer_ids), []
+    check_width(d, A)
+    if d is None:
+        d = max(smallest_width(A), d_h or 1)
+        why.append(f"d = {d}: the least width at which {A:,} answers keep a margin near 0.4")
+    if qk_rank is None:
+        qk_rank = 1 if H is None and d_h is None else (d_h or d)
+        if qk_rank == 1 and H is None:
+            why.append("rank(W_QK) = 1: enough (Remark 2) and fewest parameters")
+    if d_h is None:
+        d_h = d
+        why.append("d_h = d: fewest query and key parameters per fact")
+    if H is None:
+        wanted = facts.T * (1 + options.slack)
+        reason = f"{facts.T:,} facts and {options.slack:.0%} slack"
+        if options.readout == "convex":
+            wanted = facts.T / CONVEX_LOAD
+            reason = f"{CONVEX_LOAD} facts for each of H·d_h (convex read-out)"
+        H = max(1, math.ceil(wanted / d_h))
+        why.append(f"H = {H}: H·d_h >= {wanted:,.0f}, {reason}")
+    spec = attention_spec(facts, why, d=d, d_h=d_h, H=H, qk_rank=qk_rank)
+    promised = corollary1_capacity(spec, facts.last_tokens)
+    skip, last = f"{d}", facts.last_tokens
+    if last < d:
+        skip = f"{last} (the skip spans the {last} last tokens, not d = {d})"
+    why.append(f"Corollary 1 promises H·d_h + d = {H * d_h:,} + {skip} = {promised:,} facts")
+    return Choice(spec, tuple(why), options.H is None)
 
 
 @dataclass(frozen=True)
@@ -54,11 +93,17 @@ class _Task:
     """The facts as a system of equations: what every attempt at them shares."""
 
     facts: Facts
-    keys: Reading
     W_U: Tensor  # (d, N), as it will be stored
     ideal: float  # the margin of a residual stream that is exactly right
     dtype: torch.dtype
     seed: int
+    progress: Report
+
+    def record(self, spec: AttentionOnlySpec, why: list[str]) -> AttentionConstruction:
+        capacity = corollary1_capacity(spec, self.facts.last_tokens)
+        return AttentionConstruction(
+            readout="exact", capacity=capacity, ideal_margin=finite(self.ideal), why=tuple(why)
+        )
 
 
 def attention_memory(
@@ -74,13 +119,15 @@ def attention_memory(
     progress(f"placing {len(facts.answer_ids):,} answers in R^{spec.d}")
     rows, W_U = unembedding(facts.answer_ids, spec.d, spec.N, seed)
     stored, ideal = rounded({"W_U": W_U}, dtype)["W_U"], ideal_margin(rows, spec.N)
-    task = _Task(facts, reading(facts, spec), stored, ideal, dtype, seed)
-    return (_exact if exact else _convex)(task, choice, progress)
+    return (_exact if exact else _convex)(
+        _Task(facts, stored, ideal, dtype, seed, progress), choice
+    )
 
 
-def _exact(task: _Task, choice: Choice, progress: Report) -> TokenMemory:
+def _exact(task: _Task, choice: Choice) -> TokenMemory:
     """Corollary 1: the first attempt with a good margin, else the best that recalls all facts."""
     facts, spec, why = task.facts, choice.spec, list(choice.why)
+    targets = task.W_U[:, torch.tensor(facts.answers)].T
     failures: list[str] = []
     ranks: list[int | None] = []
     for growth in range(1 + (GROWTHS if choice.heads_free else 0)):
@@ -92,131 +139,84 @@ def _exact(task: _Task, choice: Choice, progress: Report) -> TokenMemory:
             why.append(f"H raised to {spec.H}: {failures[-1]}")
         ranks.clear()
         best, best_margin = None, -math.inf
-        for attempt, beta in enumerate(BETAS):
-            progress(f"solving for {facts.T:,} facts in {spec.H * spec.d_h:,} head outputs")
-            try:
-                memory, margin, condition = _attempt(task, spec, attempt, beta, why)
-            except RankError as error:
-                failures.append(f"β = {beta:g}: {error}")
-                ranks.append(error.rank)
+        for beta, made in draws(
+            spec, facts, targets, task.W_U, task.seed, task.dtype, task.progress
+        ):
+            if isinstance(made, RankError):
+                failures.append(f"β = {beta:g}: {made}")
+                ranks.append(made.rank)
                 continue
-            made = memory.construction
-            if made.recalled == facts.T:
+            memory, margin = _verified(task, spec, made, beta, why)
+            recalled = memory.construction.recalled
+            if recalled == facts.T:
                 if margin >= GOOD_MARGIN * min(task.ideal, 1.0):
                     return memory
                 if best is None or margin > best_margin:
                     best, best_margin = memory, margin
             failures.append(
-                f"β = {beta:g}: {made.recalled:,} of {facts.T:,} recalled, margin "
-                f"{margin:.1e}, condition number {condition:.0e}"
+                f"β = {beta:g}: {recalled:,} of {facts.T:,} recalled, margin {margin:.1e}, "
+                f"condition number {made.solution.condition:.0e}"
             )
         if best is not None:
             return best
-    raise _refusal(task, spec, failures, generic=len(ranks) < len(BETAS))
-
-
-def _refusal(
-    task: _Task, spec: AttentionOnlySpec, failures: list[str], generic: bool
-) -> CapacityError | CheckFailed:
-    """Why no attempt recalled all facts: keys that are not `generic`, or the number format."""
-    facts = task.facts
-    if not generic:
-        return CapacityError(
-            f"the keys are not generic enough for Lemma 2 at d={spec.d}, H={spec.H}, "
-            f"d_h={spec.d_h}: {failures[-1]}. With {facts.N} tokens and {facts.S} positions a head "
-            f"adds at most {min(spec.d_h, facts.N + facts.S - 2)} to the rank. Use more heads."
+    sizes = f"d={spec.d}, H={spec.H}, d_h={spec.d_h}"
+    if len(ranks) == len(BETAS):
+        raise CapacityError(
+            f"the keys are not generic enough for Lemma 2 at {sizes}: {failures[-1]}. With "
+            f"{facts.N} tokens and {facts.S} positions a head adds at most "
+            f"{min(spec.d_h, facts.N + facts.S - 2)} to the rank. Use more heads."
         )
     dtype = str(task.dtype).removeprefix("torch.")
-    advice = f"`H={spec.H + max(1, spec.H // 20)}`"
-    if dtype == "float32":
-        advice += " or `dtype=float64`"
-    return CheckFailed(
-        f"not all {facts.T:,} facts survive in {dtype} weights at d={spec.d}, "
-        f"H={spec.H}, d_h={spec.d_h}: {'; '.join(failures[-len(BETAS) :])}. "
-        f"Nothing was written. Use {advice}."
+    other = " or `dtype=float64`" if dtype == "float32" else ""
+    raise CheckFailed(
+        f"not all {facts.T:,} facts survive in {dtype} weights at {sizes}: "
+        f"{'; '.join(failures[-len(BETAS) :])}. Nothing was written. "
+        f"Use `H={spec.H + max(1, spec.H // 20)}`{other}."
     )
 
 
-def _attempt(
-    task: _Task, spec: AttentionOnlySpec, attempt: int, beta: float, why: list[str]
-) -> tuple[TokenMemory, float, float]:
-    """One draw of the random heads, solved and verified as stored; the memory, its margin and the
-    condition number of the solve."""
-    facts = task.facts
-    made = attention_only_weights(
-        spec,
-        task.keys.tokens,
-        task.W_U[:, torch.tensor(facts.answers)].T,
-        task.W_U,
-        seed=task.seed + SEED_STRIDE * attempt,
-        beta=beta,
-        dtype=task.dtype,
-    )
-    construction = AttentionConstruction(
-        readout="exact",
-        capacity=corollary1_capacity(spec, facts.last_tokens),
-        ideal_margin=finite(task.ideal),
+def _verified(
+    task: _Task, spec: AttentionOnlySpec, made: Constructed, beta: float, why: list[str]
+) -> tuple[TokenMemory, float]:
+    """The memory as stored, and the least margin of any fact."""
+    construction = replace(
+        task.record(spec, why),
         condition=made.solution.condition,
         residual=made.solution.residual,
         solver=made.solution.solver,
         skip=made.skip,
         beta=beta,
-        why=tuple(why),
     )
-    memory = _memory(task, spec, made.weights, construction)
-    margins = memory.margins(facts)
+    memory = as_stored(TokenMemory, spec, made.weights, task.dtype, task.facts, construction)
+    margins = memory.margins(task.facts)
     margin = float(margins.min())
     construction = replace(construction, recalled=int((margins > 0).sum()), margin=finite(margin))
-    return replace(memory, construction=construction), margin, made.solution.condition
+    return replace(memory, construction=construction), margin
 
 
-def _convex(task: _Task, choice: Choice, progress: Report) -> TokenMemory:
+def _convex(task: _Task, choice: Choice) -> TokenMemory:
     """The logistic read-out; more heads, if they are ours to choose, until all facts are held."""
     facts, spec, why = task.facts, choice.spec, list(choice.why)
+    answers = torch.from_numpy(facts.answer_ids.copy())
+    right = torch.searchsorted(answers, torch.tensor(facts.answers))
+    rows = task.W_U[:, answers].T
     best: TokenMemory | None = None
     for growth in range(1 + (GROWTHS if choice.heads_free else 0)):
         if growth:
             spec = replace(spec, H=math.ceil(spec.H * GROWTH))
             why.append(f"H raised to {spec.H}: fewer heads did not hold all facts")
-        progress(f"fitting {facts.T:,} facts on {spec.H * spec.d_h + spec.d:,} features")
-        memory = _fitted(task, spec, why)
+        task.progress(f"fitting {facts.T:,} facts on {spec.H * spec.d_h + spec.d:,} features")
+        weights = random_attention(spec, task.seed, BETAS[0])
+        x_S, F = features(spec, weights, keys_read(facts, spec))
+        fit = convex_readout(F, x_S, rows, right, torch.tensor(facts.prior))
+        weights = complete(spec, in_basis(weights, fit.M_0), fit.W_O, task.W_U)
+        record = replace(
+            task.record(spec, why), readout="convex", iterations=fit.iterations, beta=BETAS[0]
+        )
+        memory = held(as_stored(TokenMemory, spec, weights, task.dtype, facts, record), facts)
         if best is None or memory.construction.recalled > best.construction.recalled:
             best = memory
         if not memory.construction.lost:
             break
     assert best is not None
     return holding(best, facts)
-
-
-def _fitted(task: _Task, spec: AttentionOnlySpec, why: list[str]) -> TokenMemory:
-    facts = task.facts
-    weights = random_attention(spec, task.seed, BETAS[0])
-    x_S, F = features(spec, weights, task.keys.tokens)
-    answers = torch.from_numpy(facts.answer_ids.copy())
-    right = torch.searchsorted(answers, torch.tensor(facts.answers))
-    rows = task.W_U[:, answers].T
-    fit = convex_readout(F, x_S, rows, right, torch.tensor(facts.prior))
-    weights = complete(spec, in_basis(weights, fit.M_0), fit.W_O, task.W_U)
-    construction = AttentionConstruction(
-        readout="convex",
-        capacity=corollary1_capacity(spec, facts.last_tokens),
-        ideal_margin=finite(task.ideal),
-        iterations=fit.iterations,
-        beta=BETAS[0],
-        why=tuple(why),
-    )
-    return held(_memory(task, spec, weights, construction), facts)
-
-
-def _memory(
-    task: _Task, spec: AttentionOnlySpec, weights: Weights, construction: AttentionConstruction
-) -> TokenMemory:
-    return TokenMemory(
-        spec=spec,
-        weights={name: w.to(task.dtype) for name, w in weights.items()},
-        vocabulary=task.keys.vocabulary,
-        construction=construction,
-        facts=task.facts,
-        start_id=task.keys.start_id,
-        pad_id=task.facts.pad_id,
-    )

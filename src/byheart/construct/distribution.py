@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,33 +26,39 @@ from torch import Tensor
 
 from byheart._progress import Report
 from byheart.construct.attention_only import (
+    BETAS,
     CHANGED_BASIS,
-    attention_only_weights,
+    attention_spec,
     check_admissible,
     complete,
+    draws,
     features,
     in_basis,
+    keys_read,
     random_attention,
     rounded,
 )
-from byheart.construct.dense import BETAS, SEED_STRIDE
-from byheart.construct.distribution_readout import (
-    ReadoutTask,
-    convex_kl_readout,
-    joint_kl_readout,
-    ridge_readout,
-)
-from byheart.construct.distribution_theory import theorem1_quantities, theorem3_quantities
 from byheart.construct.encoders import Encoder, encode
-from byheart.construct.outcome import DTYPES, Reading, check_fits, reading, weight_bytes
+from byheart.construct.outcome import DTYPES, as_stored, check_fits, weight_bytes
+from byheart.construct.readout import ReadoutTask, kl_readout, ridge_readout
 from byheart.construct.solve import RankError, minimum_norm, solve_bytes
 from byheart.errors import ByheartError, CapacityError, CheckFailed
 from byheart.facts import Distributions
 from byheart.models.attention_only import Weights
-from byheart.models.construction import DistributionConstruction
+from byheart.models.construction import (
+    DistributionConstruction,
+    Theorem1Excess,
+    Theorem3Quantities,
+)
 from byheart.models.token_memory import DistributionMemory
 from byheart.specs import AttentionOnlySpec
 from byheart.theory import corollary1_capacity
+from byheart.theory.dana2025 import (
+    theorem1_constant,
+    theorem1_constant_svd,
+    theorem1_excess,
+    theorem1_excess_per_sequence,
+)
 from byheart.theory.divergences import kl, log_ratio, top_answers, total_variation
 
 if TYPE_CHECKING:
@@ -61,6 +67,7 @@ if TYPE_CHECKING:
 DEFAULT_WIDTH = 32  # beyond it, `d` says what the rank is worth
 MOST_CONDITION = {torch.float32: 1e2, torch.float64: 1e3}  # of M_0, so that scores survive it
 MOST_FEATURES = 2000  # chosen by default: a solve of some seconds
+SVD_UP_TO = 1200  # features: above, the second way to C takes minutes
 
 
 @dataclass(frozen=True)
@@ -74,13 +81,12 @@ class _Task:
     seed: int
     progress: Report
 
-    @cached_property
-    def keys(self) -> Reading:
-        return reading(self.table.facts, self.spec)
-
     @property
     def targets(self) -> Tensor:
         return torch.from_numpy(self.encoder.E.copy())
+
+    def features(self, weights: Weights) -> tuple[Tensor, Tensor]:
+        return features(self.spec, weights, keys_read(self.table.facts, self.spec))
 
     def unembedding(self, W: Tensor | None = None) -> Tensor:
         """W_U with the encoder's W (or another) in the columns of the answers."""
@@ -89,39 +95,33 @@ class _Task:
         W_U[:, torch.tensor(self.table.support)] = W.T
         return W_U
 
-    def theorems(self, X: Tensor) -> dict:
-        """What Theorems 1 and 3 say about these features: fields of the construction."""
-        eps, theorem1 = theorem1_quantities(self.table, self.encoder, X.numpy())
-        theorem3 = theorem3_quantities(self.table, self.encoder, X.shape[1])
-        return {"eps": eps, "theorem1": theorem1, "theorem3": theorem3}
-
 
 def distribution_memory(
     table: Distributions, options: DistributionAttention, seed: int, progress: Report
 ) -> DistributionMemory:
     """A memory whose softmax over the answers is near π_t, verified as stored."""
     spec, why = _sizes(table, options)
-    check_admissible(spec, 0, table.facts.last_tokens)
+    facts, dtype = table.facts, DTYPES[options.dtype]
+    check_admissible(spec, 0, facts.last_tokens)
     m = spec.H * spec.d_h + spec.d
     check_fits(
         solve_bytes(min(table.T, m), max(table.T, m)) + weight_bytes(spec.parameters),
         f"a read-out of {table.T:,} sequences",
     )
-    capacity, readout = corollary1_capacity(spec, table.facts.last_tokens), options.readout
+    capacity, readout = corollary1_capacity(spec, facts.last_tokens), options.readout
     if readout == "auto":
         readout = "exact" if capacity >= table.T else "convex"
-        exact = (
-            f"exact read-out: H·d_h + d = {capacity:,} >= {table.T:,} sequences (Theorem 1, ε = 0)"
+        sign, theorem = (">=", " (Theorem 1, ε = 0)") if readout == "exact" else ("<", "")
+        why.append(
+            f"{readout} read-out: H·d_h + d = {capacity:,} {sign} {table.T:,} sequences{theorem}"
         )
-        convex = f"convex read-out: H·d_h + d = {capacity:,} < {table.T:,} sequences"
-        why.append(exact if readout == "exact" else convex)
     if readout == "exact":
-        check_admissible(spec, table.T, table.facts.last_tokens)
+        check_admissible(spec, table.T, facts.last_tokens)
     encoder = options.encoder
     if isinstance(encoder, str):
         encoder = encode(table, spec.d, encoder, seed=seed, progress=progress)
     why.append(f"encoder: {encoder.why}")
-    task = _Task(table, spec, encoder.balanced(), DTYPES[options.dtype], seed, progress)
+    task = _Task(table, spec, encoder.balanced(), dtype, seed, progress)
     solve = {"exact": _exact, "literal": _literal}.get(readout, partial(_fitted, readout=readout))
     weights, record = solve(task)
     pi, prior = table.probabilities, table.prior
@@ -137,16 +137,8 @@ def distribution_memory(
         why=tuple(why),
         **record,
     )
-    memory = DistributionMemory(
-        spec=spec,
-        weights={name: w.to(task.dtype) for name, w in weights.items()},
-        vocabulary=task.keys.vocabulary,
-        construction=construction,
-        facts=table.facts,
-        start_id=task.keys.start_id,
-        pad_id=table.facts.pad_id,
-        distribution=table,
-    )
+    make = partial(DistributionMemory, distribution=table)
+    memory = as_stored(make, spec, weights, dtype, facts, construction)
     f = memory.answer_logits()
     construction = replace(
         construction,
@@ -193,12 +185,7 @@ def _sizes(
         wanted = min(table.T * (1 + options.slack), MOST_FEATURES)
         H = max(1, math.ceil(wanted / d_h))
         why.append(f"H = {H}: H·d_h >= {wanted:,.0f} for {table.T:,} sequences")
-    S, N = table.S, table.N
-    if S == 1:
-        S, N = 2, N + 1
-        why.append("a start token stands in front: attention over one position is constant")
-    spec = AttentionOnlySpec(N=N, S=S, d=d, d_h=d_h, H=H, qk_rank=options.qk_rank or d_h)
-    return spec, why
+    return attention_spec(table.facts, why, d=d, d_h=d_h, H=H, qk_rank=options.qk_rank or d_h), why
 
 
 Solved = tuple[Weights, dict]  # weights, and fields of the construction
@@ -206,28 +193,17 @@ Solved = tuple[Weights, dict]  # weights, and fields of the construction
 
 def _exact(task: _Task) -> Solved:
     """F W_O + x_S M_0 = E for all sequences: Theorem 1 with ε = 0, by the solve of Corollary 1."""
-    spec, table = task.spec, task.table
+    spec, failure = task.spec, ""
     W_U = rounded({"W_U": task.unembedding()}, task.dtype)["W_U"]
-    failures = []
-    for attempt, beta in enumerate(BETAS):
-        task.progress(f"solving for {table.T:,} sequences in {spec.H * spec.d_h:,} head outputs")
-        try:
-            made = attention_only_weights(
-                spec,
-                task.keys.tokens,
-                task.targets,
-                W_U,
-                seed=task.seed + SEED_STRIDE * attempt,
-                beta=beta,
-                dtype=task.dtype,
-            )
-        except RankError as error:
-            failures.append(f"β = {beta:g}: {error}")
-            continue
-        record = {"condition": made.solution.condition, "eps": 0.0, "beta": beta, "skip": made.skip}
-        return made.weights, record
+    for beta, made in draws(
+        spec, task.table.facts, task.targets, W_U, task.seed, task.dtype, task.progress
+    ):
+        if not isinstance(made, RankError):
+            told = {"condition": made.solution.condition, "skip": made.skip}
+            return made.weights, told | {"eps": 0.0, "beta": beta}
+        failure = f"β = {beta:g}: {made}"
     raise CapacityError(
-        f"the keys are not generic enough for Lemma 2 at {spec}: {failures[-1]}. Use more heads, "
+        f"the keys are not generic enough for Lemma 2 at {spec}: {failure}. Use more heads, "
         "or `readout=convex`."
     )
 
@@ -236,7 +212,7 @@ def _fitted(task: _Task, readout: str) -> Solved:
     """Ridge on E over all sequences; "convex" and "joint" go on from there on d_KL itself."""
     spec, table, dtype = task.spec, task.table, task.dtype
     nominal = random_attention(spec, task.seed, BETAS[0])
-    x_S, F = features(spec, nominal, task.keys.tokens)
+    x_S, F = task.features(nominal)
     problem = ReadoutTask(
         torch.cat([F, x_S], 1),
         x_S,
@@ -249,12 +225,12 @@ def _fitted(task: _Task, readout: str) -> Solved:
     record = {"ridge": fit.ridge, "kl_ridge": fit.kl}
     if readout in ("convex", "joint"):
         task.progress(f"convex KL read-out of {table.T:,} sequences")
-        fit = convex_kl_readout(problem, fit.V)
+        fit = kl_readout(problem, fit.V)
         record |= {"kl_convex": fit.kl, "iterations": fit.iterations}
-    record |= task.theorems(problem.X)
+    record |= _theorems(table, task.encoder, problem.X.numpy())
     if readout == "joint":
         task.progress(f"read-out and unembedding of {table.T:,} sequences at once")
-        fit = joint_kl_readout(problem, fit.V)
+        fit = kl_readout(problem, fit.V, with_W=True)
         record["iterations"] += fit.iterations
     W = problem.W if fit.W is None else fit.W
     M_0 = torch.eye(spec.d, dtype=torch.float64) + fit.V[-spec.d :]
@@ -263,12 +239,10 @@ def _fitted(task: _Task, readout: str) -> Solved:
     weights = rounded(in_basis(nominal, M_0), dtype)
     if clipped or dtype != torch.float64:
         # The basis moved the skip or the features: fit W_O once more to what is really stored.
-        x_S, F = features(spec, weights, task.keys.tokens)
+        x_S, F = task.features(weights)
         stored = replace(problem, X=F, base=x_S, W=W)
-        if readout == "ridge":
-            W_O = ridge_readout(stored, task.targets).V
-        else:
-            W_O = convex_kl_readout(stored, W_O).V
+        again = ridge_readout(stored, task.targets) if readout == "ridge" else None
+        W_O = (again or kl_readout(stored, W_O)).V
     weights = complete(spec, weights, W_O, task.unembedding(W))
     return rounded(weights, dtype), record | {"beta": BETAS[0], "skip": CHANGED_BASIS}
 
@@ -298,7 +272,7 @@ def _literal(task: _Task) -> Solved:
             "Use fewer heads, or `readout=exact`."
         )
     nominal = random_attention(spec, task.seed, BETAS[0])
-    x_S, F = features(spec, nominal, task.keys.tokens)
+    x_S, F = task.features(nominal)
     X = torch.cat([F, x_S], 1)
     likely = torch.from_numpy(table.by_prior()[:m].copy())
     task.progress(f"solving for the {m:,} likely sequences")
@@ -311,4 +285,49 @@ def _literal(task: _Task) -> Solved:
     W_O, M_0 = solution.W[: -spec.d], solution.W[-spec.d :]
     weights = complete(spec, in_basis(nominal, M_0), W_O, task.unembedding())
     record = {"condition": solution.condition, "beta": BETAS[0], "skip": CHANGED_BASIS}
-    return rounded(weights, task.dtype), record | task.theorems(X)
+    return rounded(weights, task.dtype), record | _theorems(table, task.encoder, X.numpy())
+
+
+def _theorems(table: Distributions, encoder: Encoder, X: np.ndarray) -> dict:
+    """What Theorems 1 and 3 say about the features X (T, m) = [F, x_S]: fields of the construction.
+
+    ε is the prior of all but the m likely sequences. Theorem 1: C in two ways, ||W E||_2 and both
+    bounds on d_KL(π, T) - d_KL(π, f); the spectral norm is that of the logits without their mean
+    in each sequence, which softmax does not see. With m >= T nothing is left out: ε = 0, C = 1.
+
+    Theorem 3: the pieces of d_KL(π, M) + O(ε log 1/ε). δ = max |log π / softmax f| over the support
+    (how well f approximates π), `logit_range` the max f_t - min f_t that Lemma 4 bounds by
+    O(log 1/δ), `per_log` its quotient by log 1/p with p the smallest positive probability: a
+    constant of order 1 where the lemma describes f.
+    """
+    m, order = X.shape[1], table.by_prior()
+    eps = float(table.prior[order[m:]].sum())
+    f, positive = encoder.logits, table.probabilities[table.probabilities > 0]
+    logit_range = float((f.max(axis=1) - f.min(axis=1)).max())
+    theorem3 = Theorem3Quantities(
+        delta=float(log_ratio(table.probabilities, f).max()),
+        logit_range=logit_range,
+        per_log=logit_range / max(math.log(1 / float(positive.min())), 1e-300),
+        eps_log=eps * math.log(1 / eps) if eps > 0 else 0.0,
+    )
+    theorem1 = Theorem1Excess(C=1.0, C_svd=1.0, excess=0.0, sharp=0.0)
+    if m < table.T:
+        theorem1 = _theorem1(table, encoder, X[order].T, order, eps)
+    return {"eps": eps, "theorem1": theorem1, "theorem3": theorem3}
+
+
+def _theorem1(
+    table: Distributions, encoder: Encoder, X: np.ndarray, order: np.ndarray, eps: float
+) -> Theorem1Excess:
+    """C, ||W E||_2 and the bounds, for features X (m, T) in the `order` of the prior."""
+    m, f = len(X), encoder.logits
+    centred = f - f.mean(axis=1, keepdims=True)
+    pi, prior, E = table.probabilities[order], table.prior[order], encoder.E[order].T
+    try:
+        C = theorem1_constant(X[:, :m], X[:, m:])
+        C_svd = theorem1_constant_svd(X[:, :m], X[:, m:]) if m <= SVD_UP_TO else None
+        sharp = theorem1_excess_per_sequence(pi, prior, encoder.W, E, X)
+    except ByheartError as error:
+        return Theorem1Excess(reason=str(error))
+    norm, excess = float(np.linalg.norm(centred, 2)), theorem1_excess(C, eps, centred)
+    return Theorem1Excess(C=C, C_svd=C_svd, norm=norm, excess=excess, sharp=sharp)

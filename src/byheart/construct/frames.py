@@ -1,4 +1,4 @@
-"""Unembeddings: A unit vectors in R^d, as far apart as we can put them.
+"""Unembeddings: A unit vectors in R^d, as far apart as we can put them, and the width they need.
 
 A construction makes the residual stream equal to the row w_g of the right answer g, so the margin
 is 1 - max_{j != g} w_j·w_g: low coherence is what the read-out lives on.
@@ -7,11 +7,14 @@ is 1 - max_{j != g} w_j·w_g: low coherence is what the read-out lives on.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
+from byheart.errors import ByheartError
 from byheart.models.threads import one_thread
 
 OPTIMISED_UP_TO = 2048  # answers: above, the search for neighbours takes longer than a build
@@ -39,13 +42,12 @@ def frame(A: int, d: int, seed: int = 0) -> Tensor:
         angle = 2 * math.pi * torch.arange(A, dtype=torch.float64) / A
         return torch.stack([angle.cos(), angle.sin()], dim=1)
     if A > OPTIMISED_UP_TO and d >= hamming_width(A):
-        return _hamming(A, d)
-    generator = torch.Generator().manual_seed(seed)
-    W = torch.nn.functional.normalize(torch.randn(A, d, generator=generator))
+        return hamming(A, d)
+    W = normalize(torch.randn(A, d, generator=torch.Generator().manual_seed(seed)))
     if A <= OPTIMISED_UP_TO:
         with one_thread():
             W = _repel(W)
-    return torch.nn.functional.normalize(W.to(torch.float64))
+    return normalize(W.to(torch.float64))
 
 
 def unembedding(answers: np.ndarray, d: int, N: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -70,7 +72,31 @@ def hamming_width(A: int) -> int:
     return d
 
 
-def _hamming(A: int, d: int) -> Tensor:
+def smallest_width(answers: int) -> int:
+    """The width at which a frame of A rows keeps a margin near 0.4: max(4, 2 + ceil(log2 A)) up to
+    2,048 answers, that of the Hamming code (`hamming_width`) above.
+
+    d = 2 is enough in exact arithmetic (Proposition 3), but its margin 1 - cos(2π/A) falls like
+    20/A², below what float32 weights keep.
+
+    >>> [smallest_width(A) for A in (1, 10, 350, 5000)]
+    [4, 6, 11, 19]
+    """
+    if answers > OPTIMISED_UP_TO:
+        return hamming_width(answers)
+    return max(4, 2 + math.ceil(math.log2(max(1, answers))))
+
+
+def check_width(d: int | None, answers: int) -> None:
+    """Refuse widths that cannot tell the answers apart."""
+    if d == 1 and answers > 2:
+        raise ByheartError(
+            f"`d=1` tells at most 2 answers apart, these facts have {answers} "
+            "(Dana et al. 2025, Proposition 3: d = 2 is enough). Use `d=2` or more."
+        )
+
+
+def hamming(A: int, d: int) -> Tensor:
     """The first A words of the shortened extended Hamming code of length d, as signs / sqrt(d).
 
     Parity checks are the columns (1, binary digits of i), i = 0..d-1: distinct, with a leading 1,
@@ -78,17 +104,20 @@ def _hamming(A: int, d: int) -> Tensor:
     Positions 0 and 2^j hold the parities, the others the binary digits of the word's number.
     """
     digits = math.ceil(math.log2(d))
-    checks = [0] + [1 << j for j in range(digits)]
-    information = [i for i in range(d) if i not in checks]
+    information = [i for i in range(1, d) if i & (i - 1)]  # neither 0 nor a power of two
     number = torch.arange(A)
     bits = torch.zeros(A, d, dtype=torch.long)
     for place, i in enumerate(information):
         bits[:, i] = number >> place & 1
     for j in range(digits):
-        members = [i for i in information if i >> j & 1]
-        bits[:, 1 << j] = bits[:, members].sum(1) % 2
+        bits[:, 1 << j] = bits[:, [i for i in information if i >> j & 1]].sum(1) % 2
     bits[:, 0] = bits.sum(1) % 2
     return (1 - 2 * bits).to(torch.float64) / math.sqrt(d)
+
+
+def word_numbers(rows: Tensor) -> Tensor:
+    """Rows of signs, read as binary numbers (d <= 62)."""
+    return ((rows < 0).long() << torch.arange(rows.shape[1])).sum(1)
 
 
 def ideal_margin(rows: Tensor, N: int) -> float:
@@ -106,6 +135,31 @@ def ideal_margin(rows: Tensor, N: int) -> float:
     return min(margin, 1.0) if A < N else margin
 
 
+def frame_margin(A: int, d: int) -> float:
+    """About the margin 1 - max w_i·w_j of `frame(A, d)`, without making it.
+
+    Simplex, circle and Hamming frames: exact. Random rows: the angle at which one of the A²/2
+    pairs is expected to be closer, cap_d(θ) = 2/A², where cap_d(θ) = I_{sin² θ}((d-1)/2, 1/2) / 2
+    is the share of the sphere within θ of a point. Optimised rows: at most the angle at which A
+    caps of radius θ/2 fill the sphere, cap_d(θ/2) = 1/A.
+
+    >>> [f"{frame_margin(A, d):.1e}" for A, d in ((2, 4), (100, 2), (50_000, 4), (50_000, 22))]
+    ['1.0e+00', '2.0e-03', '1.2e-06', '3.6e-01']
+    """
+    from scipy.special import betaincinv
+
+    def cap_angle(share: float) -> float:  # θ <= π/2 with cap_d(θ) = share <= 1/2
+        return math.asin(math.sqrt(float(betaincinv((d - 1) / 2, 0.5, min(1.0, 2 * share)))))
+
+    if A <= d + 1:
+        return 1.0
+    if d <= 2:
+        return 0.0 if d == 1 else 1 - math.cos(2 * math.pi / A)
+    if A > OPTIMISED_UP_TO:
+        return 8 / d if d >= hamming_width(A) else 1 - math.cos(cap_angle(2 / A**2))
+    return min(1.0, 1 - math.cos(min(math.pi, 2 * cap_angle(1 / A))))
+
+
 def hamming_margin(rows: Tensor) -> float | None:
     """8 c² if the rows are distinct words of an extended Hamming code with entries ±c, else None.
 
@@ -117,26 +171,24 @@ def hamming_margin(rows: Tensor) -> float | None:
     if c == 0.0 or d > 62 or not bool((rows.abs() == c).all()):
         return None
     bits = rows < 0
-    for check in range(math.ceil(math.log2(d))):
-        members = [i for i in range(d) if i >> check & 1]
-        if bool((bits[:, members].sum(1) % 2 != 0).any()):
+    digits = range(math.ceil(math.log2(d)))
+    for members in [range(d), *([i for i in range(d) if i >> j & 1] for j in digits)]:
+        if bool((bits[:, list(members)].sum(1) % 2 != 0).any()):
             return None
-    if bool((bits.sum(1) % 2 != 0).any()):
-        return None
-    words = (bits.long() << torch.arange(d)).sum(1)
-    if len(words.unique()) < A:
-        return None
-    return 8 * c * c * (1 - 2.0**-50)
+    return 8 * c * c * (1 - 2.0**-50) if len(word_numbers(rows).unique()) == A else None
 
 
 def coherence(W: Tensor) -> float:
     """max_{i != j} w_i·w_j (signed: what a margin needs); -1 for a single row."""
-    largest = -1.0
+    return max([-1.0, *(float(G.max()) for G in _cosines(W))])
+
+
+def _cosines(W: Tensor) -> Iterator[Tensor]:
+    """W W^T, some rows at a time, with -2 on the diagonal."""
     for i in range(0, len(W), 2048):
         G = W[i : i + 2048] @ W.T
-        G[torch.arange(len(G)), torch.arange(i, i + len(G))] = -1.0
-        largest = max(largest, float(G.max()))
-    return largest
+        G[torch.arange(len(G)), torch.arange(i, i + len(G))] = -2.0
+        yield G
 
 
 def _simplex(A: int, d: int) -> Tensor:
@@ -148,7 +200,7 @@ def _simplex(A: int, d: int) -> Tensor:
     U, s, _ = torch.linalg.svd(centred)
     W = torch.zeros(A, d, dtype=torch.float64)
     W[:, : A - 1] = (U * s)[:, : A - 1]
-    return torch.nn.functional.normalize(W)
+    return normalize(W)
 
 
 def _repel(W: Tensor) -> Tensor:
@@ -161,7 +213,7 @@ def _repel(W: Tensor) -> Tensor:
     k = min(NEIGHBOURS, 2 * d, A - 1)
     best, best_coherence = W, coherence(W)
     for round_ in range(ROUNDS):
-        near = torch.cat([_nearest(W, slice(i, i + 2048), k) for i in range(0, A, 2048)])
+        near = torch.cat([G.topk(k, dim=1).indices for G in _cosines(W)])
         sharpness = 20.0 * (1 + round_)
         step = STEP * (1 - round_ / ROUNDS)
         for _ in range(STEPS):
@@ -173,14 +225,8 @@ def _repel(W: Tensor) -> Tensor:
             push = torch.bmm(p[:, None], others)[:, 0]
             push = push - (push * W).sum(1, keepdim=True) * W
             W = W - step * push / push.norm(dim=1).max().clamp_min(1e-9)
-            W = torch.nn.functional.normalize(W)
+            W = normalize(W)
         now = coherence(W)
         if now < best_coherence:
             best, best_coherence = W, now
     return best
-
-
-def _nearest(W: Tensor, rows: slice, k: int) -> Tensor:
-    G = W[rows] @ W.T
-    G[torch.arange(len(G)), torch.arange(rows.start, rows.start + len(G))] = -2.0
-    return G.topk(k, dim=1).indices

@@ -2,40 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
-from torch import Tensor
 
 from byheart._machine import memory_bytes
 from byheart.errors import CapacityError
-from byheart.facts import Facts, Vocabulary
-from byheart.models.construction import LostFact, finite
+from byheart.facts import Facts
+from byheart.models.attention_only import Weights
+from byheart.models.construction import Construction, LostFact, finite
 from byheart.models.token_memory import TokenMemory
-from byheart.specs import AttentionOnlySpec
+from byheart.specs import AssociativeSpec, AttentionOnlySpec
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 AnyTokenMemory = TypeVar("AnyTokenMemory", bound=TokenMemory)
 
 
-class Reading(NamedTuple):
-    """How keys become what a dense layer reads: `tokens` (T, S), and in keys of one token the start
-    token, the last id of the `vocabulary`, in front."""
-
-    tokens: Tensor
-    vocabulary: Vocabulary
-    start_id: int | None
-
-
-def reading(facts: Facts, spec: AttentionOnlySpec) -> Reading:
-    """The keys as a layer of `spec` reads them."""
-    tokens = torch.tensor(facts.tokens)
-    if spec.S == facts.S:
-        return Reading(tokens, facts.vocabulary, None)
-    vocabulary, start_id = facts.vocabulary.with_special("<start>")
-    front = torch.full((facts.T, 1), start_id)
-    return Reading(torch.cat([front, tokens], dim=1), vocabulary, start_id)
+def as_stored(
+    make: Callable[..., AnyTokenMemory],
+    spec: AttentionOnlySpec | AssociativeSpec,
+    weights: Weights,
+    dtype: torch.dtype,
+    facts: Facts,
+    construction: Construction,
+) -> AnyTokenMemory:
+    """A memory with the weights as `dtype` stores them. A spec with one position more than the keys
+    reads the start token in front of them, the last id of the vocabulary."""
+    vocabulary, start_id = facts.vocabulary, None
+    if spec.S > facts.S:
+        vocabulary, start_id = vocabulary.with_special("<start>")
+    return make(
+        spec=spec,
+        weights={name: w.to(dtype) for name, w in weights.items()},
+        vocabulary=vocabulary,
+        construction=construction,
+        facts=facts,
+        start_id=start_id,
+        pad_id=facts.pad_id,
+    )
 
 
 def held(memory: AnyTokenMemory, facts: Facts) -> AnyTokenMemory:

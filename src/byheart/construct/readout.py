@@ -1,18 +1,21 @@
-"""The convex read-out: more facts than H d_h + d, with frozen random attention.
+"""Read-outs of frozen random attention where exact interpolation asks too much.
 
-Exact interpolation asks F W_O + x_S M_0 = w_g, d equations a fact. Recall only asks that the
-right logit is the largest. That is a multinomial logistic problem in W_O and M_0, convex, solved
-on whitened features by L-BFGS. How many facts it holds depends on d and on the number of answers:
-1.3 to 4.7 times H d_h + d (measured: docs/benchmarks.md). Not a theorem: it reports what it lost.
+`convex_readout`: more facts than H d_h + d. Recall only asks that the right logit is the largest: a
+multinomial logistic problem in W_O and M_0, convex, solved on whitened features by L-BFGS. It holds
+1.3 to 4.7 times H d_h + d facts (measured: docs/benchmarks.md). Not a theorem: it reports what it
+lost. `ridge_readout`, `kl_readout`: distributions, logits W (x_S + [F, x_S] V) near π in all
+sequences, weighted by their prior.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 from torch import Tensor
 
 from byheart.construct.frames import coherence
@@ -24,6 +27,24 @@ ROUNDS, PATIENCE = 40, 4  # stop after PATIENCE rounds that recall no further fa
 # Enough of the frame's own margin to be safe from float32, which loses about 1e-5 of |z|.
 SAFE_SHARE = 0.05
 PRUNE_ROUNDS = 12
+RIDGES = tuple(10.0**-k for k in range(12))
+ITERATIONS = 2000
+LARGE_ITERATIONS = 200
+LARGE = 10**6  # entries of π: below, several threads only wait for each other; above, an iteration
+# takes a tenth of a second or more
+
+
+def lbfgs(
+    value_and_gradient: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    start: np.ndarray,
+    most: int,
+    ftol: float,
+    gtol: float = 1e-9,
+    calls: int = 2,
+) -> OptimizeResult:
+    """scipy's L-BFGS-B for at most `most` iterations, `calls` evaluations each."""
+    options = {"maxiter": most, "maxfun": calls * most, "maxcor": 20, "ftol": ftol, "gtol": gtol}
+    return minimize(value_and_gradient, start, jac=True, method="L-BFGS-B", options=options)
 
 
 @dataclass(frozen=True)
@@ -108,13 +129,7 @@ class _Problem:
         """L-BFGS from V, in rounds, until all facts are held safely or none is gained any more."""
         best, best_score, idle, steps = V, (-1, -np.inf), 0, 0
         for _ in range(ROUNDS):
-            result = minimize(
-                self.loss_and_gradient,
-                V.flatten().numpy(),
-                jac=True,
-                method="L-BFGS-B",
-                options={"maxiter": ROUND, "maxfun": 4 * ROUND, "maxcor": 20, "ftol": 0, "gtol": 0},
-            )
+            result = lbfgs(self.loss_and_gradient, V.flatten().numpy(), ROUND, 0, 0, calls=4)
             V = torch.from_numpy(result.x).reshape(V.shape).clone()
             steps += int(result.nit)
             margins = self.margins(V)
@@ -137,3 +152,124 @@ def whitened(X: Tensor, prior: Tensor | None = None) -> tuple[Tensor, Tensor]:
     L = torch.linalg.cholesky(C)
     unwhiten = torch.linalg.solve_triangular(L.T, torch.eye(m, dtype=X.dtype), upper=True)
     return X @ unwhiten, unwhiten
+
+
+class CrossEntropy:
+    """Σ_t p_t [log Σ_j exp f_tj - π_t·f_t] for f = z W^T, and G = p (softmax f - π).
+
+    d_KL is this minus the entropy of π. Gradients: G^T z in W, G W in z. Tables of some million
+    entries would spend a third of their time on fresh memory without the buffers.
+
+    >>> half = torch.full((1, 2), 0.5, dtype=torch.float64)
+    >>> loss = CrossEntropy(half, torch.ones(1, dtype=torch.float64))
+    >>> value, G = loss(torch.zeros(1, 1, dtype=torch.float64), half.T)
+    >>> round(value, 6), G
+    (0.693147, tensor([[0., 0.]], dtype=torch.float64))
+    """
+
+    def __init__(self, pi: Tensor, prior: Tensor) -> None:
+        self.pi, self.prior = pi, prior
+        self._f, self._work = torch.empty_like(pi), torch.empty_like(pi)
+
+    def __call__(self, z: Tensor, W: Tensor) -> tuple[float, Tensor]:
+        """The loss and G; G lies in a buffer that the next call overwrites."""
+        f = torch.mm(z, W.T, out=self._f)
+        linear = torch.mul(self.pi, f, out=self._work).sum(1)
+        top = f.amax(1, keepdim=True)
+        q = f.sub_(top).exp_()
+        total = q.sum(1, keepdim=True)
+        loss = self.prior @ ((total.log() + top)[:, 0] - linear)
+        return float(loss), q.div_(total).sub_(self.pi).mul_(self.prior[:, None])
+
+    def threads(self) -> AbstractContextManager[None]:
+        """One thread for small tables, as many as torch has for large ones."""
+        return one_thread() if self.pi.numel() <= LARGE else nullcontext()
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """V (m, d) for the features, W (A, d), d_KL in nats, and how they were found."""
+
+    V: Tensor
+    kl: float
+    iterations: int
+    ridge: float | None = None
+    W: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class ReadoutTask:
+    """X (T, m) features, `base` (T, d) the skip, W (A, d), π (T, A) and the prior."""
+
+    X: Tensor
+    base: Tensor
+    W: Tensor
+    pi: Tensor
+    prior: Tensor
+
+    def kl(self, z: Tensor) -> float:
+        log_q = torch.log_softmax(z @ self.W.T, dim=1)
+        logs = torch.where(self.pi > 0, self.pi, 1.0).log()
+        return float(self.prior @ (self.pi * (logs - log_q)).sum(1))
+
+
+def ridge_readout(task: ReadoutTask, targets: Tensor) -> Fitted:
+    """min Σ_t p_t |x_S + X_t V - E_t|² + ρ s |V|², s the mean square of a weighted feature.
+
+    `targets` (T, d) is E for a W with orthonormal columns, so that |W Δ| = |Δ|: the error counts
+    as logits. ρ is the one of 1, 0.1, ..., 1e-11 with the smallest d_KL.
+    """
+    root = task.prior.sqrt()[:, None]
+    Y = root * (targets - task.base)
+    U, s, Vt = torch.linalg.svd(root * task.X, full_matrices=False)
+    coefficients, scale = U.T @ Y, float((s**2).sum() / task.X.shape[1])
+    best: Fitted | None = None
+    for rho in RIDGES:
+        V = Vt.T @ (s[:, None] * coefficients / (s**2 + rho * scale)[:, None])
+        kl = task.kl(task.base + task.X @ V)
+        if best is None or kl < best.kl:
+            best = Fitted(V, kl, 0, rho)
+    assert best is not None
+    return best
+
+
+def kl_readout(task: ReadoutTask, start: Tensor, with_W: bool = False) -> Fitted:
+    """min_V Σ_t p_t KL(π_t || softmax W (x_S + X_t V)): convex in V, by L-BFGS on features that
+    are whitened under the prior; from `start`, never worse than it.
+
+    `with_W`: over V and W at once, no longer convex. The best W for an encoder that is free in
+    every sequence is not the best for one that must be linear in m features: with few heads that
+    is most of what is lost.
+    """
+    before = Fitted(start, task.kl(task.base + task.X @ start), 0, W=task.W)
+    loss = CrossEntropy(task.pi, task.prior)
+    m, d = start.shape
+    # sqrt(Σ_t p_t π_t(j)): in units of it, rows of W for rare answers descend like the others.
+    of_j = (task.prior @ task.pi).sqrt().clamp_min(1e-8)[:, None]
+
+    def parts(x: Tensor) -> tuple[Tensor, Tensor]:
+        """V for the whitened features, and W."""
+        return x[: m * d].reshape(m, d), x[m * d :].reshape(-1, d) / of_j if with_W else task.W
+
+    with loss.threads():
+        X, unwhiten = whitened(task.X, task.prior)
+
+        def value_and_gradient(flat: np.ndarray) -> tuple[float, np.ndarray]:
+            V, W = parts(torch.from_numpy(flat))
+            z = task.base + X @ V
+            value, G = loss(z, W)
+            gradient = [(X.T @ (G @ W)).flatten()]
+            if with_W:
+                gradient.append(((G.T @ z) / of_j).flatten())
+            return value, torch.cat(gradient).numpy()
+
+        # Triangular, so exact enough to start from; the comparison at the end is with `start`.
+        first = [torch.linalg.solve_triangular(unwhiten, start, upper=True).flatten()]
+        if with_W:
+            first.append((task.W * of_j).flatten())
+        most = LARGE_ITERATIONS if task.pi.numel() > LARGE else ITERATIONS
+        result = lbfgs(value_and_gradient, torch.cat(first).numpy(), most, ftol=1e-12)
+    V, W = parts(torch.from_numpy(result.x))
+    V, steps = unwhiten @ V, int(result.nit)
+    after = Fitted(V, replace(task, W=W).kl(task.base + task.X @ V), steps, W=W)
+    return after if after.kl < before.kl else replace(before, iterations=steps)

@@ -1,32 +1,64 @@
-"""vector facts -> memory, by one of four proofs and verified as stored."""
+"""vector facts -> memory, by one of four proofs, each with its sizes and its reasons; verified as
+stored."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from byheart._progress import Report
-from byheart.construct.multi_head import proofs
-from byheart.construct.outcome import DTYPES
+from byheart.construct.attention_only import rounded
+from byheart.construct.multi_head.generic import (
+    Weights,
+    condition_heads,
+    features,
+    random_heads,
+    value_weights,
+)
+from byheart.construct.multi_head.groups import (
+    GroupCertificate,
+    check_contexts,
+    check_sizes,
+    find_groups,
+)
+from byheart.construct.multi_head.newton import LOGITS, newton_run
+from byheart.construct.multi_head.saturated import literal_heads, one_hot_heads
+from byheart.construct.outcome import DTYPES, check_fits, weight_bytes
+from byheart.construct.readout import convex_readout
+from byheart.construct.solve import RankError, minimum_norm, solve_bytes
 from byheart.errors import ByheartError, CapacityError, CheckFailed, OptionError
 from byheart.facts import VectorFacts
-from byheart.models.construction import LostFact, MultiHeadConstruction, finite
+from byheart.models.construction import LostFact, MultiHeadConstruction, NewtonStart, finite
 from byheart.models.threads import one_thread
 from byheart.models.vector_memory import VectorMemory
+from byheart.specs import MultiHeadSpec
+from byheart.theory.mahdavi2024 import (
+    effective_parameters,
+    generic_rank,
+    theorem1_capacity,
+    theorem1_heads,
+)
 
 if TYPE_CHECKING:
     from byheart.construct.methods import MultiHead
 
-PROOFS: dict[str, Callable[[VectorFacts, MultiHead, int, Report], proofs.Layer]] = {
-    "one-hot": proofs.one_hot,
-    "literal": proofs.literal,
-    "random": proofs.random,
-    "newton": proofs.newton,
-}
+Matrix = torch.Tensor | np.ndarray
+Made = tuple[MultiHeadSpec, Weights, dict]  # and fields of the construction
+SEED_STRIDE = 1_000_003
+ORDERS = 20  # orders of the examples tried where the sign system is singular
+RANDOM_DRAWS, GOOD_CONDITION = 3, 1e3  # random heads: draws, and when one is good enough
+# Classes held per unit of rank by random heads and a convex read-out, for 2, 10 and 100 classes
+# (docs/multi-head.md), of which 0.7 are asked for when byheart chooses the heads.
+CLASS_LOAD = {2: 1.8, 10: 4.0, 100: 20.0}
+LOAD_SHARE = 0.7
+NEWTON_SHARE = 0.9  # of P, when byheart chooses the heads
+SAFE = 1e-4  # convex margin, of the mean |logits|: a hundred times what float32 loses
 
 
 def multi_head_memory(
@@ -42,18 +74,19 @@ def multi_head_memory(
     positive margin.
     """
     _check_options(facts, options)
+    task = _Task(facts, options, seed, progress)
     with one_thread():
-        layer = PROOFS[options.proof](facts, options, seed, progress)
-    construction = replace(
-        layer.construction,
+        spec, weights, record = PROOFS[options.proof](task)
+    construction = MultiHeadConstruction(
+        proof=options.proof,
         readout=options.readout,
-        capacity=layer.capacity,
         tolerance=options.tolerance,
-        why=tuple(layer.why),
+        why=tuple(task.why),
+        **record,
     )
     memory = VectorMemory(
-        spec=layer.spec,
-        weights={name: w.to(DTYPES[options.dtype]) for name, w in layer.weights.items()},
+        spec=spec,
+        weights={name: w.to(DTYPES[options.dtype]) for name, w in weights.items()},
         construction=construction,
         facts=facts,
         classes=facts.classes,
@@ -118,3 +151,284 @@ def _verified(
     )
     kept = facts.subset(good) if lost else facts
     return replace(memory, construction=construction, facts=kept)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What every proof starts from, and the reasons for its choices."""
+
+    facts: VectorFacts
+    options: MultiHead
+    seed: int
+    progress: Report
+    why: list[str] = field(default_factory=list)
+
+    def width(self) -> int:
+        facts, d_h = self.facts, self.options.d_h
+        if d_h is not None:
+            if d_h > facts.d:
+                raise CapacityError(f"d_h <= d is needed: {d_h} > {facts.d}. Use `d_h={facts.d}`.")
+            return d_h
+        chosen = min(facts.n, facts.d)
+        self.why.append(f"d_h = {chosen}: as many as tokens; more buys nothing (Theorem 1)")
+        return max(chosen, 1)
+
+    def spec(self, H: int, d_h: int) -> MultiHeadSpec:
+        """d_v = min(n, m) for a shared context, min(d, m) otherwise: every read-out is possible."""
+        facts = self.facts
+        rows = facts.n if facts.shared else facts.d
+        spec = MultiHeadSpec(
+            d=facts.d,
+            n=facts.n,
+            d_h=d_h,
+            H=H,
+            d_v=min(rows, facts.outputs),
+            d_out=facts.outputs,
+            shared=facts.shared,
+        )
+        check_fits(weight_bytes(spec.parameters), f"a layer of {H:,} heads")
+        check_fits(solve_bytes(facts.T, H * rows), "the solve")
+        return spec
+
+    def stored(self, W_Q: Matrix, W_K: Matrix) -> Weights:
+        """The heads as they will be stored, as float64: the read-out is solved for them."""
+        weights = {"W_Q": torch.as_tensor(W_Q), "W_K": torch.as_tensor(W_K)}
+        return rounded(weights, DTYPES[self.options.dtype])
+
+    def features(self, spec: MultiHeadSpec, QK: Weights) -> torch.Tensor:
+        self.progress(f"features of {self.facts.T:,} examples")
+        return features(spec, QK, self.facts)
+
+    def solved(self, spec: MultiHeadSpec, QK: Weights) -> tuple[float, Weights]:
+        """Z w = y (or A v = y) by least norm, for heads as they will be stored: the condition
+        number and the values."""
+        facts, X = self.facts, self.features(spec, QK)
+        self.progress(f"solving {facts.T:,} equations")
+        solution = minimum_norm(X, torch.tensor(facts.targets))
+        V = solution.W.reshape(spec.H, -1, facts.outputs)
+        return solution.condition, value_weights(facts, V)
+
+    def theorem(self) -> tuple[MultiHeadSpec, GroupCertificate]:
+        """Sizes by Theorem 1, its hypotheses checked, and the groups that the heads own."""
+        facts, H = self.facts, self.options.H
+        check_sizes(facts)
+        d_h = self.width()
+        if d_h < 2:
+            raise CapacityError("d_h >= 2 is needed: r - 1 = 0 examples a head. Use `d_h=2`.")
+        heads, r = theorem1_heads(facts.T, facts.n, d_h), min(facts.n, d_h)
+        if H is None:
+            H = heads
+            self.why.append(f"H = {H}: the fewest with H(r-1)+1 >= {facts.T}, r = {r}")
+        capacity = theorem1_capacity(H, facts.n, d_h)
+        if facts.T > capacity:
+            raise CapacityError(
+                f"{facts.T:,} examples are more than H(r-1)+1 = {H}·{r - 1}+1 = {capacity:,}, "
+                f"r = min(n, d_h) = {r} (Mahdavi et al. 2024, Theorem 1). Use `H={heads}` or more, "
+                "or `proof=random` or `proof=newton`, which go further."
+            )
+        check_contexts(facts)
+        groups = find_groups(facts.query, H, r - 1, self.seed)
+        if not groups.holds:
+            raise CapacityError(
+                f"Assumption 1 fails where the proof uses it: {groups.reason()}, for every order "
+                "of the examples tried. `byheart kruskal` shows more; `proof=random` needs less."
+            )
+        self.why.append(
+            f"queries independent where the proof needs it: smallest pivot {groups.pivot:.1e}, "
+            f"smallest residual {groups.residual:.1e}"
+        )
+        return self.spec(H, d_h), groups
+
+
+def _one_hot(task: _Task) -> Made:
+    facts, seed = task.facts, task.seed
+    spec, groups = task.theorem()
+    task.progress(f"saturating {spec.H} heads")
+    W_Q, W_K, strength, V, condition = one_hot_heads(facts, groups, spec.d_h, seed)
+    for attempt in range(1, ORDERS):  # few directions to choose from can leave equal sign patterns
+        if V is None or math.isfinite(condition):
+            break
+        size = min(facts.n, spec.d_h) - 1
+        found = find_groups(facts.query, spec.H, size, seed + attempt, shuffled=True)
+        if found.holds:
+            groups = found
+            W_Q, W_K, strength, V, condition = one_hot_heads(facts, groups, spec.d_h, seed)
+    QK = task.stored(W_Q, W_K)
+    if V is None:
+        condition, values = task.solved(spec, QK)
+    else:
+        if not math.isfinite(condition):
+            raise CheckFailed(
+                "the sign system of the saturated heads is singular for every draw: try another "
+                "`seed`, more `H`, or `proof=random`."
+            )
+        values = value_weights(facts, V)
+        task.why.append(f"{spec.H + 1} sign equations instead of {facts.T}, the rest by assignment")
+    return spec, QK | values, _owned(spec, groups, condition, strength)
+
+
+def _literal(task: _Task) -> Made:
+    spec, groups = task.theorem()
+    W_Q, W_K, largest = literal_heads(task.facts, groups, spec.d_h, task.seed)
+    QK = task.stored(W_Q, W_K)
+    condition, values = task.solved(spec, QK)
+    task.why.append(f"λ up to {largest:.0e}: beyond about 1e6 float32 loses the own logits")
+    return spec, QK | values, _owned(spec, groups, condition, largest)
+
+
+def _owned(
+    spec: MultiHeadSpec, groups: GroupCertificate, condition: float, strength: float
+) -> dict:
+    """The record of a proof that gives every head a group of examples."""
+    return {
+        "capacity": theorem1_capacity(spec.H, spec.n, spec.d_h),
+        "condition": condition,
+        "strength": strength,
+        "groups": groups.groups,
+        "over": groups.over,
+        "pivot": groups.pivot,
+        "residual": groups.residual,
+    }
+
+
+def _random(task: _Task) -> Made:
+    facts, options = task.facts, task.options
+    d_h = task.width()
+    exact = options.readout == "exact"
+    H = options.H or _heads_for_rank(task)
+    D = generic_rank(H, facts.n, facts.d, shared=facts.shared)
+    if exact and facts.T > D:
+        formula = "H(n-1)+1" if facts.shared else "H·d"
+        raise CapacityError(
+            f"{facts.T:,} examples are more than {formula} = {D:,}, the rank that {H} heads reach "
+            f"with {'a shared context' if facts.shared else 'own contexts'}. Use more `H`, "
+            "`readout=convex` (classes) or `proof=newton` (scalars)."
+        )
+    spec = task.spec(H, d_h)
+    best, best_condition, failure = None, math.inf, ""
+    for attempt in range(RANDOM_DRAWS):
+        W_Q, W_K = random_heads(facts, H, d_h, task.seed + SEED_STRIDE * attempt)
+        seen = None
+        if options.steps:
+            task.progress(f"conditioning {H} heads, {options.steps} steps")
+            W_Q, W_K, conditions = condition_heads(facts, W_Q, W_K, options.steps)
+            seen = tuple(conditions)
+        QK = task.stored(W_Q, W_K)
+        if not exact:
+            return _convex(task, spec, QK, D)
+        try:
+            condition, values = task.solved(spec, QK)
+        except RankError as error:
+            failure = str(error)
+            continue
+        if best is None or condition < best_condition:
+            best_condition = condition
+            record = {"capacity": D, "condition": condition, "conditions_seen": seen}
+            best = spec, QK | values, record
+        if condition < GOOD_CONDITION:
+            break
+    if best is not None:
+        return best
+    raise CheckFailed(
+        f"random heads do not reach the rank {facts.T:,}: {failure}. Are queries or contexts "
+        "repeated (`byheart kruskal`)? Use more `H` or a larger `d_h`."
+    )
+
+
+def _heads_for_rank(task: _Task) -> int:
+    """The fewest heads whose generic rank holds the examples, and slack where all are promised."""
+    facts, exact = task.facts, task.options.readout == "exact"
+    load = 1.0 if exact else LOAD_SHARE * class_load(facts.classes or 2)
+    H = 1
+    while facts.n > 1 and generic_rank(H, facts.n, facts.d, shared=facts.shared) * load < facts.T:
+        H += 1
+    H = math.ceil(H * (1 + task.options.slack)) if exact else H
+    task.why.append(f"H = {H}: generic rank for {facts.T} examples" + (", 5 % slack" * exact))
+    return H
+
+
+def _convex(task: _Task, spec: MultiHeadSpec, QK: Weights, D: int) -> Made:
+    """Multinomial logistic read-out of frozen random attention: more classes than the rank."""
+    facts, K, X = task.facts, task.facts.outputs, task.features(spec, QK)
+    task.progress(f"convex read-out of {facts.T:,} examples, rank {D:,}")
+    found = convex_readout(
+        X,
+        torch.zeros(facts.T, K, dtype=torch.float64),
+        torch.eye(K, dtype=torch.float64),
+        torch.tensor(facts.label),
+        torch.full((facts.T,), 1 / facts.T, dtype=torch.float64),
+        safe=SAFE,
+    )
+    values = value_weights(facts, found.W_O.reshape(spec.H, -1, K))
+    task.why.append(f"{facts.T / D:.1f} examples per unit of rank ({D:,}); no theorem behind it")
+    return spec, QK | values, {"capacity": D, "iterations": found.iterations}
+
+
+def _newton(task: _Task) -> Made:
+    facts, H, starts = task.facts, task.options.H, task.options.starts
+    check_sizes(facts)
+    d_h = task.width()
+    if facts.shared:
+        check_contexts(facts)
+
+    def effective(H: int) -> int:
+        return effective_parameters(H, facts.n, facts.d, d_h, shared=facts.shared)
+
+    if H is None:
+        H = next(h for h in count(1) if NEWTON_SHARE * effective(h) >= facts.T)
+        task.why.append(
+            f"H = {H}: {NEWTON_SHARE} P >= {facts.T}, P = {effective(H)} effective parameters"
+        )
+    P = effective(H)
+    if facts.T > P:
+        raise CapacityError(
+            f"{facts.T:,} examples are more than P = {P:,}, the dimension of what {H} heads "
+            f"with d_h = {d_h} can do: generic labels cannot be fitted. Use more `H`."
+        )
+    spec = task.spec(H, d_h)
+    told = []
+    for i in range(starts):
+        task.progress(f"start {i + 1} of {starts}, {facts.T:,} examples, P = {P:,}")
+        own = task.seed + SEED_STRIDE * i
+        run = newton_run(facts, H, d_h, own, LOGITS[i % len(LOGITS)])
+        told.append(NewtonStart(own, run.iterations, run.error))
+        if run.error < 1e-6:
+            break
+    else:
+        errors = ", ".join(f"{start.error:.0e}" for start in told)
+        iterations = ", ".join(str(start.iterations) for start in told)
+        raise CheckFailed(
+            f"none of {starts} starts fitted all {facts.T:,} examples ({facts.T / P:.2f} P): "
+            f"errors {errors} after {iterations} iterations. Use more `starts` or `H`."
+        )
+    theorem = theorem1_capacity(H, facts.n, d_h)
+    task.why.append(
+        f"{facts.T / P:.2f} of P = {P:,} effective parameters, {facts.T / theorem:.1f} times "
+        f"Theorem 1 ({theorem:,}); start {len(told)}, {run.iterations} iterations"
+    )
+    K = run.K
+    if facts.shared:
+        K = torch.linalg.pinv(torch.tensor(facts.context)) @ K  # keys of tokens -> W_K
+    # Unused columns of the heads stay 0.
+    W_Q, W_K = (torch.nn.functional.pad(W, (0, d_h - W.shape[2])) for W in (run.W_Q, K))
+    values = value_weights(facts, run.v[..., None])
+    record = {"starts": tuple(told), "effective_parameters": P, "theorem1": theorem}
+    return spec, task.stored(W_Q, W_K) | values, record | {"capacity": P}
+
+
+def class_load(classes: int) -> float:
+    """Examples per unit of rank that a convex read-out was measured to hold, interpolated.
+
+    >>> class_load(10), class_load(1000)
+    (4.0, 20.0)
+    """
+    known = sorted(CLASS_LOAD)
+    return float(np.interp(np.log(classes), np.log(known), [CLASS_LOAD[k] for k in known]))
+
+
+PROOFS: dict[str, Callable[[_Task], Made]] = {
+    "one-hot": _one_hot,
+    "literal": _literal,
+    "random": _random,
+    "newton": _newton,
+}

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from byheart.errors import CapacityError
+from byheart.facts import VectorFacts
 
 # Relative residuals below this are rounding: float64 QR of vectors in R^d leaves about d · 2^-53.
 DEPENDENT = 1e-11
@@ -122,3 +123,34 @@ def find_groups(
             best = found
     assert best is not None
     return best
+
+
+def check_sizes(facts: VectorFacts) -> None:
+    """n <= d, and at least two tokens."""
+    if facts.n > facts.d:
+        raise CapacityError(
+            f"n <= d is needed (contexts of rank n): n = {facts.n} tokens of d = {facts.d} "
+            "coordinates. Use fewer tokens or wider vectors, or `proof=random`, which does not "
+            "need it."
+        )
+    if facts.n < 2:
+        raise CapacityError(
+            "n >= 2 is needed: attention over one token is constant, so the query is not read."
+        )
+
+
+def check_contexts(facts: VectorFacts) -> None:
+    """Assumption 2: every context has rank n (float64, tolerance max(n, d) ε σ_1)."""
+    E = facts.context[None] if facts.shared else facts.context
+    values = np.linalg.svd(E, compute_uv=False)
+    tolerance = max(E.shape[1:]) * np.finfo(np.float64).eps * values[:, :1]
+    ranks = (values > tolerance).sum(1)
+    wrong = np.flatnonzero(ranks < facts.n)
+    if len(wrong):
+        own = f"the context of example {facts.rows[wrong[0]]}"
+        which = "the shared context" if facts.shared else own
+        more = "" if len(wrong) == 1 else f"; {len(wrong):,} contexts in all"
+        raise CapacityError(
+            f"Assumption 2 fails: {which} has rank {ranks[wrong[0]]} < n = {facts.n}{more}. "
+            "Add position encodings to the tokens, or use `proof=random`."
+        )

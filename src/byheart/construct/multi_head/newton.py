@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from byheart.construct.multi_head.generic import attended
 from byheart.facts import VectorFacts
 from byheart.models.threads import one_thread
 
@@ -38,7 +39,6 @@ class NewtonRun:
     v: Tensor
     error: float
     iterations: int
-    seed: int
 
 
 @one_thread()
@@ -60,13 +60,13 @@ def newton_run(
     W = torch.randn(H, facts.d, q, generator=generator, dtype=torch.float64) * scale
     K = torch.randn(H, rows, q, generator=generator, dtype=torch.float64) * scale
     K = K * (facts.d**0.25 if facts.shared else 1.0)
-    X = _features(e, E, W, K)[1].flatten(1)
+    X = attended(e, E, W, K)[1].flatten(1)
     v = torch.linalg.lstsq(X, y[:, None], driver="gelsd").solution[:, 0].reshape(H, rows)
     W, K, v, error, iterations = _levenberg_marquardt(e, E, y, W, K, v)
     W_Q = torch.einsum("dk,hkq->hdq", B, W)
     if C is not None:  # own tokens were whitened: back
         K, v = torch.einsum("dk,hkq->hdq", C, K), torch.einsum("dk,hk->hd", C, v)
-    return NewtonRun(W_Q, K, v, error, iterations, seed)
+    return NewtonRun(W_Q, K, v, error, iterations)
 
 
 def _whitened(X: Tensor) -> tuple[Tensor, Tensor]:
@@ -74,16 +74,6 @@ def _whitened(X: Tensor) -> tuple[Tensor, Tensor]:
     values, vectors = torch.linalg.eigh(X.T @ X / len(X))
     B = vectors / (values.clamp_min(0) + 1e-8 * values[-1]).sqrt()
     return X @ B, B
-
-
-def _features(e: Tensor, E: Tensor | None, W: Tensor, K: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Attention a (T, H, n), what v multiplies (T, H, rows), and queries W^T e (T, H, q)."""
-    u = torch.einsum("td,hdq->thq", e, W)
-    if E is None:
-        a = torch.softmax(torch.einsum("thq,hnq->thn", u, K), -1)
-        return a, a, u
-    a = torch.softmax(torch.einsum("thq,hdq->thd", u, K) @ E.transpose(1, 2), -1)
-    return a, a @ E, u
 
 
 def _jacobian(
@@ -94,7 +84,7 @@ def _jacobian(
     With g = ∂f/∂logits = a ⊙ (value - a·value): ∂f/∂W = e ⊗ K^T x, ∂f/∂K = x ⊗ W^T e, ∂f/∂v = X,
     where x is g itself (shared context, K holds keys of tokens) or E^T g.
     """
-    a, X, u = _features(e, E, W, K)
+    a, X, u = attended(e, E, W, K)
     value = v if E is None else torch.einsum("tnd,hd->thn", E, v)
     g = a * (value - (a * value).sum(-1, keepdim=True))
     x = g if E is None else g @ E
@@ -122,7 +112,7 @@ def _levenberg_marquardt(
                 step = (J.T @ torch.cholesky_solve(r[:, None], L))[:, 0]
                 dW, dK, dv = step.split(sizes)
                 trial = (W + dW.view_as(W), K + dK.view_as(K), v + dv.view_as(v))
-                X = _features(e, E, trial[0], trial[1])[1]
+                X = attended(e, E, trial[0], trial[1])[1]
                 left = y - (X * trial[2]).sum((1, 2))
                 if float(left.norm()) < float(r.norm()):
                     break

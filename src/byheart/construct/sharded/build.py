@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,20 +12,18 @@ import torch
 from torch import Tensor
 
 from byheart._progress import Report
-from byheart.construct.attention_only import POSITION_SHARE, TOKEN_SHARE
-from byheart.construct.dense import SEED_STRIDE
+from byheart.construct.attention_only import POSITION_SHARE, SEED_STRIDE, TOKEN_SHARE
 from byheart.construct.frames import ideal_margin, unembedding
 from byheart.construct.outcome import DTYPES
-from byheart.construct.sharded.codes import lattice
 from byheart.construct.sharded.fingerprint import abstention, coordinates
-from byheart.construct.sharded.plan import Plan, plan
+from byheart.construct.sharded.plan import Plan, lattice, plan
 from byheart.construct.sharded.solve import (
     batches,
     by_shard,
     largest_score,
+    solve_all,
     unknowns_needed,
 )
-from byheart.construct.sharded.spread import solve_all
 from byheart.construct.solve import RankError
 from byheart.errors import CheckFailed
 from byheart.facts import Facts
@@ -39,6 +38,7 @@ from byheart.specs import ShardedSpec
 if TYPE_CHECKING:
     from byheart.construct.methods import Sharded
 
+Ints = Sequence[int] | np.ndarray
 # Slack of the second and third draw of a sharded memory: shards with fewer distinct tokens than
 # d_h have heads of smaller rank, which only more heads make up for.
 MORE_SLACK = (0.0, 0.2, 1.0)
@@ -72,30 +72,20 @@ def sharded_memory(facts: Facts, options: Sharded, seed: int, progress: Report) 
     best, best_margin = None, -math.inf
     for attempt, least in enumerate(MORE_SLACK):
         draw = replace(options, slack=max(options.slack, least))
+        own_seed = seed + SEED_STRIDE * attempt
         try:
-            memory = build_sharded(facts, layout, draw, seed + SEED_STRIDE * attempt, progress)
-        except RankError as error:
+            memory = build_sharded(facts, layout, draw, own_seed, progress)
+            progress(f"recalling {facts.T:,} facts")
+            recalled, margin = recalled_through_own_heads(memory, facts)
+            made = replace(memory.construction, recalled=recalled, margin=finite(margin))
+            if recalled == facts.T and margin > best_margin:
+                memory = replace(memory, construction=made)
+                if options.abstain:
+                    made = replace(made, abstain=abstention(memory, facts, own_seed))
+                best, best_margin = replace(memory, construction=made), margin
+        except (RankError, CheckFailed) as error:
             failures.append(str(error))
             continue
-        progress(f"recalling {facts.T:,} facts")
-        recalled, margin = recalled_through_own_heads(memory, facts)
-        made = memory.construction
-        if recalled == facts.T and margin > best_margin:
-            made = replace(
-                made,
-                capacity=memory.spec.H * layout.d_h,
-                recalled=recalled,
-                margin=finite(margin),
-            )
-            memory = replace(memory, construction=made)
-            if options.abstain:
-                try:
-                    abstain = abstention(memory, facts, seed + SEED_STRIDE * attempt)
-                except CheckFailed as error:
-                    failures.append(str(error))
-                    continue
-                memory = replace(memory, construction=replace(made, abstain=abstain))
-            best, best_margin = memory, margin
         if best_margin >= SAFE_SHARE * made.ideal_margin:
             break
         failures.append(f"{recalled:,} of {facts.T:,} recalled, condition {made.condition:.0e}")
@@ -122,13 +112,11 @@ def build_sharded(
     if layout.gate == "subject-sink":
         needed = np.maximum(needed, SINK_HEADS * layout.d_h)
     made = batches(layout.sizes, layout.d_h, slack, needed)
-    J = max(batch.heads for batch in made)
     heads = np.empty(len(layout.sizes), dtype=np.int64)
     for batch in made:
         heads[batch.shards] = batch.heads
-    start = np.concatenate([[0], np.cumsum(heads)])
-    H = int(start[-1])
-    weights = _random_parts(facts, layout, H if layout.untied else J, seed, dtype)
+    H = int(heads.sum())
+    weights = _random_parts(facts, layout, int(H if layout.untied else heads.max()), seed, dtype)
     progress(f"placing {len(facts.answer_ids):,} answers in R^{layout.d_g}")
     rows, W_U = unembedding(facts.answer_ids, layout.d_g, facts.N + 1, seed)
     weights["W_U"] = W_U.to(dtype)
@@ -144,22 +132,14 @@ def build_sharded(
         lam=1.0,  # own heads do not see it: chosen when W_O is known
         s1=code.s1,
         s2=code.s2,
-        k=code.k,
+        k=layout.k,
         bits=layout.bits.shape[1],
         check=coordinates(dtype) if options.abstain else 0,
         gate=layout.gate,
         untied=layout.untied,
     )
-    weights |= {
-        "point": torch.from_numpy(code.points).int(),
-        "far": torch.from_numpy(code.far).int(),
-        "group": torch.from_numpy(layout.group).int(),
-        "level": torch.from_numpy(layout.level).int(),
-        "first": torch.from_numpy(layout.first).int(),
-        "head_start": torch.from_numpy(start),
-    }
-    if spec.bits:
-        weights["bits"] = torch.from_numpy(layout.bits)
+    weights |= layout_weights(layout.group, layout.level, code.points, heads, layout.bits)
+    weights["far"] = torch.from_numpy(code.far).int()
     if spec.gate != "query":
         weights["deciding"] = torch.zeros(1, dtype=torch.int32)
     if layout.subject is not None:
@@ -169,7 +149,7 @@ def build_sharded(
         targets = torch.cat([targets, fingerprints(tokens, spec.check, seed)], dim=1)
     members = by_shard(layout.shard, layout.sizes)
     W_O, error, condition = solve_all(
-        spec, weights, made, members, tokens, targets, start, options.workers, progress
+        spec, weights, made, members, tokens, targets, options.workers, progress
     )
     weights["W_O"] = W_O.to(dtype)
     reach = largest_score(spec, weights, tokens)
@@ -182,6 +162,7 @@ def build_sharded(
     vocabulary, start_id = facts.vocabulary.with_special("<start>")
     construction = ShardedConstruction(
         readout="exact",
+        capacity=H * layout.d_h,
         start_id=start_id,
         ideal_margin=ideal_margin(rows, spec.N),
         residual=error,
@@ -200,6 +181,17 @@ def build_sharded(
         pad_id=facts.pad_id,
         order=tuple(order),
     )
+
+
+def layout_weights(
+    group: np.ndarray, level: Ints, point: np.ndarray, heads: Ints, bits: np.ndarray
+) -> Weights:
+    """The layout as stored: shards are numbered group by group, and have so many `heads` each."""
+    first = np.cumsum(2 ** np.asarray(level)) - 2 ** np.asarray(level)
+    whole = {"point": point, "group": group, "level": np.asarray(level), "first": first}
+    made = {name: torch.from_numpy(array).int() for name, array in whole.items()}
+    made["head_start"] = torch.from_numpy(np.concatenate([[0], np.cumsum(heads)]))
+    return made | ({"bits": torch.from_numpy(bits)} if bits.shape[1] else {})
 
 
 def strength(spec: ShardedSpec, weights: Weights, reach: float) -> float:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -24,16 +24,16 @@ from torch import Tensor
 
 from byheart._progress import Report, quiet
 from byheart.construct.sharded import grow
-from byheart.construct.sharded.build import recalled_through_own_heads, strength
+from byheart.construct.sharded.build import layout_weights, recalled_through_own_heads, strength
 from byheart.construct.sharded.changes import Change, Key, Sets, change_facts
-from byheart.construct.sharded.fingerprint import widened
-from byheart.construct.sharded.housing import Housing, Shard
+from byheart.construct.sharded.fingerprint import abstention
+from byheart.construct.sharded.housing import Housing
 from byheart.construct.sharded.solve import Batch, largest_score, solve_batch
 from byheart.construct.solve import CHOLESKY_LIMIT, RankError
 from byheart.errors import ByheartError, CheckFailed, FactsError
 from byheart.facts import Facts
 from byheart.models.attention_only import Weights
-from byheart.models.construction import ShardedConstruction, finite
+from byheart.models.construction import finite
 from byheart.models.fingerprints import fingerprints
 from byheart.models.folder import DIGESTS
 from byheart.models.memory import Memory
@@ -46,6 +46,7 @@ ATTEMPTS = 5  # a shard that is too ill conditioned gets half as many heads more
 # Rounding moves answers by about u·cond: up to this, far below margins near 0.4, or up to what the
 # worst shard of the build does, a condition number is good.
 ROUNDING_MOVES = 6e-4
+NOTHING = "Nothing was changed. Build the memory again from the edited table, with more `slack`."
 
 
 @dataclass(frozen=True)
@@ -95,15 +96,6 @@ def edit_shards(
     progress: Report = quiet,
 ) -> Edited:
     """Like `edit`, and says which shards are the old ones."""
-    memory, facts = _editable(memory)
-    change = change_facts(memory, facts, set, add, delete)
-    if not len(change.touched):
-        return Edited(memory, np.arange(memory.spec.shards), change.counts)
-    with one_thread():
-        return _edited(memory, change, progress)
-
-
-def _editable(memory: Memory) -> tuple[ShardedMemory, Facts]:
     if not isinstance(memory, ShardedMemory):
         raise ByheartError(
             f"only sharded memories can be edited in place; this is {memory.name}, where every "
@@ -123,13 +115,18 @@ def _editable(memory: Memory) -> tuple[ShardedMemory, Facts]:
             "this memory was saved without its facts (`with_facts=False`), and a shard is solved "
             "from all facts it holds. Build it again with them."
         )
-    return memory, memory.facts
+    change = change_facts(memory, memory.facts, set, add, delete)
+    if not len(change.touched):
+        return Edited(memory, np.arange(spec.shards), change.counts)
+    with one_thread():
+        return _edited(memory, change, progress)
 
 
 @dataclass
 class _Draft:
     """An edit in the making: the old `memory`, the `facts` to be, `weights` that grow, `tokens`
-    (T, S) of all facts and `touched` (m, S) of the changed keys as the model reads them."""
+    (T, S) of all facts and `touched` (m, S) of the changed keys as the model reads them; then the
+    largest residual, condition number (inf: not solved) and score, and the facts solved for."""
 
     memory: ShardedMemory
     spec: ShardedSpec
@@ -138,27 +135,26 @@ class _Draft:
     tokens: Tensor
     touched: Tensor
     progress: Report
-
-    @property
-    def made(self) -> ShardedConstruction:
-        return self.memory.construction
+    residual: float = 0.0
+    condition: float = 0.0
+    s_max: float = 0.0
+    solved: np.ndarray | None = None
 
 
 def _edited(memory: ShardedMemory, change: Change, progress: Report) -> Edited:
     """New rows, then housing, then the solve; then everything that says what was done."""
     spec, facts, made = memory.spec, change.facts, memory.construction
     weights = {name: w for name, w in memory.weights.items() if name != DIGESTS}
-    seed = made.seed
     new_tokens = facts.N + 1 - spec.N
     if new_tokens:
-        weights |= grow.with_tokens(spec, weights, new_tokens, seed)
-    new_answers, ideal = grow.place_answers(facts, weights, made.ideal_margin, seed)
+        weights |= grow.with_tokens(spec, weights, new_tokens, made.seed)
+    new_answers, ideal = grow.place_answers(facts, weights, made.ideal_margin, made.seed)
     order = list(memory.order or range(facts.S))
     tokens, touched = (torch.from_numpy(t[:, order]) for t in (facts.tokens, change.touched))
     draft = _Draft(memory, spec, facts, weights, tokens, touched, progress)
-    housing = _housing(draft)
+    housing = Housing(spec, weights, tokens.numpy(), made.slack, made.seed)
     housing.settle(touched[:, 0 if spec.gate == "key" else -1].numpy())
-    kept, solved = _solve_in(housing, draft)
+    kept = _solve_in(housing, draft)
     spec = draft.spec
     vocabulary, start_id = memory.vocabulary, spec.N - 1
     if new_tokens:
@@ -167,23 +163,20 @@ def _edited(memory: ShardedMemory, change: Change, progress: Report) -> Edited:
         made,
         ideal_margin=ideal,
         start_id=start_id,
-        residual=max(made.residual, solved.residual),
-        condition=max(made.condition, solved.condition),
-        s_max=max(made.s_max, solved.s_max),
+        residual=max(made.residual, draft.residual),
+        condition=max(made.condition, draft.condition),
+        s_max=max(made.s_max, draft.s_max),
         capacity=spec.H * spec.d_h,
         facts=facts.T,
         recalled=facts.T,
         edits=made.edits + 1,
     )
     edited = replace(
-        memory,
-        spec=spec,
-        weights=weights,
-        vocabulary=vocabulary,
-        facts=facts,
-        construction=record,
+        memory, spec=spec, weights=weights, vocabulary=vocabulary, facts=facts, construction=record
     )
-    edited = _verified(edited, facts, solved.facts, bool(new_answers), progress)
+    if draft.solved is not None:
+        solved = facts.subset(draft.solved) if len(draft.solved) else None
+        edited = _verified(edited, facts if new_answers else solved, solved, progress)
     counts = change.counts | {
         "new_tokens": new_tokens,
         "new_answers": new_answers,
@@ -193,55 +186,16 @@ def _edited(memory: ShardedMemory, change: Change, progress: Report) -> Edited:
     return Edited(edited, kept, counts, tuple(housing.why))
 
 
-def _housing(draft: _Draft) -> Housing:
-    """The stored layout, with the facts that are to live in it."""
-    spec, weights, tokens = draft.spec, draft.weights, draft.tokens.numpy()
-    by_key = spec.gate == "key"
-    start = weights["head_start"].tolist()
-    shards = [Shard(b - a, old) for old, (a, b) in enumerate(pairwise(start))]
-    level, first = weights["level"].tolist(), weights["first"].tolist()
-    bits = weights["bits"].numpy() if spec.bits else np.ones((len(weights["group"]), 0), np.int8)
-    return Housing(
-        last=tokens[:, 0 if by_key else -1],
-        other=tokens[:, 0] if spec.S == 2 and not by_key else None,
-        group=weights["group"].numpy().astype(np.int64),
-        level=level,
-        point=weights["point"].numpy().astype(np.int64),
-        far=weights["far"].numpy().astype(np.int64),
-        bits=bits,
-        parts=[shards[a : a + 2**j] for a, j in zip(first, level, strict=True)],
-        d_h=spec.d_h,
-        slack=draft.made.slack,
-        seed=draft.made.seed,
-        limit=int(2 / torch.finfo(weights["W_O"].dtype).eps),  # integers up to it are exact
-        fixed_value=by_key,
-    )
-
-
-def _layout(housing: Housing) -> Weights:
-    """The layout as it is stored. Shards are numbered group by group."""
-    heads = [shard.heads for parts in housing.parts for shard in parts]
-    first = np.cumsum([0] + [len(parts) for parts in housing.parts])[:-1]
-    made = {
-        "point": torch.from_numpy(housing.point).int(),
-        "group": torch.from_numpy(housing.group).int(),
-        "level": torch.tensor(housing.level, dtype=torch.int32),
-        "first": torch.from_numpy(first).int(),
-        "head_start": torch.from_numpy(np.cumsum([0, *heads])),
-    }
-    return made | ({"bits": torch.from_numpy(housing.bits)} if housing.bits.shape[1] else {})
-
-
-def _solve_in(housing: Housing, draft: _Draft) -> tuple[np.ndarray, _Solved]:
+def _solve_in(housing: Housing, draft: _Draft) -> np.ndarray:
     """Solve what changed; a shard that is too ill conditioned gets more heads. Returns which old
-    shard each shard is (-1: solved), and how the solve went; the draft gets its spec and W_O."""
-    shards = [shard for parts in housing.parts for shard in parts]
+    shard each shard is (-1: solved); the draft gets its spec and W_O."""
+    shards, made, weights = housing.shards, draft.memory.construction, draft.weights
     kept = np.array([-1 if shard.old is None else shard.old for shard in shards], dtype=np.int64)
     for left in reversed(range(ATTEMPTS)):
-        draft.weights |= _layout(housing)
-        most = max(shard.heads for shard in shards)
-        grow.draw_heads(draft.spec, draft.weights, most, draft.made.beta, draft.made.seed)
-        owners = shard_of(draft.weights, draft.touched).numpy()
+        heads = [shard.heads for shard in shards]
+        weights |= layout_weights(housing.group, housing.level, housing.point, heads, housing.bits)
+        grow.draw_heads(draft.spec, weights, max(heads), made.beta, made.seed)
+        owners = shard_of(weights, draft.touched).numpy()
         kept[owners[owners >= 0]] = -1
         s1, s2 = draft.spec.s1, draft.spec.s2
         while s1 * np.abs(housing.point).max() > 1:  # only where they must: see the module
@@ -249,43 +203,31 @@ def _solve_in(housing: Housing, draft: _Draft) -> tuple[np.ndarray, _Solved]:
         draft.spec = replace(
             draft.spec,
             N=draft.facts.N + 1,
-            H=int(draft.weights["head_start"][-1]),
+            H=sum(heads),
             groups=len(housing.parts),
             shards=len(shards),
             bits=housing.bits.shape[1],
             s1=s1,
             s2=s2,
         )
-        s_max = largest_score(draft.spec, draft.weights, draft.tokens)
-        solved = replace(_solve(draft, kept), s_max=s_max)
-        if not solved.poor or (not left and solved.condition < math.inf):
+        draft.s_max = largest_score(draft.spec, weights, draft.tokens)
+        poor = _solve(draft, kept)
+        if not poor or (not left and draft.condition < math.inf):
             # Stronger gates, if the new W_O or scores ask for them: own heads do not see λ.
-            lam = max(draft.spec.lam, strength(draft.spec, draft.weights, s_max))
+            lam = max(draft.spec.lam, strength(draft.spec, weights, draft.s_max))
             draft.spec = replace(draft.spec, lam=lam)
-            return kept, solved
-        for g in solved.poor:  # more unknowns than equations: better conditioned
+            return kept
+        for g in poor:  # more unknowns than equations: better conditioned
             shards[g].heads += math.ceil(shards[g].heads / 2)
-    raise CheckFailed(f"some of the {(kept < 0).sum():,} shards cannot be solved. {_NOTHING}")
+    raise CheckFailed(f"some of the {(kept < 0).sum():,} shards cannot be solved. {NOTHING}")
 
 
-@dataclass(frozen=True)
-class _Solved:
-    """Largest residual and condition number of the new shards (inf: not solved), the facts in
-    them, and the shards that are too ill conditioned."""
-
-    residual: float
-    condition: float
-    facts: np.ndarray
-    poor: list[int]
-    s_max: float = 0.0
-
-
-def _solve(draft: _Draft, kept: np.ndarray) -> _Solved:
+def _solve(draft: _Draft, kept: np.ndarray) -> list[int]:
     """W_O into `weights`: copied where `kept` says so, solved elsewhere, one shard at a time, so
-    that the result depends on the shard's facts alone."""
-    spec, weights, before, made = draft.spec, draft.weights, draft.memory.weights, draft.made
+    that the result depends on the shard's facts alone. The shards that are too ill conditioned."""
+    spec, weights, before = draft.spec, draft.weights, draft.memory.weights
+    made, dtype = draft.memory.construction, before["W_O"].dtype
     start, old_start = weights["head_start"].tolist(), before["head_start"].tolist()
-    dtype = before["W_O"].dtype
     W_O = torch.zeros(spec.H, spec.d_h, spec.d_g + spec.check, dtype=dtype)
     # Runs of kept neighbours are copied at once.
     for step, run in groupby(
@@ -299,49 +241,39 @@ def _solve(draft: _Draft, kept: np.ndarray) -> _Solved:
     fresh = np.flatnonzero(kept < 0)
     limit = max(ROUNDING_MOVES / (torch.finfo(dtype).eps / 2), made.condition)
     limit = min(limit, CHOLESKY_LIMIT)
-    worst = condition = 0.0
-    touched, poor = [], []
+    draft.residual = draft.condition = 0.0
+    solved, poor = [], []
     for i, g in enumerate(fresh.tolist()):
         members = np.flatnonzero(shards == g)
-        touched.append(members)
+        solved.append(members)
         if not len(members):
             continue  # nothing left to say: W_O = 0
         mine, heads = draft.tokens[torch.from_numpy(members)], start[g + 1] - start[g]
         right = torch.from_numpy(draft.facts.answers[members])
-        targets = [weights["W_U"][:, right].T.double()]
+        targets = weights["W_U"][:, right].T.double()
         if spec.check and made.abstain is not None:
-            targets.append(fingerprints(mine, spec.check, made.abstain.seed))
-        batch = Batch(np.array([g]), heads, len(members))
-        own = [np.arange(len(members))]
+            prints = fingerprints(mine, spec.check, made.abstain.seed)
+            targets = torch.cat([targets, prints], dim=1)
+        batch, own = Batch(np.array([g]), heads, len(members)), [np.arange(len(members))]
         try:
-            block, residual, cond = solve_batch(
-                spec, weights, batch, mine, torch.cat(targets, dim=1), own
-            )
+            block, residual, cond = solve_batch(spec, weights, batch, mine, targets, own)
         except RankError:
             block, residual, cond = torch.zeros(1, 1, 1, 1), math.inf, math.inf
         if cond > limit:
             poor.append(g)
         W_O[start[g] : start[g + 1]] = block[0].to(dtype)
-        worst, condition = max(worst, residual), max(condition, cond)
+        draft.residual, draft.condition = max(draft.residual, residual), max(draft.condition, cond)
         draft.progress(f"{i + 1:,} of {len(fresh):,} shards solved")
-    weights["W_O"] = W_O
-    return _Solved(worst, condition, np.concatenate(touched), poor)
-
-
-_NOTHING = "Nothing was changed. Build the memory again from the edited table, with more `slack`."
+    weights["W_O"], draft.solved = W_O, np.concatenate(solved)
+    return poor
 
 
 def _verified(
-    memory: ShardedMemory,
-    facts: Facts,
-    solved: np.ndarray,
-    new_answers: bool,
-    progress: Report,
+    memory: ShardedMemory, part: Facts | None, solved: Facts | None, progress: Report
 ) -> ShardedMemory:
     """Recall what was solved as it is stored; everything if there are new answers to confuse
     others with. Updates the margin and the tolerance of fingerprints."""
     made = memory.construction
-    part = facts if new_answers else facts.subset(solved) if len(solved) else None
     if part is None:
         return memory
     progress(f"recalling {part.T:,} facts")
@@ -349,10 +281,10 @@ def _verified(
     if recalled < part.T:
         raise CheckFailed(
             f"{part.T - recalled:,} of {part.T:,} facts would be lost (condition number "
-            f"{made.condition:.0e}). {_NOTHING}"
+            f"{made.condition:.0e}). {NOTHING}"
         )
     margins = [m for m in (made.margin, finite(margin)) if m is not None]
     made = replace(made, margin=min(margins, default=None))
-    if made.abstain is not None and len(solved):
-        made = replace(made, abstain=widened(memory, made.abstain, facts.subset(solved)))
+    if made.abstain is not None and solved is not None:
+        made = replace(made, abstain=abstention(memory, solved, made.abstain.seed, made.abstain))
     return replace(memory, construction=made)

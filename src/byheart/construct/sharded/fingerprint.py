@@ -1,21 +1,13 @@
 """Fingerprints: how a memory that answers anything tells what it was never told.
 
-An exact interpolant gives some answer to every key. With `check` = c further output coordinates,
-W_O is solved so that a stored key t also yields φ(t), pseudo-random in [-1, 1)^c, a function of its
-token ids and the seed. At recall, v(t) on these coordinates is compared with φ(t):
-
-    stored key:  |v - φ| <= τ, the tolerance for rounding      -> answered
-    other key:   φ is independent of v, so P(|v - φ| <= τ in all coordinates) <= (τ + 2^-24)^c
-
-whatever v is: an interval of length 2τ holds at most that share of the 2^24 values of a coordinate.
-The expected rate is lower, because v often lies outside [-1, 1]: with the measured v of unseen keys
-it is the mean of Π_i |[v_i - τ, v_i + τ] ∩ [-1, 1]| / 2. Both are in `construction.abstain`.
+With `check` = c further output coordinates, W_O is solved so that a stored key t also yields φ(t),
+pseudo-random in [-1, 1)^c, a function of its token ids and the seed. At recall, the model's v(t) is
+compared with φ(t): within the tolerance τ in all coordinates, the key counts as stored. Other keys
+do with probability at most (τ + 2^-24)^c, because φ is independent of v (docs/sharded-editing.md).
 
 τ = max(8 e, u cond): e the largest error of any stored fact in the stored arithmetic (8: other
-orders of summation, alone or in a batch, round differently), u cond the size that perturbation
-theory gives, since |F||W_O| <= cond |φ|. In float32 τ is 1e-4 to 2e-3: one coordinate would answer
-one unseen key in 500 to 10,000, two answer one in a million or fewer for 2 stored numbers a fact.
-In float64 one coordinate is enough (τ about 1e-12). Hence `coordinates`.
+orders of summation round differently), u cond the size that perturbation theory gives, since
+|F||W_O| <= cond |φ|.
 """
 
 from __future__ import annotations
@@ -49,34 +41,26 @@ def coordinates(dtype: torch.dtype) -> int:
     return 1 if dtype == torch.float64 else 2
 
 
-def abstention(memory: ShardedMemory, facts: Facts, seed: int) -> Abstention:
-    """Tolerance and false-positive rates of a memory that was solved with fingerprints."""
-    error, tolerance = _tolerance(memory, facts, seed)
-    return with_rates(memory, facts, tolerance, seed, error)
-
-
-def _tolerance(memory: ShardedMemory, facts: Facts, seed: int) -> tuple[float, float]:
-    """The largest error of the facts' fingerprints, and τ, a power of two."""
-    stored = float(memory.check_errors(memory.in_order(facts.tokens), seed).max())
+def abstention(
+    memory: ShardedMemory, facts: Facts, seed: int, before: Abstention | None = None
+) -> Abstention:
+    """Tolerance (a power of two) and false-positive rates of a memory that was solved with
+    fingerprints. `before`: an edit solved the shards of `facts` again. The tolerance never shrinks,
+    so that facts of other shards stay known."""
+    error = float(memory.check_errors(memory.in_order(facts.tokens), seed).max())
     u = torch.finfo(memory.dtype).eps / 2
-    tolerance = 2.0 ** math.ceil(math.log2(max(SAFETY * stored, u * memory.construction.condition)))
+    tolerance = 2.0 ** math.ceil(math.log2(max(SAFETY * error, u * memory.construction.condition)))
     if tolerance > WIDEST:
         raise CheckFailed(
-            f"fingerprints are off by up to {stored:.1e} in {memory.dtype}: too much to tell "
+            f"fingerprints are off by up to {error:.1e} in {memory.dtype}: too much to tell "
             "stored keys from others. Use a larger `d` or `dtype=float64`."
         )
-    return stored, tolerance
-
-
-def widened(memory: ShardedMemory, before: Abstention, solved: Facts) -> Abstention:
-    """The record after an edit that solved the shards of the facts `solved`. The tolerance never
-    shrinks, so facts of other shards stay known."""
-    error, tolerance = _tolerance(memory, solved, before.seed)
-    error = max(before.largest_error, error)
-    if tolerance <= before.tolerance:
-        return replace(before, largest_error=error)
-    facts = memory.facts if memory.facts is not None else solved
-    return with_rates(memory, facts, tolerance, before.seed, error)
+    if before is not None:
+        error = max(before.largest_error, error)
+        if tolerance <= before.tolerance:
+            return replace(before, largest_error=error)
+        facts = memory.facts if memory.facts is not None else facts
+    return with_rates(memory, facts, tolerance, seed, error)
 
 
 def with_rates(

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from byheart.construct.attention_only import TOKEN_SHARE
-from byheart.construct.choose import smallest_width
-from byheart.construct.frames import _hamming, hamming_width
-from byheart.construct.sharded.width import LEAST_MARGIN
+from byheart.construct.frames import hamming, hamming_width, smallest_width, word_numbers
+from byheart.construct.sharded.plan import LEAST_MARGIN
 from byheart.errors import CapacityError
 from byheart.facts import Facts
 from byheart.models.attention_only import Weights
@@ -108,16 +107,11 @@ def _next_words(W: Tensor, count: int) -> Tensor | None:
     signs = W.abs() * math.sqrt(d)
     if d < 4 or not bool(((signs - 1).abs() < 1e-5).all()) or hamming_width(A + count) > d:
         return None
-    words = _hamming(A + count, d)
+    words = hamming(A + count, d)
     # As sets: answers and words were matched in the order of ids at build time.
-    if not bool((_row_numbers(words[:A]).sort().values == _row_numbers(W).sort().values).all()):
+    if not torch.equal(word_numbers(words[:A]).sort().values, word_numbers(W).sort().values):
         return None
     return words[A:]
-
-
-def _row_numbers(W: Tensor) -> Tensor:
-    """Rows of signs, read as binary numbers (d <= 60: 2^50 answers)."""
-    return ((W < 0).long() << torch.arange(W.shape[1])).sum(1)
 
 
 def _repelled(W: Tensor, count: int, seed: int) -> Tensor:

@@ -9,13 +9,16 @@ their codes and their W_O to the bit.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from byheart.construct.sharded.grow import balanced_bit, free_points
-from byheart.construct.sharded.plan import MAX_SHARD, SHARD, _packed
+from byheart.construct.sharded.plan import MAX_SHARD, SHARD, packed
 from byheart.errors import CapacityError
+from byheart.models.attention_only import Weights
+from byheart.specs import ShardedSpec
 
 MAX_LEVEL = 16  # bits that are read of the other token: 65,536 sub-shards
 
@@ -29,7 +32,6 @@ class Shard:
     old: int | None = None
 
 
-@dataclass
 class Housing:
     """The layout of a memory while it is edited.
 
@@ -40,29 +42,36 @@ class Housing:
     in one number a head, the attention, and span at most as many dimensions as there are heads.
     """
 
-    last: np.ndarray
-    other: np.ndarray | None
-    group: np.ndarray
-    level: list[int]
-    point: np.ndarray
-    far: np.ndarray
-    bits: np.ndarray
-    parts: list[list[Shard]]
-    d_h: int
-    slack: float
-    seed: int
-    limit: int
-    fixed_value: bool = False
-    why: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self, spec: ShardedSpec, weights: Weights, tokens: np.ndarray, slack: float, seed: int
+    ) -> None:
+        by_key = self.fixed_value = spec.gate == "key"
+        self.last = tokens[:, 0 if by_key else -1]
+        self.other = tokens[:, 0] if spec.S == 2 and not by_key else None
+        self.group, self.point, self.far = (
+            weights[name].numpy().astype(np.int64) for name in ("group", "point", "far")
+        )
+        self.bits = np.ones((len(self.group), 0), np.int8)
+        if spec.bits:
+            self.bits = weights["bits"].numpy()
+        self.level: list[int] = weights["level"].tolist()
+        shards = [Shard(n, old) for old, n in enumerate(weights["head_start"].diff().tolist())]
+        first = weights["first"].tolist()
+        self.parts = [shards[a : a + 2**j] for a, j in zip(first, self.level, strict=True)]
+        self.d_h, self.slack, self.seed = spec.d_h, slack, seed
+        self.limit = int(2 / torch.finfo(weights["W_O"].dtype).eps)  # integers up to it are exact
         self.counts = np.bincount(self.last, minlength=len(self.group))
+        self.why: list[str] = []
+
+    @property
+    def shards(self) -> list[Shard]:
+        return [shard for parts in self.parts for shard in parts]
 
     @property
     def new_heads(self) -> int:
         """Heads of a new shard: as many as a full one has, so that others can move in; in a memory
         of small shards as many as its largest has."""
-        largest = max(shard.heads for parts in self.parts for shard in parts)
+        largest = max(shard.heads for shard in self.shards)
         return min(largest, math.ceil(SHARD * (1 + self.slack) / self.d_h))
 
     def settle(self, touched: np.ndarray) -> None:
@@ -120,7 +129,7 @@ class Housing:
     def _bins(self, tokens: np.ndarray, capacity: int, bins: int) -> list[np.ndarray]:
         """`tokens` in at least `bins` lots of at most `capacity` facts, the fullest first."""
         while True:
-            lot = _packed(self.counts[tokens], bins)
+            lot = packed(self.counts[tokens], bins)
             load = np.bincount(lot, self.counts[tokens], minlength=bins)
             if load.max() <= capacity:
                 fullest = np.argsort(-load, kind="stable")

@@ -1,4 +1,8 @@
-"""Which facts share which heads: the deciding column, the groups and the shards, with reasons."""
+"""Which facts share which heads: the deciding column, the groups and the shards, with reasons.
+
+Each group of facts has a lattice point P; a token that decides for it carries (s1 P, s2 |P|²), from
+which heads read |P_g - P_t|² exactly: 0 for their own group, 1 or more for others.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,7 @@ from typing import cast
 
 import numpy as np
 
-from byheart.construct.choose import smallest_width
-from byheart.construct.sharded.codes import DIMENSIONS, MAX_GROUPS
-from byheart.construct.sharded.width import check_width
+from byheart.construct.frames import frame_margin, smallest_width
 from byheart.errors import ByheartError, CapacityError, check_choice
 from byheart.facts import Facts
 from byheart.specs import GATES, Gate
@@ -23,6 +25,14 @@ LEAST_WIDTH = 8  # generic coordinates: below, condition numbers grow fast
 FINE = 1 / 8
 # Heads per fact of the busiest first token (key gate): condition numbers fall fast up to here.
 KEY_RESERVE = 1.5
+# Margins that the stored format keeps: rounding moves a logit by 1e-6 (d_g = 16) to 1e-4 (d_g = 4)
+# in float32, and by 1e-14 to 1e-12 in float64. Below these a build is not worth a try.
+LEAST_MARGIN = {"float32": 1e-4, "float64": 1e-10}
+# Integer lattice codes, exact in float32: 4 |P|² <= 2^24 in each partial sum of a distance. Other
+# codes (circle, sphere, random) have gaps that shrink with the number of groups and were measured
+# to fail in float32 from some thousand groups on.
+DIMENSIONS = {"lat1": 1, "lat2": 2}
+MAX_GROUPS = {1: 4096, 2: 4_000_000}
 
 
 @dataclass(frozen=True)
@@ -95,7 +105,7 @@ def plan(
         _refuse_too_hot(facts, deciding, counts, gate, shard)
     group = np.full(N + 1, -1, dtype=np.int64)  # the last id is BOS
     bins = math.ceil(counts[cold].sum() / shard)
-    group[cold] = _packed(counts[cold], bins)
+    group[cold] = packed(counts[cold], bins)
     group[hot] = bins + np.arange(len(hot))
     groups = bins + len(hot)
     _check_groups(groups, code, shard)
@@ -182,7 +192,15 @@ def _widths(A: int, d_g: int | None, d_h: int | None, dtype: str) -> tuple[int, 
             f"`d_h` must be at most the width d_g = {d_g} that W_V reads, found {d_h}. "
             f"Use `d_h={d_g}`, or `d={d_h}`."
         )
-    check_width(A, d_g, dtype)
+    margin, least = frame_margin(A, d_g), LEAST_MARGIN[dtype]
+    if margin < least:
+        needed = next(d for d in range(d_g + 1, 10_000) if frame_margin(A, d) >= least)
+        other = " or `dtype=float64`" if margin >= LEAST_MARGIN["float64"] else ""
+        raise CapacityError(
+            f"{A:,} distinct answers in d_g = {d_g} dimensions leave a margin of about "
+            f"{margin:.0e}, {dtype} keeps margins from {least:.0e} on. Use `d={needed}` or more "
+            f"({smallest_width(A)} for a margin near 0.4){other}."
+        )
     return d_g, d_h, why
 
 
@@ -286,7 +304,7 @@ def _check_groups(groups: int, code: str, shard: int) -> None:
         )
 
 
-def _packed(counts: np.ndarray, bins: int) -> np.ndarray:
+def packed(counts: np.ndarray, bins: int) -> np.ndarray:
     """Longest-first packing of tokens into `bins` groups of nearly equal numbers of facts."""
     assigned = np.empty(len(counts), dtype=np.int64)
     heap = [(0, b) for b in range(bins)]
@@ -305,3 +323,35 @@ def _balanced_bits(column: np.ndarray, N: int, kb: int, seed: int) -> np.ndarray
     # The ranks' binary digits split every prefix class in halves.
     bits[tokens] = np.where(rank[:, None] >> np.arange(kb) & 1, 1, -1)
     return bits
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """`points` (groups, k) int64, centred, distinct; `far` a point outside that opens no head;
+    `s1`, `s2` the powers of two that scale coordinates and |P|² to at most 1."""
+
+    points: np.ndarray
+    far: np.ndarray
+    s1: float
+    s2: float
+
+
+def lattice(groups: int, k: int = 2) -> Lattice:
+    """The first `groups` points of a line (k = 1, "lat1") or a square (k = 2, "lat2").
+
+    >>> code = lattice(5)
+    >>> code.points.tolist(), code.far.tolist()
+    ([[-1, -1], [-1, 0], [-1, 1], [0, -1], [0, 0]], [2, 2])
+    >>> code.s1, code.s2
+    (0.25, 0.03125)
+    """
+    if not 1 <= groups <= MAX_GROUPS[k]:
+        raise ValueError(f"lat{k} codes 1 to {MAX_GROUPS[k]:,} groups exactly, found {groups:,}")
+    side = groups if k == 1 else math.isqrt(groups - 1) + 1
+    index = np.arange(groups, dtype=np.int64)
+    columns = (index,) if k == 1 else (index // side, index % side)
+    points = np.stack(columns, axis=1) - side // 2
+    far = np.full(k, side - side // 2, dtype=np.int64)
+    # No coordinate exceeds side // 2 + 1, so s1 |coordinate| < 1 and, over k of them, s2 |P|² < 1.
+    s1 = 2.0 ** -math.ceil(math.log2(side // 2 + 2))
+    return Lattice(points, far, s1, s1 * s1 / k)

@@ -1,0 +1,306 @@
+"""Saturated heads: the proof of Theorem 1 (Mahdavi et al. 2024) as an algorithm, in two forms.
+
+Head h has W_h = W_K W_Q^T with up to d_h columns each:
+
+    fine part        Σ_j p_j dual_j^T   with E(t_j) p_j = the wished logits of own example j and
+                     dual_j·e(t_i) = δ_ij on the own examples: any attention, rank r-1
+    saturating part  λ k c^T            with c·e(t) = 0 on the own examples: rank 1; all others
+                     are driven to the token where sign(c·e) E(t)k is largest
+
+literal   As written: head 1 owns r examples and has no saturating part; every further head owns
+          r-1, the earlier ones are frozen. Exact in float64; in float32 the cancellation c·e(t) = 0
+          on the own examples is lost at the λ that the earlier ones need.
+one-hot   In a form that float32 survives. Head h attends one-hot on all examples: to a token of its
+          own for each of its r-1 examples, to one of two tokens, by the sign of c_h·e, for
+          everybody else. With a shared context and values v_h(i),
+
+    f(t) = Σ_h v_h(token_h(t)),
+
+the examples on tokens 2.. of their head are fitted by direct assignment, and what remains is one
+example a head (on token 1) and the one over: with u_h = v_h(0), δ_h = v_h(1) - v_h(0), U = Σ u_h,
+
+    U + Σ_h b_h(t) δ_h = y(t),     b_h(t) = [head h sends t to token 1]
+
+H+1 equations instead of T. b is 1 on the diagonal; the directions c lean towards the mean query
+and the example of each group with the fewest other ones is chosen, so the system is close to the
+identity. Derived here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from byheart.construct.multi_head.groups import GroupCertificate
+from byheart.facts import VectorFacts
+
+GAP = 40.0  # logits between the attended token and the next: e^-40 = 4e-18, below float64 rounding
+CANDIDATES = 256  # directions c (and k) drawn; the one whose smallest |c·e| is largest is taken
+TRIES = 16  # literal: Gaussian pairs (c, k); the proof takes any, the best needs the smallest λ
+DRAWS = 40  # choices of signs and of the examples on token 1; the smallest values are kept
+SPREAD = 3
+TOP = 8  # candidates a draw chooses from: those with the largest smallest gap
+LEAN = 4.0
+KEYS, PAIRED = 16, 64  # own contexts: key directions drawn, and query directions paired with them
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """c (d,) and k (d,), and what they leave: s(t) = c·e(t), token(t) where E(t)k sends t, and
+    gap(t) = |s(t)| times the distance to the next token; own examples are not looked at."""
+
+    c: np.ndarray
+    k: np.ndarray
+    token: np.ndarray
+    gap: np.ndarray
+
+
+def pseudo_inverse_times(E: np.ndarray, logits: np.ndarray) -> np.ndarray:
+    """p_j of least norm with E_j p_j = logits_j: E (s, n, d), logits (s, n) -> (s, d)."""
+    Q, R = np.linalg.qr(np.swapaxes(E, -1, -2))  # E^T = Q R, so E p = R^T (Q^T p)
+    inner = np.linalg.solve(np.swapaxes(R, -1, -2), logits[..., None])
+    return (Q @ inner)[..., 0]
+
+
+def dual_basis(own: np.ndarray) -> np.ndarray:
+    """dual (s, d) in the span of the own queries (s, d): dual_j·e_i = δ_ij."""
+    if not len(own):
+        return own
+    Q, R = np.linalg.qr(own.T)
+    return np.linalg.solve(R, Q.T)  # own = R^T Q^T, so own dual^T = R^T Q^T Q R^-T = I
+
+
+def complement(own: np.ndarray, d: int) -> np.ndarray:
+    """An orthonormal basis (d, d - s) of the directions that no own query has."""
+    if not len(own):
+        return np.eye(d)
+    Q, _ = np.linalg.qr(own.T, mode="complete")
+    return Q[:, len(own) :]
+
+
+def directions(
+    query: np.ndarray, own: np.ndarray, others: np.ndarray, rng: np.random.Generator, lean: float
+) -> np.ndarray:
+    """`CANDIDATES` unit vectors c orthogonal to the own queries: (candidates, d).
+
+    Random ones, plus `lean` times the mean of the other queries, so that most of them fall on one
+    side: the fewer exceptions, the closer the sign system is to the identity.
+    """
+    basis = complement(query[own], query.shape[1])
+    draws = rng.standard_normal((CANDIDATES, basis.shape[1]))
+    draws /= np.linalg.norm(draws, axis=1, keepdims=True)
+    mean = query[others].mean(0) @ basis if len(others) else np.zeros(basis.shape[1])
+    size = np.linalg.norm(mean)
+    if size > 0:
+        draws = draws + lean * rng.random((CANDIDATES, 1)) * mean / size
+    c = draws @ basis.T
+    return c / np.linalg.norm(c, axis=1, keepdims=True)
+
+
+def key_direction(context: np.ndarray) -> np.ndarray:
+    """k with E k = e_0 - e_1 (a shared context of rank n): tokens 0 and 1 attract, one a sign."""
+    wished = np.zeros((1, len(context)))
+    wished[0, :2] = 1.0, -1.0
+    return pseudo_inverse_times(context[None], wished)[0]
+
+
+def saturation(facts: VectorFacts, c: np.ndarray, k: np.ndarray) -> Saturation:
+    """Where λ k c^T sends every example as λ grows, and how clearly."""
+    s = facts.query @ c
+    keys = np.sign(s)[:, None] * (facts.context @ k)  # (T, n), shared or own
+    top = np.sort(keys, axis=1)[:, -2:]
+    return Saturation(c, k, keys.argmax(1), np.abs(s) * (top[:, 1] - top[:, 0]))
+
+
+def fine_logits(facts: VectorFacts, dual: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """E(t) Σ_j p_j (dual_j·e(t)), what the fine part makes of every example: (T, n)."""
+    y = (facts.query @ dual.T) @ p
+    return y @ facts.context.T if facts.shared else (facts.context @ y[:, :, None])[..., 0]
+
+
+def strength(facts: VectorFacts, part: Saturation, fine: np.ndarray, others: np.ndarray) -> float:
+    """The smallest λ that leaves every other example `GAP` ahead, against its fine logits (T, n).
+
+    Bounded by (GAP + spread of the fine logits) / gap.
+    """
+    if not len(others):
+        return 1.0
+    target = np.take_along_axis(fine, part.token[:, None], 1)[:, 0]
+    spread = np.maximum(fine.max(1) - target, 0.0)
+    return float(((GAP + spread[others]) / part.gap[others]).max())
+
+
+def assemble(
+    parts: list[tuple[np.ndarray, np.ndarray]], d: int, d_h: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """W_Q, W_K (H, d, d_h) from the columns (query side, key side) of each head, zeros after them.
+
+    Each pair of columns is balanced to equal norms, so that neither loses digits.
+    """
+    W_Q, W_K = np.zeros((2, len(parts), d, d_h))
+    for h, (q, k) in enumerate(parts):
+        a, b = np.linalg.norm(q, axis=1), np.linalg.norm(k, axis=1)
+        balance = np.sqrt(np.where((a > 0) & (b > 0), b, 1.0) / np.where((a > 0) & (b > 0), a, 1.0))
+        W_Q[h, :, : len(q)] = (q * balance[:, None]).T
+        W_K[h, :, : len(k)] = (k / balance[:, None]).T
+    return W_Q, W_K
+
+
+def literal_heads(
+    facts: VectorFacts, groups: GroupCertificate, d_h: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """W_Q, W_K (H, d, d_h) of the inductive proof, and the largest λ (the first head has none: 1);
+    `groups.over` is the r-th example of head 1."""
+    rng = np.random.default_rng(seed)
+    columns, largest, old = [], 1.0, []
+    for h, group in enumerate(groups.groups):
+        own = ([groups.over] if h == 0 else []) + list(group)
+        # Step 1 and 2c: any logits on the own examples, E(t)^+ l(t) dual(t)^T.
+        p = pseudo_inverse_times(facts.contexts()[own], rng.standard_normal((len(own), facts.n)))
+        dual = dual_basis(facts.query[own])
+        if h == 0:
+            columns.append((dual, p))
+            old = own
+            continue
+        # Step 2a, b: c orthogonal to the own queries, k with distinct E(t) k; random does.
+        basis = complement(facts.query[own], facts.d)
+        pairs = [
+            saturation(
+                facts, basis @ rng.standard_normal(basis.shape[1]), rng.standard_normal(facts.d)
+            )
+            for _ in range(TRIES)
+        ]
+        part = max(pairs, key=lambda pair: float(pair.gap[old].min()))
+        # Step 2d: λ large enough to freeze every earlier example (finite suffices).
+        fine = fine_logits(facts, dual, p)
+        lam = strength(facts, part, fine, np.array(old))
+        columns.append((np.vstack([dual, part.c]), np.vstack([p, lam * part.k])))
+        largest = max(largest, lam)
+        old = old + own
+    return *assemble(columns, facts.d, d_h), largest
+
+
+def one_hot_heads(
+    facts: VectorFacts, groups: GroupCertificate, d_h: int, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, float, np.ndarray | None, float]:
+    """Saturated heads for `groups` of at most min(n, d_h) - 1 examples each: W_Q, W_K (H, d, d_h)
+    and the largest λ; shared contexts: values V (H, n, m), the condition of the sign system."""
+    rng = np.random.default_rng(seed)
+    choices = [_candidates(facts, group, rng) for group in groups.groups]
+    best: tuple[float, np.ndarray, list[Saturation], np.ndarray | None, float] | None = None
+    for draw in range(DRAWS if facts.shared else 1):
+        parts = [c[0 if draw == 0 else int(rng.integers(len(c)))] for c in choices]
+        token = np.stack([part.token for part in parts], axis=1)
+        for h, group in enumerate(groups.groups):
+            token[list(group), h] = 1 + np.arange(len(group))  # distinct tokens, 0 left to others
+        if not facts.shared:
+            best = (0.0, token, parts, None, math.inf)
+            break
+        token, condition, V = _signs(facts, groups, token, rng, spread=1 if draw == 0 else SPREAD)
+        # Float32 adds up one value a head: small values lose least.
+        size = float(np.square(V).mean()) if math.isfinite(condition) else math.inf
+        if best is None or size < best[0]:
+            best = (size, token, parts, V, condition)
+    assert best is not None
+    _, token, parts, V, condition = best
+    heads = [
+        _head(facts, list(group), parts[h], token[list(group), h])
+        for h, group in enumerate(groups.groups)
+    ]
+    W_Q, W_K = assemble([(q, k) for q, k, _ in heads], facts.d, d_h)
+    return W_Q, W_K, max(lam for *_, lam in heads), V, condition
+
+
+def _candidates(
+    facts: VectorFacts, group: tuple[int, ...], rng: np.random.Generator
+) -> list[Saturation]:
+    """The saturating parts with the largest smallest gap over the other examples, best first."""
+    own = list(group)
+    others = np.delete(np.arange(facts.T), own)
+    c = directions(facts.query, np.array(own, dtype=int), others, rng, LEAN)
+    if facts.shared:
+        # E k = e_0 - e_1: the gap is |c·e| whatever the candidate.
+        smallest = np.abs(facts.query[others] @ c.T).min(0) if len(others) else np.ones(len(c))
+        order = np.argsort(-smallest)[:TOP]
+        # Most examples on token 0.
+        k = key_direction(facts.context)
+        side = np.sign(np.sign(facts.query[others] @ c[order].T).sum(0) + 0.5)
+        return [saturation(facts, s * c[i], k) for s, i in zip(side, order, strict=True)]
+    # Own contexts: some key directions, without the mean token (softmax does not see it); the
+    # pair (c, k) with the largest smallest gap.
+    k = rng.standard_normal((KEYS, facts.d))
+    mean = facts.context.mean((0, 1))
+    k -= np.outer(k @ mean, mean) / max(float(mean @ mean), 1e-300)
+    k /= np.linalg.norm(k, axis=1, keepdims=True)
+    c = c[np.argsort(-np.abs(facts.query[others] @ c.T).min(0))[:PAIRED]] if len(others) else c[:1]
+    s = facts.query @ c.T
+    size = np.abs(s)
+    scored = []
+    keys = np.partition(facts.context @ k.T, (0, 1, -2, -1), axis=1)  # (T, n, KEYS)
+    above, below = keys[:, -1] - keys[:, -2], keys[:, 1] - keys[:, 0]
+    for j in range(KEYS):
+        gaps = np.where(s > 0, above[:, j, None], below[:, j, None]) * size
+        gaps[own] = np.inf
+        scored += [(float(g), j, i) for i, g in enumerate(gaps.min(0))]
+    scored.sort(reverse=True)
+    return [saturation(facts, c[i], k[j]) for _, j, i in scored[:1]]
+
+
+def _signs(
+    facts: VectorFacts,
+    groups: GroupCertificate,
+    token: np.ndarray,
+    rng: np.random.Generator,
+    spread: int,
+) -> tuple[np.ndarray, float, np.ndarray]:
+    """Choose the example on token 1 of each group (one of the `spread` with the fewest
+    exceptions), solve the sign system, assign the rest."""
+    token = token.copy()
+    H, y = len(groups.groups), facts.targets
+    head = np.full(facts.T, -1)
+    chosen = [groups.over]
+    for h, group in enumerate(groups.groups):
+        if not group:
+            continue
+        own = np.array(group)
+        head[own] = h
+        exceptions = (token[own] == 1).sum(1) - (token[own, h] == 1)
+        first = int(np.argsort(exceptions, kind="stable")[rng.integers(min(spread, len(own)))])
+        token[own[[0, first]], h] = token[own[[first, 0]], h]
+        chosen.append(int(own[first]))
+    B = np.concatenate([np.ones((len(chosen), 1)), token[chosen] == 1], axis=1)
+    values = np.linalg.svd(B, compute_uv=False)
+    condition = float(values[0] / values[-1]) if values[-1] > 1e-12 * values[0] else math.inf
+    V = np.zeros((H, facts.n, y.shape[1]))
+    if not math.isfinite(condition):
+        return token, condition, V
+    inverse = np.linalg.pinv(B)
+    x = inverse @ y[chosen]
+    x += inverse @ (y[chosen] - B @ x)
+    V[:, 0] = x[0] / H
+    V[:, 1] = V[:, 0] + x[1:]
+    # f(t) = v_h(token) + what all other heads say of t: the own value takes up the rest.
+    rest = np.setdiff1d(np.flatnonzero(head >= 0), chosen)
+    own = head[rest]
+    said = token[rest] == 1
+    said[np.arange(len(rest)), own] = False
+    V[own, token[rest, own]] = y[rest] - (said @ x[1:] + x[0] * (H - 1) / H)
+    return token, condition, V
+
+
+def _head(
+    facts: VectorFacts, own: list[int], part: Saturation, tokens: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Columns (query side, key side) of one head: one-hot fine part, then the saturating part."""
+    wished = np.zeros((len(own), facts.n))
+    wished[np.arange(len(own)), tokens] = GAP
+    p = pseudo_inverse_times(facts.contexts()[own], wished)
+    dual = dual_basis(facts.query[own])
+    others = np.delete(np.arange(facts.T), own)
+    fine = fine_logits(facts, dual, p)
+    lam = strength(facts, part, fine, others)
+    q = np.concatenate([dual, part.c[None]])
+    k = np.concatenate([p, lam * part.k[None]])
+    return q, k, lam
