@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 import byheart as bh
+from byheart._progress import quiet
 from byheart.construct.attention_only import (
     BETAS,
     SEED_STRIDE,
-    attention_only_weights,
+    Layer,
     check_admissible,
     features,
     in_basis,
@@ -223,18 +224,7 @@ def test_why_one_token_keys_need_the_start_token():
     targets = W_U[:, torch.tensor(facts.answers)].T
     for beta in BETAS:
         with pytest.raises((RankError, CapacityError)):
-            attention_only_weights(
-                spec, tokens, targets, W_U, seed=0, beta=beta, dtype=torch.float64
-            )
-
-
-@pytest.mark.parametrize(
-    "options", [{"layers": 2}, {"skip": False}, {"positions": "none"}, {"positions": "attention"}]
-)
-def test_what_the_corollary_is_not_about(options):
-    spec = AttentionOnlySpec(N=5, S=2, d=3, d_h=3, H=2, **options)
-    with pytest.raises(CapacityError, match="Corollary 1 is about one layer with the skip"):
-        check_admissible(spec, 1, 1)
+            Layer(facts, spec, torch.float64, 0, quiet).solved(targets, W_U, beta)
 
 
 def test_rounded_weights_are_what_the_format_stores():

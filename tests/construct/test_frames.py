@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from byheart.construct.frames import coherence, frame, smallest_width
+from byheart.errors import ByheartError
 
 EPS = torch.finfo(torch.float64).eps
 
@@ -102,5 +103,5 @@ def test_other_seed_other_frame():
 
 
 def test_a_line_holds_two_answers_only():
-    with pytest.raises(ValueError, match="at most 2 answers apart, found 3"):
+    with pytest.raises(ByheartError, match="at most 2 answers apart, found 3"):
         frame(3, 1)

@@ -48,16 +48,13 @@ def test_whitened_features_have_unit_covariance():
     assert torch.allclose(X @ unwhiten, white, rtol=0, atol=1e-12)
 
 
-def test_held_is_what_the_returned_matrices_recall():
+def test_the_returned_matrices_recall_what_they_can():
     for T, everything in ((20, True), (400, False)):
         F, x_S, rows, right = problem(T=T, m=30, d=4, A=10)
         fit = convex_readout(F, x_S, rows, right, uniform(T))
         margins = answer_margins((F @ fit.W_O + x_S @ fit.M_0) @ rows.T, right)
-        # Margins closer to 0 than rounding are anybody's.
-        clear = margins.abs() > 1e-9
-        assert torch.equal((margins > 0)[clear], fit.held[clear])
-        assert bool(fit.held.all()) is everything
-        assert int(fit.held.sum()) >= min(T, 34)  # 34 equations of full rank can be met exactly
+        assert bool((margins > 0).all()) is everything
+        assert int((margins > 0).sum()) >= min(T, 34)  # equations that can be met exactly
         assert fit.iterations > 0
 
 
@@ -74,5 +71,6 @@ def test_a_heavy_fact_is_held_before_a_light_one():
     F, x_S, rows, right = problem(T=300, m=20, d=4, A=10)
     prior = torch.cat([torch.full((15,), 1e3), torch.ones(285)]).to(torch.float64)
     fit = convex_readout(F, x_S, rows, right, prior / prior.sum())
-    assert bool(fit.held[:15].all())
-    assert not bool(fit.held.all())
+    held = answer_margins((F @ fit.W_O + x_S @ fit.M_0) @ rows.T, right) > 0
+    assert bool(held[:15].all())
+    assert not bool(held.all())

@@ -18,7 +18,7 @@ def test_groups_hold_every_example_once(T, H, size):
             split(order, H, size)
         return
     over, groups = split(order, H, size)
-    assert sorted([*over, *(i for g in groups for i in g)]) == list(range(T))
+    assert sorted([over, *(i for g in groups for i in g)]) == list(range(T))
     assert len(groups) == H and max(map(len, groups)) <= size
 
 

@@ -20,14 +20,14 @@ sizes_of_shards = st.lists(
 @given(sizes=sizes_of_shards, d_h=st.integers(1, 30), slack=st.floats(0, 2))
 def test_batches_are_a_partition_with_enough_heads(sizes, d_h, slack):
     sizes = np.array(sizes)
-    made = batches(sizes, d_h, slack)
+    made = batches(sizes, d_h, slack, sizes)
     assert sorted(np.concatenate([b.shards for b in made]).tolist()) == list(range(len(sizes)))
     for batch in made:
         assert batch.size == max(1, sizes[batch.shards].max())
         assert batch.heads >= 1 and batch.heads * d_h >= sizes[batch.shards].max() * (1 + slack)
         if batch.size > 16:
             assert sizes[batch.shards].min() * 9 >= batch.size * 8
-    again = batches(sizes.copy(), d_h, slack)
+    again = batches(sizes.copy(), d_h, slack, sizes)
     assert [(b.shards.tolist(), b.heads, b.size) for b in made] == [
         (b.shards.tolist(), b.heads, b.size) for b in again
     ]
@@ -50,7 +50,7 @@ def test_a_shard_alone_and_in_a_padded_batch_have_the_same_solution(make_relatio
     memory = bh.build(facts, "sharded", shard_size=60, slack=1.0, dtype="float64", **options)
     spec, weights = memory.spec, dict(memory.weights)
     assert isinstance(spec, ShardedSpec)
-    layout = plan(facts, shard=60, gate=spec.gate)
+    layout = plan(facts, bh.Sharded(shard_size=60, gate=spec.gate))
     tokens = memory.in_order(facts.tokens)
     targets = weights["W_U"][:, torch.tensor(facts.answers)].T
     members = by_shard(layout.shard, layout.sizes)
@@ -58,11 +58,15 @@ def test_a_shard_alone_and_in_a_padded_batch_have_the_same_solution(make_relatio
     heads = start[1]
     everyone = np.arange(spec.shards)
     padded = Batch(everyone, heads, int(layout.sizes.max()) + 7)
-    together, residual, _ = solve_batch(spec, weights, padded, tokens, targets, members)
+    order, sizes = np.concatenate(members), layout.sizes.tolist()
+    together, residual, _ = solve_batch(spec, weights, padded, tokens[order], targets[order], sizes)
     assert residual < 1e-12
     for g in everyone.tolist():
         single = Batch(np.array([g]), heads, int(layout.sizes[g]))
-        alone, _, condition = solve_batch(spec, weights, single, tokens, targets, [members[g]])
+        own = members[g]
+        alone, _, condition = solve_batch(
+            spec, weights, single, tokens[own], targets[own], [len(own)]
+        )
         assert condition < 1e4  # or 1e-12 would be too much to ask
         assert float((alone[0] - together[g]).abs().max()) <= 1e-12 * condition
         assert float((alone[0] - weights["W_O"][start[g] : start[g + 1]]).abs().max()) < 1e-9
@@ -74,11 +78,10 @@ def test_empty_shards_are_solved_too(make_relations):
     memory = bh.build(facts, "sharded", shard_size=10)
     spec, weights = memory.spec, dict(memory.weights)
     assert isinstance(spec, ShardedSpec)
-    none = np.empty(0, dtype=np.int64)
-    targets = torch.zeros(facts.T, spec.d_g, dtype=torch.float64)
+    targets = torch.zeros(0, spec.d_g, dtype=torch.float64)
     batch = Batch(np.array([0, 1]), 1, 1)
-    tokens = memory.in_order(facts.tokens)
-    W_O, residual, _ = solve_batch(spec, weights, batch, tokens, targets, [none, none])
+    tokens = memory.in_order(facts.tokens)[:0]
+    W_O, residual, _ = solve_batch(spec, weights, batch, tokens, targets, [0, 0])
     assert residual == 0.0 and not W_O.any()
 
 

@@ -386,7 +386,7 @@ def test_rows_of_finds_few_and_many(small):
 
 def test_an_edit_that_would_lose_facts_is_refused(small, monkeypatch):
     monkeypatch.setattr(
-        "byheart.construct.sharded.edit.recalled_through_own_heads", lambda *_: (0, 0.0)
+        "byheart.construct.sharded.build.recalled_through_own_heads", lambda *_: (0, 0.0)
     )
     with pytest.raises(CheckFailed, match="Nothing was changed"):
         edit(small, delete=[small.facts.key(0)])

@@ -77,7 +77,7 @@ def test_random_tables(make_table, make_literal, table, options):
     facts = make_table(**table)
     refused = None
     try:
-        plan(facts, shard=options["shard_size"], gate=options["gate"], code=options["code"])
+        plan(facts, bh.Sharded(**options))
     except bh.ByheartError as error:
         refused = str(error)
     if refused is not None:

@@ -36,7 +36,7 @@ def facts_of(columns, answers=None) -> Facts:
 )
 def test_every_fact_is_in_one_shard_and_the_model_agrees(make_table, N, S, T, seed, keys, shard):
     facts = make_table(N, S, T, seed, keys)
-    made = plan(facts, shard=shard)
+    made = plan(facts, bh.Sharded(shard_size=shard))
     assert sorted(made.order(S)) == list(range(S))
     assert made.order(S)[-1] == made.deciding
     assert (np.bincount(made.shard, minlength=len(made.sizes)) == made.sizes).all()
@@ -57,7 +57,7 @@ def test_every_fact_is_in_one_shard_and_the_model_agrees(make_table, N, S, T, se
 @pytest.mark.parametrize("shard", [100, 250])
 def test_shards_of_rare_tokens_are_even(shard):
     facts = bh.random_associations(N=5000, S=2, T=20_000)
-    sizes = plan(facts, shard=shard).sizes
+    sizes = plan(facts, bh.Sharded(shard_size=shard)).sizes
     assert sizes.max() <= 1.03 * shard and sizes.sum() == facts.T
 
 
@@ -181,14 +181,14 @@ def test_options_of_shards_belong_to_shards(make_table):
 def test_lat1_is_refused_above_4096_groups_with_the_number():
     facts = facts_of([np.arange(5000)])
     with pytest.raises(CapacityError, match=r"5,000 groups .*lat1 codes are exact up to 4,096"):
-        plan(facts, shard=1, code="lat1")
-    assert plan(facts, shard=2, code="lat1").k == 1
-    assert plan(facts, shard=1).k == 2
+        plan(facts, bh.Sharded(shard_size=1, code="lat1"))
+    assert plan(facts, bh.Sharded(shard_size=2, code="lat1")).k == 1
+    assert plan(facts, bh.Sharded(shard_size=1)).k == 2
 
 
 def test_key_gate_has_a_head_for_each_fact_of_a_first_token(make_relations):
     facts = make_relations(subjects=100, R=50)
-    made = plan(facts, gate="key")
+    made = plan(facts, bh.Sharded(gate="key"))
     assert made.d_h * 50 * 1.5 <= made.sizes.min()
     assert made.order(2) == [0, 1]
     assert any("a shard needs more heads" in reason for reason in made.why)

@@ -49,7 +49,7 @@ def facts(
             say(describe_facts(read))
         return
 
-    from byheart.construct.dense import choose_attention_only
+    from byheart.construct.attention_only import choose_attention_only
     from byheart.theory import corollary1_capacity, corollary1_heads
 
     choice = choose_attention_only(read)

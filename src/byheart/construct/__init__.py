@@ -1,9 +1,5 @@
-"""Theorem -> weights: memories made without training.
-
-`methods` are the methods with their options; `dense`,
-`sharded/`, `associative`, `square_root`, `multi_head/` and `distribution` the constructions behind
-them, `frames` the unembeddings, `solve` the linear algebra, `choose` the sizes.
-"""
+"""Theorem -> weights: memories made without training. `methods` are the methods with their options,
+the other modules the constructions behind them (docs/architecture.md)."""
 
 from typing import TYPE_CHECKING
 

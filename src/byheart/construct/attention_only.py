@@ -1,18 +1,12 @@
 """Attention-only memories by construction (Dana et al. 2025, Theorem 1 with ε = 0, Corollary 1).
 
-The heads attend at random; the facts live in W_O. With F(t) = W_V A(t) in R^{H d_h} the features
-of all heads and x_S the skip, the memory recalls t exactly when
-
-    F(t) W_O + x_S = w_{g(t)}            (row vectors, w_g the row of the right answer in W_U)
-
-For generic e, pos, W_QK, W_V the rows [F(t), x_S] of T <= H d_h + d facts are independent
-(Lemma 2). Up to H d_h facts the skip is subtracted from the targets; for the last d of them the
-model is rewritten in a basis where the skip is x_S M_0 (docs/attention-only.md). M_0 = I + D with
-[W_O; D] of least norm stays invertible when the last tokens span fewer than d directions; targets
-get random parts in the directions that no logit reads, so that it does when the answers do.
-
-The x_s span at most k = tokens + S - 1 dimensions and attention sums to 1, so a head adds at most
-min(d_h, k - 1) to the rank: tables over very few tokens need more heads than the theorem says.
+The heads attend at random; the facts live in W_O. With F(t) in R^{H d_h} the outputs of all heads
+and x_S the skip, the memory recalls t exactly when F(t) W_O + x_S = w_{g(t)}, the row of the right
+answer in W_U; for generic e, pos, W_QK, W_V the rows [F(t), x_S] of T <= H d_h + d facts are
+independent (Lemma 2; docs/attention-only.md). Up to H d_h facts the skip is subtracted from the
+targets; for the last d of them the model is rewritten in a basis where the skip is x_S M_0. M_0 =
+I + D with [W_O; D] of least norm stays invertible when the last tokens span fewer than d
+directions; targets get random parts in the directions that no logit reads, for when the answers do.
 """
 
 from __future__ import annotations
@@ -20,17 +14,25 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from byheart._progress import Report
-from byheart.construct.solve import RankError, Solution, minimum_norm
-from byheart.errors import CapacityError
+from byheart.construct.frames import ideal_margin, smallest_width, unembedding
+from byheart.construct.methods import AttentionOnly
+from byheart.construct.outcome import DTYPES, as_stored, check_fits, held, holding
+from byheart.construct.readout import convex_readout
+from byheart.construct.solve import RankError, Solution, minimum_norm, solve_bytes
+from byheart.errors import CapacityError, CheckFailed
 from byheart.facts import Facts
 from byheart.models.attention_only import Weights, head_outputs
+from byheart.models.construction import AttentionConstruction, finite
 from byheart.models.memory import BATCH_BYTES
+from byheart.models.token_memory import TokenMemory
 from byheart.specs import AttentionOnlySpec
 from byheart.theory import corollary1_capacity, corollary1_heads
 
@@ -41,19 +43,60 @@ CHANGED_BASIS = "change of basis"  # how the skip is taken care of: this, or "fi
 # small ones with few heads sometimes saturate there and want less.
 BETAS = (16.0, 4.0, 64.0, 1.0)
 SEED_STRIDE = 7919  # between attempts, so that neighbouring seeds share no draw
+# How much of H d_h + d a convex read-out is asked for at first; see docs/benchmarks.md.
+CONVEX_LOAD = 1.25
+GROWTH, GROWTHS = 1.25, 3  # of the heads when all fail and their number is ours to choose
+GOOD_MARGIN = 0.5  # of the ideal margin: the first attempt that keeps it is taken
 
 
-@dataclass(frozen=True)
-class Constructed:
-    """Weights (float64 values that the stored format holds exactly; no model axis) and how well
-    the system that made them was conditioned."""
+class Choice(NamedTuple):
+    """A spec, the reasons in words, and whether the number of heads was ours to choose."""
 
-    weights: Weights
-    solution: Solution
-    skip: str
+    spec: AttentionOnlySpec
+    why: tuple[str, ...]
+    heads_free: bool
 
 
-def attention_spec(facts: Facts, why: list[str], **sizes: int) -> AttentionOnlySpec:
+def choose_attention_only(facts: Facts, options: AttentionOnly | None = None) -> Choice:
+    """Fill in what is not given: width by the answers, d_h = d, heads by Corollary 1 plus slack.
+
+    Parameters are d (S + 2N + 2 (r + d_h) H), about 2 d T (1 + r/d_h) for T facts: least for small
+    d, large d_h and r = 1. Without `H` and `d_h` the rank of W_QK is 1 (Remark 2: enough); with
+    them it is d_h, the layer of the paper, unless `qk_rank` says otherwise.
+    """
+    options = options or AttentionOnly()
+    d, H, d_h, qk_rank = options.d, options.H, options.d_h, options.qk_rank
+    A, why = len(facts.answer_ids), []
+    if d is None:
+        d = max(smallest_width(A), d_h or 1)
+        why.append(f"d = {d}: the least width at which {A:,} answers keep a margin near 0.4")
+    if qk_rank is None:
+        qk_rank = 1 if H is None and d_h is None else (d_h or d)
+        if qk_rank == 1 and H is None:
+            why.append("rank(W_QK) = 1: enough (Remark 2) and fewest parameters")
+    if d_h is None:
+        d_h = d
+        why.append("d_h = d: fewest query and key parameters per fact")
+    if H is None:
+        wanted = facts.T * (1 + options.slack)
+        reason = f"{facts.T:,} facts and {options.slack:.0%} slack"
+        if options.readout == "convex":
+            wanted = facts.T / CONVEX_LOAD
+            reason = f"{CONVEX_LOAD} facts for each of H·d_h (convex read-out)"
+        H = max(1, math.ceil(wanted / d_h))
+        why.append(f"H = {H}: H·d_h >= {wanted:,.0f}, {reason}")
+    spec = attention_spec(facts, why, d=d, d_h=d_h, H=H, qk_rank=qk_rank)
+    promised = corollary1_capacity(spec, facts.last_tokens)
+    skip, last = f"{d}", facts.last_tokens
+    if last < d:
+        skip = f"{last} (the skip spans the {last} last tokens, not d = {d})"
+    why.append(f"Corollary 1 promises H·d_h + d = {H * d_h:,} + {skip} = {promised:,} facts")
+    return Choice(spec, tuple(why), options.H is None)
+
+
+def attention_spec(
+    facts: Facts, why: list[str], *, d: int, d_h: int, H: int, qk_rank: int
+) -> AttentionOnlySpec:
     """The layer that reads these keys; `why` learns about the start token of keys of one token."""
     S, N = facts.S, facts.N
     if S == 1:
@@ -62,47 +105,192 @@ def attention_spec(facts: Facts, why: list[str], **sizes: int) -> AttentionOnlyS
             "a start token stands in front of every key: attention over one position is constant "
             "and would leave only the skip's d directions"
         )
-    return AttentionOnlySpec(N=N, S=S, **sizes)
+    return AttentionOnlySpec(N=N, S=S, d=d, d_h=d_h, H=H, qk_rank=qk_rank)
 
 
-def keys_read(facts: Facts, spec: AttentionOnlySpec) -> Tensor:
-    """The keys (T, S) as a layer of `spec` reads them, after its start token if it has one."""
-    tokens = torch.tensor(facts.tokens)
-    return torch.nn.functional.pad(tokens, (spec.S - facts.S, 0), value=spec.N - 1)
+def attention_memory(
+    facts: Facts, options: AttentionOnly, seed: int, progress: Report
+) -> TokenMemory:
+    """One dense layer with the smallest sizes that are not given, by the read-out asked for."""
+    choice = choose_attention_only(facts, options)
+    spec, exact = choice.spec, options.readout == "exact"
+    layer = Layer(facts, spec, DTYPES[options.dtype], seed, progress)
+    check_admissible(spec, facts.T if exact else 0, facts.last_tokens)
+    m, what = spec.H * spec.d_h + spec.d, "one dense solve for" if exact else "a read-out of"
+    system = solve_bytes(facts.T, m) if exact else solve_bytes(m, facts.T)
+    check_fits(system, spec.parameters, f"{what} {facts.T:,} facts")
+    progress(f"placing {len(facts.answer_ids):,} answers in R^{spec.d}")
+    rows, W_U = unembedding(facts.answer_ids, spec.d, spec.N, seed)
+    W_U = layer.rounded({"W_U": W_U})["W_U"]
+    return (_exact if exact else _convex)(layer, W_U, ideal_margin(rows, spec.N), choice)
 
 
-def draws(
-    spec: AttentionOnlySpec,
-    facts: Facts,
-    targets: Tensor,
-    W_U: Tensor,
-    seed: int,
-    dtype: torch.dtype,
-    progress: Report,
-) -> Iterator[tuple[float, Constructed | RankError]]:
-    """`attention_only_weights` at every β of `BETAS`, or why there are none."""
-    tokens = keys_read(facts, spec)
-    for attempt, beta in enumerate(BETAS):
-        progress(f"solving for {facts.T:,} facts in {spec.H * spec.d_h:,} head outputs")
-        own = seed + SEED_STRIDE * attempt
-        try:
-            yield (
-                beta,
-                attention_only_weights(
-                    spec, tokens, targets, W_U, seed=own, beta=beta, dtype=dtype
-                ),
+@dataclass(frozen=True)
+class Layer:
+    """A dense layer in the making: the facts, the sizes and how it is stored."""
+
+    facts: Facts
+    spec: AttentionOnlySpec
+    dtype: torch.dtype
+    seed: int
+    progress: Report
+
+    def features(self, weights: Weights) -> tuple[Tensor, Tensor]:
+        """x_S and F of all keys, after the start token if the layer has one."""
+        start = (self.spec.S - self.facts.S, 0)
+        keys = pad(torch.tensor(self.facts.tokens), start, value=self.spec.N - 1)
+        return features(self.spec, weights, keys)
+
+    def random(self) -> tuple[Weights, Tensor, Tensor]:
+        """Random heads, and their x_S and F."""
+        weights = random_attention(self.spec, self.seed, BETAS[0])
+        return weights, *self.features(weights)
+
+    def rounded(self, weights: Weights) -> Weights:
+        return rounded(weights, self.dtype)
+
+    def draws(
+        self, targets: Tensor, W_U: Tensor
+    ) -> Iterator[tuple[float, Constructed | RankError]]:
+        """What `solved` finds at every β of `BETAS`, or why it does not."""
+        for attempt, beta in enumerate(BETAS):
+            outputs = self.spec.H * self.spec.d_h
+            self.progress(f"solving for {self.facts.T:,} facts in {outputs:,} head outputs")
+            try:
+                own = replace(self, seed=self.seed + SEED_STRIDE * attempt)
+                yield beta, own.solved(targets, W_U, beta)
+            except RankError as error:
+                yield beta, error
+
+    def solved(self, targets: Tensor, W_U: Tensor, beta: float) -> Constructed:
+        """Weights with residual(t) = target(t) for all facts: `targets` (T, d) rows of W_U^T, `W_U`
+        (d, N), `beta` the standard deviation of the attention scores."""
+        spec, T = self.spec, self.facts.T
+        check_admissible(spec, T, self.facts.last_tokens)
+        nominal = random_attention(spec, self.seed, beta)
+        if T <= spec.H * spec.d_h:
+            # Fixed skip: F W_O = target - x_S, everything but W_O already as it will be stored.
+            weights = self.rounded(nominal)
+            x_S, F = self.features(weights)
+            with contextlib.suppress(RankError):  # few tokens: the heads alone may not be enough
+                solution = minimum_norm(F, targets - x_S)
+                weights = complete(spec, weights, solution.W, W_U)
+                return Constructed(self.rounded(weights), solution, "fixed")
+        # F W_O + x_S (I + D) = target, then the basis in which the skip is x_S (I + D).
+        targets = targets + unread_parts(W_U, T, self.seed)
+        x_S, F = self.features(nominal)
+        solution = minimum_norm(torch.cat([F, x_S], 1), targets - x_S)
+        W_O, D = solution.W[: -spec.d], solution.W[-spec.d :]
+        weights = self.rounded(in_basis(nominal, torch.eye(spec.d, dtype=D.dtype) + D))
+        if self.dtype != torch.float64:
+            # The rounded basis moved the features: fit W_O once more to what is really stored.
+            x_S, F = self.features(weights)
+            W_O = W_O + torch.linalg.lstsq(F, targets - x_S - F @ W_O).solution
+        weights = complete(spec, weights, W_O, W_U)
+        return Constructed(self.rounded(weights), solution, CHANGED_BASIS)
+
+
+class Constructed(NamedTuple):
+    """Weights (float64 values that the stored format holds exactly; no model axis) and how well
+    the system that made them was conditioned."""
+
+    weights: Weights
+    solution: Solution
+    skip: str
+
+
+def _exact(layer: Layer, W_U: Tensor, ideal: float, choice: Choice) -> TokenMemory:
+    """Corollary 1: the first attempt with a good margin, else the best that recalls all facts."""
+    facts, spec, why = layer.facts, choice.spec, list(choice.why)
+    targets = W_U[:, torch.tensor(facts.answers)].T
+    failures: list[str] = []
+    ranks: list[int | None] = []
+    for growth in range(1 + (GROWTHS if choice.heads_free else 0)):
+        if growth:
+            # Heads that each add less to the rank than d_h are needed in greater number.
+            known = [rank for rank in ranks if rank]
+            factor = max(GROWTH, facts.T / max(known)) if known else GROWTH
+            spec = replace(spec, H=math.ceil(spec.H * factor))
+            why.append(f"H raised to {spec.H}: {failures[-1]}")
+        ranks.clear()
+        best, best_margin = None, -math.inf
+        for beta, made in replace(layer, spec=spec).draws(targets, W_U):
+            if isinstance(made, RankError):
+                failures.append(f"β = {beta:g}: {made}")
+                ranks.append(made.rank)
+                continue
+            record = AttentionConstruction(
+                readout="exact",
+                capacity=corollary1_capacity(spec, facts.last_tokens),
+                ideal_margin=finite(ideal),
+                condition=made.solution.condition,
+                residual=made.solution.residual,
+                solver=made.solution.solver,
+                skip=made.skip,
+                beta=beta,
+                why=tuple(why),
             )
-        except RankError as error:
-            yield beta, error
+            memory = as_stored(TokenMemory, spec, made.weights, layer.dtype, facts, record)
+            margins = memory.margins(facts)
+            recalled, margin = int((margins > 0).sum()), float(margins.min())
+            record = replace(record, recalled=recalled, margin=finite(margin))
+            if recalled == facts.T and (best is None or margin > best_margin):
+                best, best_margin = replace(memory, construction=record), margin
+                if margin >= GOOD_MARGIN * min(ideal, 1.0):
+                    return best
+            failures.append(
+                f"β = {beta:g}: {recalled:,} of {facts.T:,} recalled, margin {margin:.1e}, "
+                f"condition number {made.solution.condition:.0e}"
+            )
+        if best is not None:
+            return best
+    sizes = f"d={spec.d}, H={spec.H}, d_h={spec.d_h}"
+    if len(ranks) == len(BETAS):
+        raise CapacityError(
+            f"the keys are not generic enough for Lemma 2 at {sizes}: {failures[-1]}. With "
+            f"{facts.N} tokens and {facts.S} positions a head adds at most "
+            f"{min(spec.d_h, facts.N + facts.S - 2)} to the rank. Use more heads."
+        )
+    dtype = str(layer.dtype).removeprefix("torch.")
+    other = " or `dtype=float64`" if dtype == "float32" else ""
+    raise CheckFailed(
+        f"not all {facts.T:,} facts survive in {dtype} weights at {sizes}: "
+        f"{'; '.join(failures[-len(BETAS) :])}. Nothing was written. "
+        f"Use `H={spec.H + max(1, spec.H // 20)}`{other}."
+    )
+
+
+def _convex(layer: Layer, W_U: Tensor, ideal: float, choice: Choice) -> TokenMemory:
+    """The logistic read-out; more heads, if they are ours to choose, until all facts are held."""
+    facts, spec, why = layer.facts, choice.spec, list(choice.why)
+    answers = torch.from_numpy(facts.answer_ids.copy())
+    right = torch.searchsorted(answers, torch.tensor(facts.answers))
+    tried: list[TokenMemory] = []
+    for growth in range(1 + (GROWTHS if choice.heads_free else 0)):
+        if growth:
+            spec = replace(spec, H=math.ceil(spec.H * GROWTH))
+            why.append(f"H raised to {spec.H}: fewer heads did not hold all facts")
+        layer.progress(f"fitting {facts.T:,} facts on {spec.H * spec.d_h + spec.d:,} features")
+        weights, x_S, F = replace(layer, spec=spec).random()
+        fit = convex_readout(F, x_S, W_U[:, answers].T, right, torch.tensor(facts.prior))
+        record = AttentionConstruction(
+            readout="convex",
+            capacity=corollary1_capacity(spec, facts.last_tokens),
+            ideal_margin=finite(ideal),
+            iterations=fit.iterations,
+            beta=BETAS[0],
+            why=tuple(why),
+        )
+        weights = complete(spec, in_basis(weights, fit.M_0), fit.W_O, W_U)
+        memory = as_stored(TokenMemory, spec, weights, layer.dtype, facts, record)
+        tried.append(held(memory, facts))
+        if not tried[-1].construction.lost:
+            break
+    return holding(max(tried, key=lambda memory: memory.construction.recalled or 0), facts)
 
 
 def check_admissible(spec: AttentionOnlySpec, T: int, last_tokens: int) -> None:
     """Refuse, with the theorem's reason, what Corollary 1 does not cover."""
-    if spec.layers != 1 or not spec.skip or spec.positions != "input":
-        raise CapacityError(
-            "Corollary 1 is about one layer with the skip and positions at the input, found "
-            f"layers={spec.layers}, skip={spec.skip}, positions={spec.positions!r}."
-        )
     if spec.d_h > spec.d:
         raise CapacityError(
             f"d_h <= d is needed (a head reads d coordinates): {spec.d_h} > {spec.d}. "
@@ -112,55 +300,13 @@ def check_admissible(spec: AttentionOnlySpec, T: int, last_tokens: int) -> None:
     if capacity >= T:
         return
     heads = corollary1_heads(T, spec.d, spec.d_h, last_tokens)
-    skip = f"{spec.d}"
-    if last_tokens < spec.d:
-        skip = f"min({spec.d}, {last_tokens} distinct last tokens)"
+    few = f"min({spec.d}, {last_tokens} distinct last tokens)"
+    skip = few if last_tokens < spec.d else f"{spec.d}"
     raise CapacityError(
         f"{T:,} facts are more than H·d_h + d = {spec.H}·{spec.d_h} + {skip} = {capacity:,}, what "
         f"d={spec.d}, H={spec.H}, d_h={spec.d_h} holds for certain (Dana et al. 2025, "
         f"Corollary 1). Use `H={heads}` or more, or `readout=convex`, which often holds more."
     )
-
-
-def attention_only_weights(
-    spec: AttentionOnlySpec,
-    tokens: Tensor,
-    targets: Tensor,
-    W_U: Tensor,
-    *,
-    seed: int,
-    beta: float,
-    dtype: torch.dtype,
-) -> Constructed:
-    """Weights with residual(t) = target(t) for all facts.
-
-    `tokens` (T, S) ids, distinct rows; `targets` (T, d) rows of W_U^T; `W_U` (d, N); `beta` the
-    standard deviation of the attention scores; `dtype` the format the weights will be stored in.
-    """
-    check_admissible(spec, len(tokens), len(tokens[:, -1].unique()))
-    nominal = random_attention(spec, seed, beta)
-
-    def constructed(weights: Weights, W_O: Tensor, solution: Solution, skip: str) -> Constructed:
-        return Constructed(rounded(complete(spec, weights, W_O, W_U), dtype), solution, skip)
-
-    if len(tokens) <= spec.H * spec.d_h:
-        # Fixed skip: F W_O = target - x_S, with everything but W_O already as it will be stored.
-        weights = rounded(nominal, dtype)
-        x_S, F = features(spec, weights, tokens)
-        with contextlib.suppress(RankError):  # few tokens: the heads alone may not be enough
-            solution = minimum_norm(F, targets - x_S)
-            return constructed(weights, solution.W, solution, "fixed")
-    # F W_O + x_S (I + D) = target, then the basis in which the skip is x_S (I + D).
-    targets = targets + unread_parts(W_U, len(tokens), seed)
-    x_S, F = features(spec, nominal, tokens)
-    solution = minimum_norm(torch.cat([F, x_S], 1), targets - x_S)
-    W_O, D = solution.W[: -spec.d], solution.W[-spec.d :]
-    weights = rounded(in_basis(nominal, torch.eye(spec.d, dtype=D.dtype) + D), dtype)
-    if dtype != torch.float64:
-        # The rounded basis moved the features: fit W_O once more to what is really stored.
-        x_S, F = features(spec, weights, tokens)
-        W_O = W_O + torch.linalg.lstsq(F, targets - x_S - F @ W_O).solution
-    return constructed(weights, W_O, solution, CHANGED_BASIS)
 
 
 def complete(spec: AttentionOnlySpec, weights: Weights, W_O: Tensor, W_U: Tensor) -> Weights:
@@ -170,12 +316,11 @@ def complete(spec: AttentionOnlySpec, weights: Weights, W_O: Tensor, W_U: Tensor
 
 def unread_parts(W_U: Tensor, T: int, seed: int) -> Tensor:
     """Random vectors (T, d) of about unit length in the directions that no column of W_U reads."""
-    d = len(W_U)
     directions, sizes, _ = torch.linalg.svd(W_U)
     free = directions[:, int((sizes > 1e-9 * sizes[0]).sum()) :]
     generator = torch.Generator().manual_seed(seed + 1)
     parts = torch.randn(T, free.shape[1], generator=generator, dtype=torch.float64)
-    return parts @ free.T / math.sqrt(d)
+    return parts @ free.T / math.sqrt(len(W_U))
 
 
 def random_attention(spec: AttentionOnlySpec, seed: int, beta: float) -> Weights:

@@ -1,16 +1,9 @@
 """Attention-only memories of distributions (Dana et al. 2025, Theorems 1 and 3).
 
 An encoder f = W E of rank d comes first: no width-d model is nearer to π (Proposition 1). Then
-W_U = W, the heads are random as in `attention_only`, and W_O makes x_S + F W_O follow E:
-
-exact    H d_h + d >= T_0: interpolates E, d_KL(π, memory) = d_KL(π, encoder) (ε = 0).
-convex   fewer heads: the convex KL problem in [W_O, M_0] over all sequences (default there).
-joint    the same and W_U at once: not convex any more, never worse, better at low entropy.
-ridge    fewer heads: prior-weighted least squares on E.
-literal  fewer heads: the paper's square solve on the m = H d_h + d likely sequences. Its bound
-         sqrt 2 C ε ||W E|| holds, and is as large as what it bounds: the others are extrapolated.
-
-The softmax runs over the answers only; tokens that are never answers have zero columns in W_U.
+W_U = W, the heads are random as in `attention_only`, and W_O makes x_S + F W_O follow E, by one of
+the read-outs of docs/distributions.md. The softmax runs over the answers only; tokens that are
+never answers have zero columns in W_U.
 """
 
 from __future__ import annotations
@@ -18,7 +11,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -28,41 +20,25 @@ from byheart._progress import Report
 from byheart.construct.attention_only import (
     BETAS,
     CHANGED_BASIS,
+    Layer,
     attention_spec,
     check_admissible,
     complete,
-    draws,
-    features,
     in_basis,
-    keys_read,
-    random_attention,
-    rounded,
 )
 from byheart.construct.encoders import Encoder, encode
-from byheart.construct.outcome import DTYPES, as_stored, check_fits, weight_bytes
+from byheart.construct.methods import DistributionAttention
+from byheart.construct.outcome import DTYPES, as_stored, check_fits
 from byheart.construct.readout import ReadoutTask, kl_readout, ridge_readout
 from byheart.construct.solve import RankError, minimum_norm, solve_bytes
 from byheart.errors import ByheartError, CapacityError, CheckFailed
 from byheart.facts import Distributions
 from byheart.models.attention_only import Weights
-from byheart.models.construction import (
-    DistributionConstruction,
-    Theorem1Excess,
-    Theorem3Quantities,
-)
+from byheart.models.construction import DistributionConstruction, Theorem1Excess, Theorem3Quantities
 from byheart.models.token_memory import DistributionMemory
 from byheart.specs import AttentionOnlySpec
-from byheart.theory import corollary1_capacity
-from byheart.theory.dana2025 import (
-    theorem1_constant,
-    theorem1_constant_svd,
-    theorem1_excess,
-    theorem1_excess_per_sequence,
-)
+from byheart.theory import corollary1_capacity, dana2025
 from byheart.theory.divergences import kl, log_ratio, top_answers, total_variation
-
-if TYPE_CHECKING:
-    from byheart.construct.methods import DistributionAttention
 
 DEFAULT_WIDTH = 32  # beyond it, `d` says what the rank is worth
 MOST_CONDITION = {torch.float32: 1e2, torch.float64: 1e3}  # of M_0, so that scores survive it
@@ -71,22 +47,15 @@ SVD_UP_TO = 1200  # features: above, the second way to C takes minutes
 
 
 @dataclass(frozen=True)
-class _Task:
-    """What every read-out starts from; `spec` is what the weights will have."""
+class _Task(Layer):
+    """What every read-out starts from."""
 
     table: Distributions
-    spec: AttentionOnlySpec
     encoder: Encoder
-    dtype: torch.dtype
-    seed: int
-    progress: Report
 
     @property
     def targets(self) -> Tensor:
         return torch.from_numpy(self.encoder.E.copy())
-
-    def features(self, weights: Weights) -> tuple[Tensor, Tensor]:
-        return features(self.spec, weights, keys_read(self.table.facts, self.spec))
 
     def unembedding(self, W: Tensor | None = None) -> Tensor:
         """W_U with the encoder's W (or another) in the columns of the answers."""
@@ -104,10 +73,8 @@ def distribution_memory(
     facts, dtype = table.facts, DTYPES[options.dtype]
     check_admissible(spec, 0, facts.last_tokens)
     m = spec.H * spec.d_h + spec.d
-    check_fits(
-        solve_bytes(min(table.T, m), max(table.T, m)) + weight_bytes(spec.parameters),
-        f"a read-out of {table.T:,} sequences",
-    )
+    system = solve_bytes(min(table.T, m), max(table.T, m))
+    check_fits(system, spec.parameters, f"a read-out of {table.T:,} sequences")
     capacity, readout = corollary1_capacity(spec, facts.last_tokens), options.readout
     if readout == "auto":
         readout = "exact" if capacity >= table.T else "convex"
@@ -121,7 +88,7 @@ def distribution_memory(
     if isinstance(encoder, str):
         encoder = encode(table, spec.d, encoder, seed=seed, progress=progress)
     why.append(f"encoder: {encoder.why}")
-    task = _Task(table, spec, encoder.balanced(), dtype, seed, progress)
+    task = _Task(facts, spec, dtype, seed, progress, table, encoder.balanced())
     solve = {"exact": _exact, "literal": _literal}.get(readout, partial(_fitted, readout=readout))
     weights, record = solve(task)
     pi, prior = table.probabilities, table.prior
@@ -194,10 +161,8 @@ Solved = tuple[Weights, dict]  # weights, and fields of the construction
 def _exact(task: _Task) -> Solved:
     """F W_O + x_S M_0 = E for all sequences: Theorem 1 with ε = 0, by the solve of Corollary 1."""
     spec, failure = task.spec, ""
-    W_U = rounded({"W_U": task.unembedding()}, task.dtype)["W_U"]
-    for beta, made in draws(
-        spec, task.table.facts, task.targets, W_U, task.seed, task.dtype, task.progress
-    ):
+    W_U = task.rounded({"W_U": task.unembedding()})["W_U"]
+    for beta, made in task.draws(task.targets, W_U):
         if not isinstance(made, RankError):
             told = {"condition": made.solution.condition, "skip": made.skip}
             return made.weights, told | {"eps": 0.0, "beta": beta}
@@ -211,8 +176,7 @@ def _exact(task: _Task) -> Solved:
 def _fitted(task: _Task, readout: str) -> Solved:
     """Ridge on E over all sequences; "convex" and "joint" go on from there on d_KL itself."""
     spec, table, dtype = task.spec, task.table, task.dtype
-    nominal = random_attention(spec, task.seed, BETAS[0])
-    x_S, F = task.features(nominal)
+    nominal, x_S, F = task.random()
     problem = ReadoutTask(
         torch.cat([F, x_S], 1),
         x_S,
@@ -236,7 +200,7 @@ def _fitted(task: _Task, readout: str) -> Solved:
     M_0 = torch.eye(spec.d, dtype=torch.float64) + fit.V[-spec.d :]
     M_0, record["condition"], clipped = _well_conditioned(M_0, MOST_CONDITION[dtype])
     W_O = fit.V[: -spec.d]
-    weights = rounded(in_basis(nominal, M_0), dtype)
+    weights = task.rounded(in_basis(nominal, M_0))
     if clipped or dtype != torch.float64:
         # The basis moved the skip or the features: fit W_O once more to what is really stored.
         x_S, F = task.features(weights)
@@ -244,16 +208,13 @@ def _fitted(task: _Task, readout: str) -> Solved:
         again = ridge_readout(stored, task.targets) if readout == "ridge" else None
         W_O = (again or kl_readout(stored, W_O)).V
     weights = complete(spec, weights, W_O, task.unembedding(W))
-    return rounded(weights, dtype), record | {"beta": BETAS[0], "skip": CHANGED_BASIS}
+    return task.rounded(weights), record | {"beta": BETAS[0], "skip": CHANGED_BASIS}
 
 
 def _well_conditioned(M_0: Tensor, most: float) -> tuple[Tensor, float, bool]:
     """M_0 with singular values of at least 1/most of the largest, its condition number, and
-    whether it had to be changed.
-
-    A read-out that ignores a direction of the skip has a singular M_0. Scores pass through M_0 and
-    its inverse: beyond some condition number they are rounding errors.
-    """
+    whether it had to be changed: scores pass through M_0 and its inverse, and would be rounding
+    errors where a read-out ignores a direction of the skip."""
     U, s, Vt = torch.linalg.svd(M_0)
     least = s[0] / most
     if s[-1] >= least:
@@ -271,8 +232,7 @@ def _literal(task: _Task) -> Solved:
             f"{spec.d} distinct last tokens, found {table.T:,} and {table.facts.last_tokens}. "
             "Use fewer heads, or `readout=exact`."
         )
-    nominal = random_attention(spec, task.seed, BETAS[0])
-    x_S, F = task.features(nominal)
+    nominal, x_S, F = task.random()
     X = torch.cat([F, x_S], 1)
     likely = torch.from_numpy(table.by_prior()[:m].copy())
     task.progress(f"solving for the {m:,} likely sequences")
@@ -285,20 +245,17 @@ def _literal(task: _Task) -> Solved:
     W_O, M_0 = solution.W[: -spec.d], solution.W[-spec.d :]
     weights = complete(spec, in_basis(nominal, M_0), W_O, task.unembedding())
     record = {"condition": solution.condition, "beta": BETAS[0], "skip": CHANGED_BASIS}
-    return rounded(weights, task.dtype), record | _theorems(table, task.encoder, X.numpy())
+    return task.rounded(weights), record | _theorems(table, task.encoder, X.numpy())
 
 
 def _theorems(table: Distributions, encoder: Encoder, X: np.ndarray) -> dict:
     """What Theorems 1 and 3 say about the features X (T, m) = [F, x_S]: fields of the construction.
 
-    ε is the prior of all but the m likely sequences. Theorem 1: C in two ways, ||W E||_2 and both
-    bounds on d_KL(π, T) - d_KL(π, f); the spectral norm is that of the logits without their mean
-    in each sequence, which softmax does not see. With m >= T nothing is left out: ε = 0, C = 1.
-
-    Theorem 3: the pieces of d_KL(π, M) + O(ε log 1/ε). δ = max |log π / softmax f| over the support
-    (how well f approximates π), `logit_range` the max f_t - min f_t that Lemma 4 bounds by
-    O(log 1/δ), `per_log` its quotient by log 1/p with p the smallest positive probability: a
-    constant of order 1 where the lemma describes f.
+    ε is the prior of all but the m likely sequences. Theorem 1: C in two ways, ||W E||_2 (of the
+    logits without their mean in each sequence, which softmax does not see) and both bounds on
+    d_KL(π, T) - d_KL(π, f). Theorem 3: the pieces of d_KL(π, M) + O(ε log 1/ε): δ = max |log π /
+    softmax f| over the support, `logit_range` the max f_t - min f_t that Lemma 4 bounds by
+    O(log 1/δ), `per_log` its quotient by log 1/p with p the smallest positive probability.
     """
     m, order = X.shape[1], table.by_prior()
     eps = float(table.prior[order[m:]].sum())
@@ -312,22 +269,14 @@ def _theorems(table: Distributions, encoder: Encoder, X: np.ndarray) -> dict:
     )
     theorem1 = Theorem1Excess(C=1.0, C_svd=1.0, excess=0.0, sharp=0.0)
     if m < table.T:
-        theorem1 = _theorem1(table, encoder, X[order].T, order, eps)
+        X, centred = X[order].T, f - f.mean(axis=1, keepdims=True)
+        pi, prior, E = table.probabilities[order], table.prior[order], encoder.E[order].T
+        try:
+            C = dana2025.theorem1_constant(X[:, :m], X[:, m:])
+            svd = dana2025.theorem1_constant_svd(X[:, :m], X[:, m:]) if m <= SVD_UP_TO else None
+            sharp = dana2025.theorem1_excess_per_sequence(pi, prior, encoder.W, E, X)
+            excess, norm = dana2025.theorem1_excess(C, eps, centred), np.linalg.norm(centred, 2)
+            theorem1 = Theorem1Excess(C=C, C_svd=svd, norm=float(norm), excess=excess, sharp=sharp)
+        except ByheartError as error:
+            theorem1 = Theorem1Excess(reason=str(error))
     return {"eps": eps, "theorem1": theorem1, "theorem3": theorem3}
-
-
-def _theorem1(
-    table: Distributions, encoder: Encoder, X: np.ndarray, order: np.ndarray, eps: float
-) -> Theorem1Excess:
-    """C, ||W E||_2 and the bounds, for features X (m, T) in the `order` of the prior."""
-    m, f = len(X), encoder.logits
-    centred = f - f.mean(axis=1, keepdims=True)
-    pi, prior, E = table.probabilities[order], table.prior[order], encoder.E[order].T
-    try:
-        C = theorem1_constant(X[:, :m], X[:, m:])
-        C_svd = theorem1_constant_svd(X[:, :m], X[:, m:]) if m <= SVD_UP_TO else None
-        sharp = theorem1_excess_per_sequence(pi, prior, encoder.W, E, X)
-    except ByheartError as error:
-        return Theorem1Excess(reason=str(error))
-    norm, excess = float(np.linalg.norm(centred, 2)), theorem1_excess(C, eps, centred)
-    return Theorem1Excess(C=C, C_svd=C_svd, norm=norm, excess=excess, sharp=sharp)

@@ -1,7 +1,7 @@
 """Sequence encoders f(t) = W E(t) of rank d: how near a width-d model can come to π at all.
 
 `encode` makes one by name, `best` picks by regime and says why, `compare` makes all of them. Least
-squares on log π (`svd`, `centred_svd`, `weighted`) is for distributions near uniform: with
+squares on log π (`svd`, `weighted`) is for distributions near uniform: with
 Z = f - log π, KL_t = ½ Var_{π_t}(Z) + O(Z³), so the right weights are p_t π_t, and a constant for
 each sequence is free. `theorem2` is for those near a look-up table g, E(t) = λ_t W_{g(t)} on a
 frame of low coherence: λ_t alone says how sure sequence t is. `optimised`: the best we can find.
@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -50,11 +51,10 @@ LARGE_ITERATIONS = 400
 
 @dataclass(frozen=True, eq=False)  # one is itself: arrays have no hash
 class Encoder:
-    """f_{W,E}(t) = W E(t), an element of L(N, S, d): logits of rank at most d.
+    """f_{W,E}(t) = W E(t), an element of L(N, S, d): logits of rank at most d (Dana et al. 2025,
+    section 3; Proposition 1: no width-d Transformer is nearer to π than the best of these).
 
-    `W` (A, d) one row an answer, `E` (T, d) one row a sequence; `name` how it was made, `why` in
-    words. Source: Dana et al. 2025, section 3 (Proposition 1: no width-d Transformer is nearer to
-    π than the best of these).
+    `W` (A, d) one row an answer, `E` (T, d) one row a sequence; `name` how it was made, `why`.
 
     >>> Encoder(np.eye(2), np.array([[1.0, -1.0]]), "by hand").logits
     array([[ 1., -1.]])
@@ -75,15 +75,11 @@ class Encoder:
         return self.E @ self.W.T
 
     def balanced(self) -> Encoder:
-        """The same logits with W of orthonormal columns (where its rank allows): |W z| = |z|.
-
-        A read-out then fits E in the metric of the logits.
-        """
+        """The same logits with W of orthonormal columns (where its rank allows): |W z| = |z|, so
+        that a read-out fits E in the metric of the logits."""
         U, s, Vt = np.linalg.svd(self.W, full_matrices=False)
-        W = np.zeros_like(self.W)
-        W[:, : U.shape[1]] = U
-        E = np.zeros_like(self.E)
-        E[:, : U.shape[1]] = self.E @ Vt.T * s
+        W, E = np.zeros_like(self.W), np.zeros_like(self.E)
+        W[:, : U.shape[1]], E[:, : U.shape[1]] = U, self.E @ Vt.T * s
         return Encoder(W, E, self.name, self.why)
 
 
@@ -105,49 +101,32 @@ def factored(matrix: Array, d: int) -> tuple[Array, Array]:
         U, s, Vt = np.linalg.svd(matrix, full_matrices=False)
         U, s, Vt = U[:, :d], s[:d], Vt[:d]
     W, E = np.zeros((A, d)), np.zeros((T, d))
-    W[:, : len(s)] = Vt.T * np.sqrt(s)
-    E[:, : len(s)] = U * np.sqrt(s)
+    W[:, : len(s)], E[:, : len(s)] = Vt.T * np.sqrt(s), U * np.sqrt(s)
     return W, E
 
 
-def svd(table: Distributions, d: int) -> Encoder:
-    """f_ls = the rank-d truncated SVD of log π (slides of June 2024): min ||f - log π||.
+def svd(table: Distributions, d: int, *, centred: bool = True) -> Encoder:
+    """The rank-d truncated SVD of log π (slides of June 2024): min ||f - log π||.
 
-    >>> from byheart.facts import random_distributions
-    >>> svd(random_distributions("gauss", N=5), d=5).logits.shape
-    (25, 5)
-    """
-    W, E = factored(table.logarithms(), d)
-    return Encoder(W, E, "svd", "rank-d SVD of log π")
-
-
-def centred_svd(table: Distributions, d: int) -> Encoder:
-    """The rank-d SVD of log π - mean_j log π: the constant of each sequence costs no rank.
-
-    Exact for d >= min(T, A - 1) (Proposition 2). Derived: softmax does not see constants.
+    `centred`: of log π - mean_j log π, so that the constant of each sequence, which softmax does
+    not see, costs no rank. Exact for d >= min(T, A - 1) (Proposition 2).
 
     >>> from byheart.facts import random_distributions
     >>> table = random_distributions("gauss", N=5)
-    >>> divergence(table.probabilities, centred_svd(table, d=4).logits) < 1e-14
+    >>> divergence(table.probabilities, svd(table, d=4).logits) < 1e-14
     True
     """
     L = table.logarithms()
-    W, E = factored(L - L.mean(axis=1, keepdims=True), d)
-    return Encoder(W, E, "centred", "rank-d SVD of log π without its mean in each sequence")
+    if not centred:
+        return Encoder(*factored(L, d), "svd", "rank-d SVD of log π")
+    why = "rank-d SVD of log π without its mean in each sequence"
+    return Encoder(*factored(L - L.mean(axis=1, keepdims=True), d), "centred", why)
 
 
 def weighted(table: Distributions, d: int) -> Encoder:
-    """min Σ_t p_t Σ_j π_t(j) (E_t·W_j + o_t - log π_t(j))², o_t free: alternating least squares.
-
-    Derived: the second-order expansion of d_KL. From the centred SVD; each half step solves its
-    least-squares problems exactly, so the loss never rises.
-
-    >>> from byheart.facts import random_distributions
-    >>> table = random_distributions("gauss", N=6, tau=0.1)
-    >>> weighted(table, d=2).name
-    'weighted'
-    """
-    start = centred_svd(table, d)
+    """min Σ_t p_t Σ_j π_t(j) (E_t·W_j + o_t - log π_t(j))², o_t free: alternating least squares on
+    the second-order expansion of d_KL, from the centred SVD; the loss never rises."""
+    start = svd(table, d)
     L = torch.from_numpy(table.logarithms())
     w = torch.from_numpy(table.prior[:, None] * table.probabilities)
     W, E = torch.from_numpy(start.W), torch.from_numpy(start.E)
@@ -177,30 +156,14 @@ def _row_solves(w: torch.Tensor, target: torch.Tensor, rows: torch.Tensor) -> to
     return torch.linalg.solve(G, ((w * target) @ rows)[:, :, None])[:, :, 0]
 
 
-def answer_frame(A: int, d: int, seed: int = 0) -> Array:
-    """A unit rows in R^d, as far apart as we can put them (`byheart.construct.frames`)."""
-    if d == 1 and A > 2:
-        raise ByheartError(
-            f"the low-entropy encoder needs different rows: rank 1 tells at most 2 answers apart, "
-            f"these distributions have {A}. Use rank 2 or more (Proposition 3)."
-        )
-    return frame(A, d, seed).numpy()
-
-
 def theorem2(table: Distributions, d: int, seed: int = 0, *, best: bool = False) -> Encoder:
     """E(t) = λ_t W_g, λ_t the root of H_t = log Σ_j exp(λ (W_j - W_g)·W_g), as in the proof.
 
     Source: Dana et al. 2025, Theorem 2, signs corrected. Needs H_t > 0. `best`: instead λ_t =
     argmin KL(π_t || softmax(λ W W_g)), which obeys every bound of the theorem, because its KL is
     at most that of any other λ >= 0.
-
-    >>> from byheart.facts import random_distributions
-    >>> table = random_distributions("lut", N=6, eta=0.01)
-    >>> pi, found = table.probabilities, theorem2(table, d=3)
-    >>> divergence(pi, theorem2(table, d=3, best=True).logits) < divergence(pi, found.logits)
-    True
     """
-    W = answer_frame(table.A, d, seed)
+    W = frame(table.A, d, seed).numpy()
     g = table.probabilities.argmax(axis=1)
     if best:
         lam = _best_scales(table.probabilities, (W @ W.T)[g])
@@ -213,11 +176,9 @@ def theorem2(table: Distributions, d: int, seed: int = 0, *, best: bool = False)
 
 
 def _best_scales(pi: Array, scores: Array) -> Array:
-    """argmin_λ KL(π_t || softmax(λ scores_t)), one convex problem a sequence.
-
-    The derivative Σ_j (q_j - π_j) W_j·W_g grows with λ: bisection on its sign. Where π_t is a point
-    mass the infimum is at λ = ∞ (Proposition 3): λ stops at `SMALLEST` for the others.
-    """
+    """argmin_λ KL(π_t || softmax(λ scores_t)), one convex problem a sequence: bisection on the sign
+    of the derivative Σ_j (q_j - π_j) W_j·W_g. Where π_t is a point mass the infimum is at λ = ∞
+    (Proposition 3): λ stops at `SMALLEST` for the others."""
     T, A = pi.shape
     wanted = np.sum(pi * scores, axis=1)
     # At λ = top every wrong answer has less than SMALLEST: nothing moves beyond.
@@ -240,19 +201,8 @@ def optimised(
     iterations: int = ITERATIONS,
     progress: Report = quiet,
 ) -> Encoder:
-    """argmin_{W,E} Σ_t p_t KL(π_t || softmax W E_t), the best local minimum from the `starts`.
-
-    Bilinear, so not convex: an upper estimate of d_KL(π, L(N, S, d)), never worse than any start.
-    All starts run for `HEAT` steps, the best of them to the end; deterministic.
-
-    >>> from byheart.facts import random_distributions
-    >>> table = random_distributions("gauss", N=6)
-    >>> start = weighted(table, 2)
-    >>> found = optimised(table, [start])
-    >>> pi = table.probabilities
-    >>> divergence(pi, found.logits) < divergence(pi, start.logits)
-    True
-    """
+    """argmin_{W,E} Σ_t p_t KL(π_t || softmax W E_t), the best local minimum from the `starts`,
+    never worse than any of them: all run for `HEAT` steps, the best of them to the end."""
     pi, prior = table.probabilities, table.prior
 
     def kl(encoder: Encoder) -> float:
@@ -271,11 +221,8 @@ def optimised(
 
 
 def _descend(table: Distributions, start: Encoder, iterations: int) -> Encoder:
-    """L-BFGS in the variables sqrt(p_t) E_t and sqrt(m_j) W_j, m_j = Σ_t p_t π_t(j).
-
-    The Hessian in E_t is p_t times a matrix of W, in W_j about m_j times one of E: in these
-    variables rare sequences and rare answers descend as fast as frequent ones.
-    """
+    """L-BFGS in the variables sqrt(p_t) E_t and sqrt(m_j) W_j, m_j = Σ_t p_t π_t(j): rare sequences
+    and rare answers then descend as fast as frequent ones."""
     pi = torch.from_numpy(table.probabilities.copy())
     p = torch.from_numpy(table.prior.copy())
     T, A, d = table.T, table.A, start.d
@@ -313,12 +260,7 @@ def _even(W: Array, E: Array) -> tuple[Array, Array]:
 
 
 def encode(
-    table: Distributions,
-    d: int,
-    name: str = "best",
-    *,
-    seed: int = 0,
-    progress: Report = quiet,
+    table: Distributions, d: int, name: str = "best", *, seed: int = 0, progress: Report = quiet
 ) -> Encoder:
     """One encoder by name: one of `ENCODERS`, or "best".
 
@@ -329,8 +271,8 @@ def encode(
     check_rank(d)
     makers: dict[str, Callable[[], Encoder]] = {
         "best": lambda: best(table, d, seed=seed, progress=progress),
-        "svd": lambda: svd(table, d),
-        "centred": lambda: centred_svd(table, d),
+        "svd": lambda: svd(table, d, centred=False),
+        "centred": lambda: svd(table, d),
         "weighted": lambda: weighted(table, d),
         "theorem2": lambda: theorem2(table, d, seed),
         "theorem2*": lambda: theorem2(table, d, seed, best=True),
@@ -345,9 +287,7 @@ def best(table: Distributions, d: int, *, seed: int = 0, progress: Report = quie
     """The encoder for this regime, and why.
 
     d >= min(T, A - 1) and full support: the centred SVD, exact (Proposition 2). Otherwise L-BFGS
-    from the closed forms and random starts, that of the regime first: weighted least squares where
-    entropy is high (alone: the problem is nearly convex there), Theorem 2 with the best λ where it
-    is low. Large tables take the first one only.
+    from the closed forms and random starts, that of the regime first (docs/distributions.md).
 
     >>> from byheart.facts import random_distributions
     >>> best(random_distributions("gauss", N=5), 4).why
@@ -356,15 +296,15 @@ def best(table: Distributions, d: int, *, seed: int = 0, progress: Report = quie
     check_rank(d)
     limit = min(table.T, table.A - 1)
     if d >= limit and table.full_support:
-        found = f"d = {d} >= min(T, A - 1) = {limit}: exact"
-        why = f"{found}, by the centred SVD of log π (Proposition 2)"
-        return replace(centred_svd(table, d), name="best", why=why)
+        why = f"d = {d} >= min(T, A - 1) = {limit}: exact, by the centred SVD of log π "
+        why += "(Proposition 2)"
+        return replace(svd(table, d), name="best", why=why)
     share = float(table.prior @ table.entropy) / float(np.log(table.A))
     if share >= HIGH_ENTROPY:
-        regime, starts = "high entropy", _least_squares_starts(table, d)
+        regime, starts = "high entropy", _least_squares(table, d)
     elif share <= LOW_ENTROPY:
-        closed = _low_entropy_starts(table, d, seed) + _least_squares_starts(table, d)
-        regime, starts = "low entropy", closed + _random(table, d, seed)
+        regime, starts = "low entropy", _low_entropy(table, d, seed) + _least_squares(table, d)
+        starts += _random(table, d, seed)
     else:
         regime, starts = "entropy in the middle", _starts(table, d, seed)
     found = _optimised(table, starts or _random(table, d, seed), progress)
@@ -377,8 +317,7 @@ def _optimised(table: Distributions, starts: list[Encoder], progress: Report) ->
     return optimised(table, starts[:1], iterations=LARGE_ITERATIONS, progress=progress)
 
 
-@dataclass(frozen=True)
-class Compared:
+class Compared(NamedTuple):
     """One row of `compare`: the encoder, or why there is none, and the seconds it took."""
 
     name: str
@@ -390,12 +329,7 @@ class Compared:
 def compare(
     table: Distributions, d: int, *, seed: int = 0, progress: Report = quiet
 ) -> list[Compared]:
-    """All encoders of `ENCODERS` at rank d; one that does not apply says why.
-
-    >>> from byheart.facts import random_distributions
-    >>> [row.name for row in compare(random_distributions("lut", N=5), 2)][:3]
-    ['svd', 'centred', 'weighted']
-    """
+    """All encoders of `ENCODERS` at rank d; one that does not apply says why."""
     check_rank(d)
     rows = []
     for name in ENCODERS:
@@ -411,19 +345,17 @@ def compare(
 
 
 def _starts(table: Distributions, d: int, seed: int) -> list[Encoder]:
-    starts = _least_squares_starts(table, d) + _low_entropy_starts(table, d, seed)
-    return starts + _random(table, d, seed)
+    return _least_squares(table, d) + _low_entropy(table, d, seed) + _random(table, d, seed)
 
 
-def _least_squares_starts(table: Distributions, d: int) -> list[Encoder]:
+def _least_squares(table: Distributions, d: int) -> list[Encoder]:
     if not table.full_support:
         return []
-    if table.T * table.A * (d + 1) ** 2 > ALTERNATION_LIMIT:
-        return [centred_svd(table, d)]
-    return [weighted(table, d)]
+    heavy = table.T * table.A * (d + 1) ** 2 > ALTERNATION_LIMIT
+    return [svd(table, d) if heavy else weighted(table, d)]
 
 
-def _low_entropy_starts(table: Distributions, d: int, seed: int) -> list[Encoder]:
+def _low_entropy(table: Distributions, d: int, seed: int) -> list[Encoder]:
     return [theorem2(table, d, seed, best=True)] if d > 1 or table.A == 2 else []
 
 

@@ -35,7 +35,10 @@ def frame(A: int, d: int, seed: int = 0) -> Tensor:
     [-1.0, -0.333, 0.809]
     """
     if d == 1 and A > 2:
-        raise ValueError(f"d = 1 tells at most 2 answers apart, found {A}")
+        raise ByheartError(
+            f"d = 1 tells at most 2 answers apart, found {A} (Dana et al. 2025, Proposition 3: "
+            "d = 2 is enough)."
+        )
     if A <= d + 1:
         return _simplex(A, d)
     if d == 2:
@@ -52,8 +55,7 @@ def frame(A: int, d: int, seed: int = 0) -> Tensor:
 
 def unembedding(answers: np.ndarray, d: int, N: int, seed: int) -> tuple[Tensor, Tensor]:
     """The rows (A, d) of a frame, and W_U (d, N) with them as the columns of the `answers` (A,).
-    Tokens that are never answers get zero columns: their logit is 0, and the frame need only hold
-    the answers."""
+    Tokens that are never answers get zero columns."""
     rows = frame(len(answers), d, seed)
     W_U = torch.zeros(d, N, dtype=torch.float64)
     W_U[:, torch.from_numpy(answers.copy())] = rows.T
@@ -76,24 +78,12 @@ def smallest_width(answers: int) -> int:
     """The width at which a frame of A rows keeps a margin near 0.4: max(4, 2 + ceil(log2 A)) up to
     2,048 answers, that of the Hamming code (`hamming_width`) above.
 
-    d = 2 is enough in exact arithmetic (Proposition 3), but its margin 1 - cos(2π/A) falls like
-    20/A², below what float32 weights keep.
-
     >>> [smallest_width(A) for A in (1, 10, 350, 5000)]
     [4, 6, 11, 19]
     """
     if answers > OPTIMISED_UP_TO:
         return hamming_width(answers)
     return max(4, 2 + math.ceil(math.log2(max(1, answers))))
-
-
-def check_width(d: int | None, answers: int) -> None:
-    """Refuse widths that cannot tell the answers apart."""
-    if d == 1 and answers > 2:
-        raise ByheartError(
-            f"`d=1` tells at most 2 answers apart, these facts have {answers} "
-            "(Dana et al. 2025, Proposition 3: d = 2 is enough). Use `d=2` or more."
-        )
 
 
 def hamming(A: int, d: int) -> Tensor:
@@ -121,11 +111,8 @@ def word_numbers(rows: Tensor) -> Tensor:
 
 
 def ideal_margin(rows: Tensor, N: int) -> float:
-    """1 - max w_i·w_j: the margin of a residual stream that equals the right row exactly.
-
-    Tokens that are never answers (fewer rows than N) have logit 0 and cap it at 1. A Hamming frame
-    has 8/d by construction; a single token has no competitor.
-    """
+    """1 - max w_i·w_j: the margin of a residual stream that equals the right row exactly. Tokens
+    that are never answers (fewer rows than N) have logit 0 and cap it at 1."""
     A, d = rows.shape
     if N == 1:
         return math.inf
@@ -161,11 +148,9 @@ def frame_margin(A: int, d: int) -> float:
 
 
 def hamming_margin(rows: Tensor) -> float | None:
-    """8 c² if the rows are distinct words of an extended Hamming code with entries ±c, else None.
-
-    Such words differ in at least 4 places, so w_i·w_i - w_i·w_j >= 8 c²: a proof of the margin in
-    A d steps instead of the A² d of comparing all pairs. c² is rounded down.
-    """
+    """8 c² (rounded down) if the rows are distinct words of an extended Hamming code with entries
+    ±c, else None. Such words differ in at least 4 places, so w_i·w_i - w_i·w_j >= 8 c²: a proof of
+    the margin in A d steps instead of the A² d of comparing all pairs."""
     A, d = rows.shape
     c = float(rows[0, 0].abs()) if A else 0.0
     if c == 0.0 or d > 62 or not bool((rows.abs() == c).all()):
@@ -204,11 +189,8 @@ def _simplex(A: int, d: int) -> Tensor:
 
 
 def _repel(W: Tensor) -> Tensor:
-    """Move every row away from its nearest neighbours; keep the best of all rounds.
-
-    Minimises a soft maximum of the inner products that sharpens from round to round. Only the
-    nearest neighbours matter for it, so they are searched for once a round.
-    """
+    """Move every row away from its nearest neighbours, searched for once a round; keep the best of
+    all rounds. Minimises a soft maximum of the inner products that sharpens from round to round."""
     A, d = W.shape
     k = min(NEIGHBOURS, 2 * d, A - 1)
     best, best_coherence = W, coherence(W)

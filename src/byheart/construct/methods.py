@@ -58,7 +58,7 @@ class AttentionOnly(Method["TokenMemory"]):
     dtype: str = option("float32", STORED, choices=DTYPES)
 
     def _build(self, facts: Facts, seed: int, progress: Report) -> TokenMemory:
-        from byheart.construct.dense import attention_memory
+        from byheart.construct.attention_only import attention_memory
 
         return attention_memory(facts, self, seed, progress)
 

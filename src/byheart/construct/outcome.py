@@ -73,14 +73,10 @@ def holding(memory: AnyTokenMemory, facts: Facts) -> AnyTokenMemory:
     return replace(memory, facts=facts.subset(memory.margins(facts) > 0))
 
 
-def weight_bytes(parameters: int) -> int:
-    """Weights in float64, a rounded copy, and the copy that is stored."""
-    return 3 * 8 * parameters
-
-
-def check_fits(needed: int, what: str) -> None:
-    """Refuse before any work what cannot fit into this machine's memory."""
-    present = memory_bytes()
+def check_fits(work: int, parameters: int, what: str) -> None:
+    """Refuse before any work what cannot fit into this machine's memory: bytes of work, and weights
+    in float64, a rounded copy, and the copy that is stored."""
+    needed, present = work + 3 * 8 * parameters, memory_bytes()
     if needed > 0.9 * present:
         raise CapacityError(
             f"{what} needs about {needed / 1e9:,.0f} GB of memory, this machine has "

@@ -1,10 +1,8 @@
 """Read-outs of frozen random attention where exact interpolation asks too much.
 
-`convex_readout`: more facts than H d_h + d. Recall only asks that the right logit is the largest: a
-multinomial logistic problem in W_O and M_0, convex, solved on whitened features by L-BFGS. It holds
-1.3 to 4.7 times H d_h + d facts (measured: docs/benchmarks.md). Not a theorem: it reports what it
-lost. `ridge_readout`, `kl_readout`: distributions, logits W (x_S + [F, x_S] V) near π in all
-sequences, weighted by their prior.
+`convex_readout`: more facts than H d_h + d, by multinomial logistic regression. Not a theorem: it
+reports what it lost (docs/benchmarks.md). `ridge_readout`, `kl_readout`: distributions, logits
+W (x_S + [F, x_S] V) near π in all sequences, weighted by their prior.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -28,10 +27,8 @@ ROUNDS, PATIENCE = 40, 4  # stop after PATIENCE rounds that recall no further fa
 SAFE_SHARE = 0.05
 PRUNE_ROUNDS = 12
 RIDGES = tuple(10.0**-k for k in range(12))
-ITERATIONS = 2000
-LARGE_ITERATIONS = 200
-LARGE = 10**6  # entries of π: below, several threads only wait for each other; above, an iteration
-# takes a tenth of a second or more
+ITERATIONS, LARGE_ITERATIONS = 2000, 200
+LARGE = 10**6  # entries of π: below, several threads only wait for each other
 
 
 def lbfgs(
@@ -47,34 +44,25 @@ def lbfgs(
     return minimize(value_and_gradient, start, jac=True, method="L-BFGS-B", options=options)
 
 
-@dataclass(frozen=True)
-class Readout:
-    """W_O (H d_h, d), M_0 (d, d), which facts they recall, and how long the search took."""
+class Readout(NamedTuple):
+    """W_O (H d_h, d), M_0 (d, d) and how long the search took."""
 
     W_O: Tensor
     M_0: Tensor
-    held: Tensor
     iterations: int
 
 
 @one_thread()
 def convex_readout(
-    F: Tensor,
-    x_S: Tensor,
-    rows: Tensor,
-    right: Tensor,
-    prior: Tensor,
-    *,
-    safe: float | None = None,
+    F: Tensor, x_S: Tensor, rows: Tensor, right: Tensor, prior: Tensor, *, safe: float | None = None
 ) -> Readout:
     """min Σ_t p_t [ log Σ_j exp(z_t·w_j) - z_t·w_{g(t)} ],  z_t = F_t W_O + x_S M_0.
 
-    `F` (T, H d_h) and `x_S` (T, d) features, `rows` (A, d) the frame, `right` (T,) the index of
-    the right row, `prior` (T,). It starts at W_O = 0, M_0 = I, so that M_0 stays invertible in
-    directions that no answer uses. When not all facts can be held, the worse half of the lost
-    ones is dropped and the rest fitted again, until all that is left is held: an overloaded
-    read-out loses far more than the surplus. It stops at margins of `safe` times the mean |z|
-    (default: 0.05 of the frame's own margin).
+    `rows` (A, d) the frame, `right` (T,) the index of the right row. It starts at W_O = 0, M_0 = I,
+    so that M_0 stays invertible in directions that no answer uses. When not all facts can be held,
+    the worse half of the lost ones is dropped and the rest fitted again: an overloaded read-out
+    loses far more than the surplus. It stops at margins of `safe` times the mean |z| (default: 0.05
+    of the frame's own margin).
     """
     safe = SAFE_SHARE * (1 - coherence(rows)) if safe is None else safe
     X, unwhiten = whitened(torch.cat([F, x_S], 1))
@@ -90,13 +78,10 @@ def convex_readout(
         if lost == 0 or lost == len(kept):
             break
         kept = kept[margins.argsort()[(lost + 1) // 2 :]].sort().values
-    z = x_S + X @ V
-    held = answer_margins(z @ rows.T, right) > 0
-    scale = z.norm(dim=1).mean().clamp_min(1e-30)
-    W = unwhiten @ V
-    d = rows.shape[1]
+    scale = (x_S + X @ V).norm(dim=1).mean().clamp_min(1e-30)
+    W, d = unwhiten @ V, rows.shape[1]
     M_0 = torch.eye(d, dtype=W.dtype) + W[-d:]
-    return Readout(W[:-d] / scale, M_0 / scale, held, iterations)
+    return Readout(W[:-d] / scale, M_0 / scale, iterations)
 
 
 @dataclass(frozen=True)
@@ -159,12 +144,6 @@ class CrossEntropy:
 
     d_KL is this minus the entropy of π. Gradients: G^T z in W, G W in z. Tables of some million
     entries would spend a third of their time on fresh memory without the buffers.
-
-    >>> half = torch.full((1, 2), 0.5, dtype=torch.float64)
-    >>> loss = CrossEntropy(half, torch.ones(1, dtype=torch.float64))
-    >>> value, G = loss(torch.zeros(1, 1, dtype=torch.float64), half.T)
-    >>> round(value, 6), G
-    (0.693147, tensor([[0., 0.]], dtype=torch.float64))
     """
 
     def __init__(self, pi: Tensor, prior: Tensor) -> None:
@@ -186,8 +165,7 @@ class CrossEntropy:
         return one_thread() if self.pi.numel() <= LARGE else nullcontext()
 
 
-@dataclass(frozen=True)
-class Fitted:
+class Fitted(NamedTuple):
     """V (m, d) for the features, W (A, d), d_KL in nats, and how they were found."""
 
     V: Tensor
@@ -223,23 +201,19 @@ def ridge_readout(task: ReadoutTask, targets: Tensor) -> Fitted:
     Y = root * (targets - task.base)
     U, s, Vt = torch.linalg.svd(root * task.X, full_matrices=False)
     coefficients, scale = U.T @ Y, float((s**2).sum() / task.X.shape[1])
-    best: Fitted | None = None
+    fits = []
     for rho in RIDGES:
         V = Vt.T @ (s[:, None] * coefficients / (s**2 + rho * scale)[:, None])
-        kl = task.kl(task.base + task.X @ V)
-        if best is None or kl < best.kl:
-            best = Fitted(V, kl, 0, rho)
-    assert best is not None
-    return best
+        fits.append(Fitted(V, task.kl(task.base + task.X @ V), 0, rho))
+    return min(fits, key=lambda fit: fit.kl)
 
 
 def kl_readout(task: ReadoutTask, start: Tensor, with_W: bool = False) -> Fitted:
     """min_V Σ_t p_t KL(π_t || softmax W (x_S + X_t V)): convex in V, by L-BFGS on features that
     are whitened under the prior; from `start`, never worse than it.
 
-    `with_W`: over V and W at once, no longer convex. The best W for an encoder that is free in
-    every sequence is not the best for one that must be linear in m features: with few heads that
-    is most of what is lost.
+    `with_W`: over V and W at once, no longer convex. The best W for a free encoder is not the best
+    for one that is linear in m features: with few heads that is most of what is lost.
     """
     before = Fitted(start, task.kl(task.base + task.X @ start), 0, W=task.W)
     loss = CrossEntropy(task.pi, task.prior)
@@ -272,4 +246,4 @@ def kl_readout(task: ReadoutTask, start: Tensor, with_W: bool = False) -> Fitted
     V, W = parts(torch.from_numpy(result.x))
     V, steps = unwhiten @ V, int(result.nit)
     after = Fitted(V, replace(task, W=W).kl(task.base + task.X @ V), steps, W=W)
-    return after if after.kl < before.kl else replace(before, iterations=steps)
+    return after if after.kl < before.kl else before._replace(iterations=steps)

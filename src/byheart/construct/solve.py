@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,8 +29,7 @@ class RankError(Exception):
         self.rank = rank
 
 
-@dataclass(frozen=True)
-class Solution:
+class Solution(NamedTuple):
     """W (m, k), the condition number of X (2-norm, estimated) and max |X W - Y|."""
 
     W: Tensor
@@ -66,6 +65,12 @@ def minimum_norm(X: Tensor, Y: Tensor) -> Solution:
     return solution
 
 
+def _refined(X: Tensor, Y: Tensor, solve: Apply, condition: float, solver: str) -> Solution:
+    W = solve(Y)
+    W += solve(Y - X @ W)
+    return Solution(W, condition, float((X @ W - Y).abs().max()), solver)
+
+
 def _cholesky(X: Tensor, Y: Tensor) -> Solution | None:
     L, info = torch.linalg.cholesky_ex(lower_gram(X))
     if int(info) != 0:
@@ -73,39 +78,35 @@ def _cholesky(X: Tensor, Y: Tensor) -> Solution | None:
     condition = _condition(lambda v: X @ (X.T @ v), lambda v: torch.cholesky_solve(v, L), len(X))
     if not condition < CHOLESKY_LIMIT:
         return None
-    W = X.T @ torch.cholesky_solve(Y, L)
-    W += X.T @ torch.cholesky_solve(Y - X @ W, L)
-    return Solution(W, condition, float((X @ W - Y).abs().max()), "Cholesky")
+    return _refined(X, Y, lambda y: X.T @ torch.cholesky_solve(y, L), condition, "Cholesky")
 
 
 def _qr(X: Tensor, Y: Tensor) -> Solution:
     Q, R = torch.linalg.qr(X.T)
-    diagonal = R.diagonal().abs()
-    if float(diagonal.min()) == 0.0:
+    if float(R.diagonal().abs().min()) == 0.0:
         return Solution(Q[:, :0], math.inf, math.inf, "QR")
-    W = Q @ torch.linalg.solve_triangular(R.T, Y, upper=False)
-    W += Q @ torch.linalg.solve_triangular(R.T, Y - X @ W, upper=False)
 
-    def inverse_of_gram(v: Tensor) -> Tensor:  # (R^T R)^{-1} v
-        half = torch.linalg.solve_triangular(R.T, v, upper=False)
-        return torch.linalg.solve_triangular(R, half, upper=True)
+    def half(y: Tensor) -> Tensor:  # R^-T y
+        return torch.linalg.solve_triangular(R.T, y, upper=False)
 
-    condition = _condition(lambda v: R.T @ (R @ v), inverse_of_gram, len(R))
-    return Solution(W, condition, float((X @ W - Y).abs().max()), "QR")
+    condition = _condition(
+        lambda v: R.T @ (R @ v),
+        lambda v: torch.linalg.solve_triangular(R, half(v), upper=True),
+        len(R),
+    )
+    return _refined(X, Y, lambda y: Q @ half(y), condition, "QR")
 
 
 def _lu(X: Tensor, Y: Tensor) -> Solution | None:
     LU, pivots, info = torch.linalg.lu_factor_ex(X)
     if int(info) != 0:
         return None
-    W = torch.linalg.lu_solve(LU, pivots, Y)
-    W += torch.linalg.lu_solve(LU, pivots, Y - X @ W)
 
-    def inverse_of_gram(v: Tensor) -> Tensor:  # (X^T X)^{-1} v
-        return torch.linalg.lu_solve(LU, pivots, torch.linalg.lu_solve(LU, pivots, v, adjoint=True))
+    def solve(y: Tensor, adjoint: bool = False) -> Tensor:
+        return torch.linalg.lu_solve(LU, pivots, y, adjoint=adjoint)
 
-    condition = _condition(lambda v: X.T @ (X @ v), inverse_of_gram, len(X))
-    return Solution(W, condition, float((X @ W - Y).abs().max()), "LU")
+    condition = _condition(lambda v: X.T @ (X @ v), lambda v: solve(solve(v, adjoint=True)), len(X))
+    return _refined(X, Y, solve, condition, "LU")
 
 
 def lower_gram(X: Tensor, block: int = 2048) -> Tensor:
@@ -119,7 +120,7 @@ def lower_gram(X: Tensor, block: int = 2048) -> Tensor:
 
 
 def _condition(gram: Apply, inverse: Apply, n: int) -> float:
-    """cond(X) from its Gram matrix (n, n) and the inverse of that, by power iteration."""
+    """cond(X) from its Gram matrix (n, n) and the inverse of that."""
     return math.sqrt(_largest_eigenvalue(gram, n) * _largest_eigenvalue(inverse, n))
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations_with_replacement, product
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from byheart._progress import Report
+from byheart.construct.methods import SquareRoot
 from byheart.errors import ByheartError, CheckFailed, ConflictError
 from byheart.exact.build import memorize
 from byheart.facts import Facts
@@ -18,9 +17,6 @@ from byheart.facts.distinct import conflict_error, conflicting_groups, group_equ
 from byheart.models.construction import SquareRootConstruction, Unknowns
 from byheart.models.exact_memory import ExactMemory, as_vectors
 from byheart.specs import ExactSpec
-
-if TYPE_CHECKING:
-    from byheart.construct.methods import SquareRoot
 
 FOLDS = 12  # a non-member slips through the folds with probability of order 2^-12, then the table
 FOLDS_ABSTAIN = 24
@@ -42,22 +38,14 @@ IDS = {
 def square_root_memory(
     facts: Facts, options: SquareRoot, seed: int, progress: Report
 ) -> ExactMemory:
-    """A square-root Transformer that recalls every fact in exact integers.
+    """A square-root Transformer that recalls every fact in exact integers (docs/square-root.md).
 
-    `ff1`, `grouping`, `max_bits`: see `byheart.exact.memorize`. `ordered`: the position is a
-    coordinate of the token; otherwise keys are multisets, and two rows with the same tokens and
-    different answers are a conflict. Keys that are not stored are answered "unknown" but for a
-    stated share; where there are few possible keys, every one of them. `abstain` spends parameters
-    on that: all of up to 2^18 possible keys, else a share of at most 2^-20.
-
-    >>> import byheart as bh
-    >>> memory = bh.build(bh.random_associations(N=100, S=2, T=2000), "sqrt")
-    >>> memory.construction.recalled, memory.spec.parameters < 2000
-    (2000, True)
+    Keys that are not stored are answered "unknown" but for a stated share; every one of them where
+    there are few possible keys. `abstain` spends parameters on that.
     """
     max_bits, ordered, abstain = options.max_bits, options.ordered, options.abstain
     if not ordered:
-        facts = _multisets(facts)
+        _check_multisets(facts)
     answers = facts.answer_ids
     labels = np.searchsorted(answers, facts.answers) + 1
     others = _others(facts, ordered, EVERY_ABSTAIN if abstain else max(EVERY, 4 * facts.T))
@@ -119,8 +107,8 @@ def square_root_memory(
     return replace(memory, construction=replace(construction, unknown=unknown))
 
 
-def _multisets(facts: Facts) -> Facts:
-    """One fact for each multiset; rows that differ in order only must agree."""
+def _check_multisets(facts: Facts) -> None:
+    """Rows that differ in order only must agree."""
     tokens = np.sort(facts.tokens, axis=1)
     order, starts = group_equal_rows(tokens, facts.N)
     groups = conflicting_groups(facts.answers, order, starts)
@@ -133,7 +121,6 @@ def _multisets(facts: Facts) -> Facts:
             "to tell them apart.",
             error.conflicts,
         )
-    return facts
 
 
 def _others(facts: Facts, ordered: bool, most: int) -> np.ndarray | None:
@@ -144,9 +131,9 @@ def _others(facts: Facts, ordered: bool, most: int) -> np.ndarray | None:
         return None
     stored = facts.tokens if ordered else np.sort(facts.tokens, axis=1)
     known = set(map(tuple, stored.tolist()))
-    every: Iterator[tuple[int, ...]] = (
-        product(range(N), repeat=S) if ordered else combinations_with_replacement(range(N), S)
-    )
+    every = product(range(N), repeat=S)
+    if not ordered:
+        every = combinations_with_replacement(range(N), S)
     rest = [key for key in every if key not in known]
     return np.array(rest, dtype=np.int64).reshape(len(rest), S)
 
@@ -168,11 +155,8 @@ def _check(
 
 
 def _unknown(memory: ExactMemory, facts: Facts, others: np.ndarray | None, seed: int) -> Unknowns:
-    """How sure "unknown" is: proved for all possible keys, or measured, beside what is expected.
-
-    `rate`: the share of all residues l that the table answers, counted exactly; a key that is not
-    stored has one of them at random. What correlates keys (the folds) shows in the measurement.
-    """
+    """How sure "unknown" is: proved for all possible keys, or measured, beside the `rate` expected,
+    the share of all residues that the table answers: a key that is not stored has one at random."""
     if others is not None:
         return Unknowns(proved=True, asked=len(others), answered=0, rate=0.0)
     rng = np.random.default_rng(seed + 1)

@@ -4,32 +4,20 @@ stored."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from byheart._progress import Report
 from byheart.construct.attention_only import rounded
-from byheart.construct.multi_head.generic import (
-    Weights,
-    condition_heads,
-    features,
-    random_heads,
-    value_weights,
-)
-from byheart.construct.multi_head.groups import (
-    GroupCertificate,
-    check_contexts,
-    check_sizes,
-    find_groups,
-)
+from byheart.construct.methods import MultiHead
+from byheart.construct.multi_head import generic
+from byheart.construct.multi_head.groups import GroupCertificate, check_contexts, find_groups
 from byheart.construct.multi_head.newton import LOGITS, newton_run
 from byheart.construct.multi_head.saturated import literal_heads, one_hot_heads
-from byheart.construct.outcome import DTYPES, check_fits, weight_bytes
+from byheart.construct.outcome import DTYPES, check_fits
 from byheart.construct.readout import convex_readout
 from byheart.construct.solve import RankError, minimum_norm, solve_bytes
 from byheart.errors import ByheartError, CapacityError, CheckFailed, OptionError
@@ -38,24 +26,16 @@ from byheart.models.construction import LostFact, MultiHeadConstruction, NewtonS
 from byheart.models.threads import one_thread
 from byheart.models.vector_memory import VectorMemory
 from byheart.specs import MultiHeadSpec
-from byheart.theory.mahdavi2024 import (
-    effective_parameters,
-    generic_rank,
-    theorem1_capacity,
-    theorem1_heads,
-)
-
-if TYPE_CHECKING:
-    from byheart.construct.methods import MultiHead
+from byheart.theory import mahdavi2024 as theory
 
 Matrix = torch.Tensor | np.ndarray
-Made = tuple[MultiHeadSpec, Weights, dict]  # and fields of the construction
+Made = tuple[MultiHeadSpec, generic.Weights, dict]  # and fields of the construction
 SEED_STRIDE = 1_000_003
 ORDERS = 20  # orders of the examples tried where the sign system is singular
 RANDOM_DRAWS, GOOD_CONDITION = 3, 1e3  # random heads: draws, and when one is good enough
 # Classes held per unit of rank by random heads and a convex read-out, for 2, 10 and 100 classes
 # (docs/multi-head.md), of which 0.7 are asked for when byheart chooses the heads.
-CLASS_LOAD = {2: 1.8, 10: 4.0, 100: 20.0}
+CLASS_LOAD = {2: 1.8, 10: 4.0, 100: 20.0}  # interpolated on the logarithm between them
 LOAD_SHARE = 0.7
 NEWTON_SHARE = 0.9  # of P, when byheart chooses the heads
 SAFE = 1e-4  # convex margin, of the mean |logits|: a hundred times what float32 loses
@@ -64,19 +44,13 @@ SAFE = 1e-4  # convex margin, of the mean |logits|: a hundred times what float32
 def multi_head_memory(
     facts: VectorFacts, options: MultiHead, seed: int, progress: Report
 ) -> VectorMemory:
-    """A multi-head attention layer that recalls every example (docs/multi-head.md).
-
-    "one-hot": every example saturated (Theorem 1, exact in float32); "literal": the proof as
-    printed (float64 only); "random": random heads and one linear solve, up to the generic rank;
-    with a convex read-out many more classes; `steps` of gradient conditioning first; "newton": all
-    weights by Levenberg-Marquardt, scalar labels, up to about 0.95 P, `starts` tries. `tolerance`:
-    what an output may differ from its label by and still count as recalled; classes need a
-    positive margin.
-    """
+    """A multi-head attention layer that recalls every example (docs/multi-head.md), with a convex
+    read-out those that it can: numbers within `tolerance`, classes with a positive margin."""
     _check_options(facts, options)
     task = _Task(facts, options, seed, progress)
+    proofs = {"one-hot": _one_hot, "literal": _literal, "random": _random, "newton": _newton}
     with one_thread():
-        spec, weights, record = PROOFS[options.proof](task)
+        spec, weights, record = proofs[options.proof](task)
     construction = MultiHeadConstruction(
         proof=options.proof,
         readout=options.readout,
@@ -163,8 +137,16 @@ class _Task:
     progress: Report
     why: list[str] = field(default_factory=list)
 
-    def width(self) -> int:
+    def width(self, full_rank: bool = True) -> int:
+        """d_h; `full_rank`: the proof needs at least two tokens, and contexts of rank n."""
         facts, d_h = self.facts, self.options.d_h
+        if full_rank and facts.n > facts.d:
+            raise CapacityError(
+                f"n <= d is needed (contexts of rank n): n = {facts.n} tokens of d = {facts.d} "
+                "coordinates. Use fewer tokens or wider vectors, or `proof=random`."
+            )
+        if full_rank and facts.n < 2:
+            raise CapacityError("n >= 2 is needed: attention over one token is constant.")
         if d_h is not None:
             if d_h > facts.d:
                 raise CapacityError(f"d_h <= d is needed: {d_h} > {facts.d}. Use `d_h={facts.d}`.")
@@ -172,6 +154,10 @@ class _Task:
         chosen = min(facts.n, facts.d)
         self.why.append(f"d_h = {chosen}: as many as tokens; more buys nothing (Theorem 1)")
         return max(chosen, 1)
+
+    def rank(self, H: int) -> int:
+        facts = self.facts
+        return theory.generic_rank(H, facts.n, facts.d, shared=facts.shared)
 
     def spec(self, H: int, d_h: int) -> MultiHeadSpec:
         """d_v = min(n, m) for a shared context, min(d, m) otherwise: every read-out is possible."""
@@ -186,40 +172,39 @@ class _Task:
             d_out=facts.outputs,
             shared=facts.shared,
         )
-        check_fits(weight_bytes(spec.parameters), f"a layer of {H:,} heads")
-        check_fits(solve_bytes(facts.T, H * rows), "the solve")
+        check_fits(0, spec.parameters, f"a layer of {H:,} heads")
+        check_fits(solve_bytes(facts.T, H * rows), 0, "the solve")
         return spec
 
-    def stored(self, W_Q: Matrix, W_K: Matrix) -> Weights:
+    def stored(self, W_Q: Matrix, W_K: Matrix) -> generic.Weights:
         """The heads as they will be stored, as float64: the read-out is solved for them."""
         weights = {"W_Q": torch.as_tensor(W_Q), "W_K": torch.as_tensor(W_K)}
         return rounded(weights, DTYPES[self.options.dtype])
 
-    def features(self, spec: MultiHeadSpec, QK: Weights) -> torch.Tensor:
+    def features(self, spec: MultiHeadSpec, QK: generic.Weights) -> torch.Tensor:
         self.progress(f"features of {self.facts.T:,} examples")
-        return features(spec, QK, self.facts)
+        return generic.features(spec, QK, self.facts)
 
-    def solved(self, spec: MultiHeadSpec, QK: Weights) -> tuple[float, Weights]:
+    def solved(self, spec: MultiHeadSpec, QK: generic.Weights) -> tuple[float, generic.Weights]:
         """Z w = y (or A v = y) by least norm, for heads as they will be stored: the condition
         number and the values."""
         facts, X = self.facts, self.features(spec, QK)
         self.progress(f"solving {facts.T:,} equations")
         solution = minimum_norm(X, torch.tensor(facts.targets))
         V = solution.W.reshape(spec.H, -1, facts.outputs)
-        return solution.condition, value_weights(facts, V)
+        return solution.condition, generic.value_weights(facts, V)
 
     def theorem(self) -> tuple[MultiHeadSpec, GroupCertificate]:
         """Sizes by Theorem 1, its hypotheses checked, and the groups that the heads own."""
         facts, H = self.facts, self.options.H
-        check_sizes(facts)
         d_h = self.width()
         if d_h < 2:
             raise CapacityError("d_h >= 2 is needed: r - 1 = 0 examples a head. Use `d_h=2`.")
-        heads, r = theorem1_heads(facts.T, facts.n, d_h), min(facts.n, d_h)
+        heads, r = theory.theorem1_heads(facts.T, facts.n, d_h), min(facts.n, d_h)
         if H is None:
             H = heads
             self.why.append(f"H = {H}: the fewest with H(r-1)+1 >= {facts.T}, r = {r}")
-        capacity = theorem1_capacity(H, facts.n, d_h)
+        capacity = theory.theorem1_capacity(H, facts.n, d_h)
         if facts.T > capacity:
             raise CapacityError(
                 f"{facts.T:,} examples are more than H(r-1)+1 = {H}·{r - 1}+1 = {capacity:,}, "
@@ -262,7 +247,7 @@ def _one_hot(task: _Task) -> Made:
                 "the sign system of the saturated heads is singular for every draw: try another "
                 "`seed`, more `H`, or `proof=random`."
             )
-        values = value_weights(facts, V)
+        values = generic.value_weights(facts, V)
         task.why.append(f"{spec.H + 1} sign equations instead of {facts.T}, the rest by assignment")
     return spec, QK | values, _owned(spec, groups, condition, strength)
 
@@ -281,7 +266,7 @@ def _owned(
 ) -> dict:
     """The record of a proof that gives every head a group of examples."""
     return {
-        "capacity": theorem1_capacity(spec.H, spec.n, spec.d_h),
+        "capacity": theory.theorem1_capacity(spec.H, spec.n, spec.d_h),
         "condition": condition,
         "strength": strength,
         "groups": groups.groups,
@@ -293,10 +278,10 @@ def _owned(
 
 def _random(task: _Task) -> Made:
     facts, options = task.facts, task.options
-    d_h = task.width()
+    d_h = task.width(full_rank=False)
     exact = options.readout == "exact"
     H = options.H or _heads_for_rank(task)
-    D = generic_rank(H, facts.n, facts.d, shared=facts.shared)
+    D = task.rank(H)
     if exact and facts.T > D:
         formula = "H(n-1)+1" if facts.shared else "H·d"
         raise CapacityError(
@@ -305,13 +290,14 @@ def _random(task: _Task) -> Made:
             "`readout=convex` (classes) or `proof=newton` (scalars)."
         )
     spec = task.spec(H, d_h)
-    best, best_condition, failure = None, math.inf, ""
+    tried: list[Made] = []
+    failure = ""
     for attempt in range(RANDOM_DRAWS):
-        W_Q, W_K = random_heads(facts, H, d_h, task.seed + SEED_STRIDE * attempt)
+        W_Q, W_K = generic.random_heads(facts, H, d_h, task.seed + SEED_STRIDE * attempt)
         seen = None
         if options.steps:
             task.progress(f"conditioning {H} heads, {options.steps} steps")
-            W_Q, W_K, conditions = condition_heads(facts, W_Q, W_K, options.steps)
+            W_Q, W_K, conditions = generic.condition_heads(facts, W_Q, W_K, options.steps)
             seen = tuple(conditions)
         QK = task.stored(W_Q, W_K)
         if not exact:
@@ -321,14 +307,12 @@ def _random(task: _Task) -> Made:
         except RankError as error:
             failure = str(error)
             continue
-        if best is None or condition < best_condition:
-            best_condition = condition
-            record = {"capacity": D, "condition": condition, "conditions_seen": seen}
-            best = spec, QK | values, record
+        record = {"capacity": D, "condition": condition, "conditions_seen": seen}
+        tried.append((spec, QK | values, record))
         if condition < GOOD_CONDITION:
             break
-    if best is not None:
-        return best
+    if tried:
+        return min(tried, key=lambda made: made[2]["condition"])
     raise CheckFailed(
         f"random heads do not reach the rank {facts.T:,}: {failure}. Are queries or contexts "
         "repeated (`byheart kruskal`)? Use more `H` or a larger `d_h`."
@@ -338,16 +322,18 @@ def _random(task: _Task) -> Made:
 def _heads_for_rank(task: _Task) -> int:
     """The fewest heads whose generic rank holds the examples, and slack where all are promised."""
     facts, exact = task.facts, task.options.readout == "exact"
-    load = 1.0 if exact else LOAD_SHARE * class_load(facts.classes or 2)
+    known = sorted(CLASS_LOAD)
+    held = np.interp(np.log(facts.classes or 2), np.log(known), [CLASS_LOAD[k] for k in known])
+    load = 1.0 if exact else LOAD_SHARE * float(held)
     H = 1
-    while facts.n > 1 and generic_rank(H, facts.n, facts.d, shared=facts.shared) * load < facts.T:
+    while facts.n > 1 and task.rank(H) * load < facts.T:
         H += 1
     H = math.ceil(H * (1 + task.options.slack)) if exact else H
     task.why.append(f"H = {H}: generic rank for {facts.T} examples" + (", 5 % slack" * exact))
     return H
 
 
-def _convex(task: _Task, spec: MultiHeadSpec, QK: Weights, D: int) -> Made:
+def _convex(task: _Task, spec: MultiHeadSpec, QK: generic.Weights, D: int) -> Made:
     """Multinomial logistic read-out of frozen random attention: more classes than the rank."""
     facts, K, X = task.facts, task.facts.outputs, task.features(spec, QK)
     task.progress(f"convex read-out of {facts.T:,} examples, rank {D:,}")
@@ -359,20 +345,19 @@ def _convex(task: _Task, spec: MultiHeadSpec, QK: Weights, D: int) -> Made:
         torch.full((facts.T,), 1 / facts.T, dtype=torch.float64),
         safe=SAFE,
     )
-    values = value_weights(facts, found.W_O.reshape(spec.H, -1, K))
+    values = generic.value_weights(facts, found.W_O.reshape(spec.H, -1, K))
     task.why.append(f"{facts.T / D:.1f} examples per unit of rank ({D:,}); no theorem behind it")
     return spec, QK | values, {"capacity": D, "iterations": found.iterations}
 
 
 def _newton(task: _Task) -> Made:
     facts, H, starts = task.facts, task.options.H, task.options.starts
-    check_sizes(facts)
     d_h = task.width()
     if facts.shared:
         check_contexts(facts)
 
     def effective(H: int) -> int:
-        return effective_parameters(H, facts.n, facts.d, d_h, shared=facts.shared)
+        return theory.effective_parameters(H, facts.n, facts.d, d_h, shared=facts.shared)
 
     if H is None:
         H = next(h for h in count(1) if NEWTON_SHARE * effective(h) >= facts.T)
@@ -401,7 +386,7 @@ def _newton(task: _Task) -> Made:
             f"none of {starts} starts fitted all {facts.T:,} examples ({facts.T / P:.2f} P): "
             f"errors {errors} after {iterations} iterations. Use more `starts` or `H`."
         )
-    theorem = theorem1_capacity(H, facts.n, d_h)
+    theorem = theory.theorem1_capacity(H, facts.n, d_h)
     task.why.append(
         f"{facts.T / P:.2f} of P = {P:,} effective parameters, {facts.T / theorem:.1f} times "
         f"Theorem 1 ({theorem:,}); start {len(told)}, {run.iterations} iterations"
@@ -411,24 +396,6 @@ def _newton(task: _Task) -> Made:
         K = torch.linalg.pinv(torch.tensor(facts.context)) @ K  # keys of tokens -> W_K
     # Unused columns of the heads stay 0.
     W_Q, W_K = (torch.nn.functional.pad(W, (0, d_h - W.shape[2])) for W in (run.W_Q, K))
-    values = value_weights(facts, run.v[..., None])
+    values = generic.value_weights(facts, run.v[..., None])
     record = {"starts": tuple(told), "effective_parameters": P, "theorem1": theorem}
     return spec, task.stored(W_Q, W_K) | values, record | {"capacity": P}
-
-
-def class_load(classes: int) -> float:
-    """Examples per unit of rank that a convex read-out was measured to hold, interpolated.
-
-    >>> class_load(10), class_load(1000)
-    (4.0, 20.0)
-    """
-    known = sorted(CLASS_LOAD)
-    return float(np.interp(np.log(classes), np.log(known), [CLASS_LOAD[k] for k in known]))
-
-
-PROOFS: dict[str, Callable[[_Task], Made]] = {
-    "one-hot": _one_hot,
-    "literal": _literal,
-    "random": _random,
-    "newton": _newton,
-}

@@ -1,13 +1,9 @@
 """Random heads and one linear solve, and the read-out from attention features to W_V and W_O.
 
 For generic W_QK the features have rank min(H(n-1)+1, H d) if the context is shared and H d
-otherwise, for every d_h >= 2 (measured; derived in docs/multi-head.md). The mean query and the mean
-token are projected out first: they move all logits of a head alike, or all examples alike.
-
-A shared context has attention features A (T, H n), and any values V^h (n, m) of its tokens can be
-had, because E has rank n: W_V^h W_O^h = E^+ V^h. Own contexts have features Z (T, H d), rows
-[E(t)^T a^1, ...], and any w^h = W_V^h W_O^h (d, m). Either matrix is a product through d_v =
-min(n or d, m) channels: one factor is the identity.
+otherwise, for every d_h >= 2 (docs/multi-head.md). A shared context has features A (T, H n), and
+any values V^h (n, m) of its tokens: W_V^h W_O^h = E^+ V^h. Own contexts have features Z (T, H d),
+rows [E(t)^T a^1, ...], and any W_V^h W_O^h (d, m).
 """
 
 from __future__ import annotations
@@ -59,20 +55,16 @@ def _without(W: Tensor, direction: np.ndarray) -> Tensor:
 def condition_heads(
     facts: VectorFacts, W_Q: Tensor, W_K: Tensor, steps: int, lr: float = 4e-3
 ) -> tuple[Tensor, Tensor, list[float]]:
-    """Adam on -log det(X X^T) of the features X; returns the best iterate seen, never the last.
-
-    The condition numbers are those looked at on the way (every tenth step).
-    """
+    """Adam on -log det(X X^T) of the features X; returns the best iterate seen, never the last, and
+    the condition numbers on the way (every tenth step)."""
     E, e = torch.tensor(facts.context), torch.tensor(facts.query)
     W = [W_Q.clone().requires_grad_(), W_K.clone().requires_grad_()]
     optimizer = torch.optim.Adam(W, lr=lr * float(W_Q.std()))
     best, best_condition, seen = (W_Q, W_K), math.inf, []
     with one_thread():
         for step in range(steps + 1):
-            if facts.shared:
-                X = attended(e, None, W[0], torch.einsum("nd,hde->hne", E, W[1]))[1].flatten(1)
-            else:
-                X = attended(e, E, W[0], W[1])[1].flatten(1)
+            keys = torch.einsum("nd,hde->hne", E, W[1]) if facts.shared else W[1]
+            X = attended(e, None if facts.shared else E, W[0], keys)[1].flatten(1)
             K = X @ X.T
             if step % 10 == 0 or step == steps:
                 values = torch.linalg.eigvalsh(K.detach())

@@ -1,13 +1,9 @@
 """Which examples each head owns, and the independence that the saturation proof really uses.
 
 Theorem 1 of Mahdavi et al. (2024) assumes that every n of the T queries are independent, which
-nobody can check. Its proof uses less: the examples are split into groups, one a head, of at most
-r-1 examples (and one example over), such that in each group
-
-    the queries are independent, and every query outside lies outside their span,
-
-because head h needs a direction c_h with c_h·e(t) = 0 on its own group and != 0 elsewhere.
-That is H small QR factorisations.
+nobody can check. Its proof uses less: in each of the groups, one a head, of at most r-1 examples,
+the queries are independent, and every query outside lies outside their span, because head h needs
+a direction c_h with c_h·e(t) = 0 on its own group and != 0 elsewhere. That is H small QRs.
 """
 
 from __future__ import annotations
@@ -22,6 +18,7 @@ from byheart.facts import VectorFacts
 # Relative residuals below this are rounding: float64 QR of vectors in R^d leaves about d · 2^-53.
 DEPENDENT = 1e-11
 SHUFFLES = 20
+Groups = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -29,11 +26,11 @@ class GroupCertificate:
     """Smallest pivot and residual over all groups, both relative to the length of the query.
 
     `pivot`: distance of a query from the span of the earlier ones of its own group; `residual`:
-    distance of a query from the span of another head's group. Both > `DEPENDENT` proves (to
-    float64 rounding) what the construction needs; the indices say where they are smallest.
+    from the span of another head's group. Both > `DEPENDENT` proves (to float64 rounding) what the
+    construction needs; (example, head) say where they are smallest.
     """
 
-    groups: tuple[tuple[int, ...], ...]
+    groups: Groups
     over: int
     pivot: float
     pivot_at: tuple[int, int] | None
@@ -46,45 +43,25 @@ class GroupCertificate:
 
     def reason(self) -> str:
         """Where the proof breaks, for an error message."""
+        where, left, found = "lies in the span of", self.residual, self.residual_at
         if self.pivot <= DEPENDENT and self.pivot_at is not None:
-            example, head = self.pivot_at
-            return (
-                f"the query of example {example} depends on the others of its group (head {head}, "
-                f"{len(self.groups[head])} examples; relative residual {self.pivot:.0e})"
-            )
-        example, head = self.residual_at or (0, 0)
+            where, left, found = "depends on the others of", self.pivot, self.pivot_at
+        example, head = found or (0, 0)
         return (
-            f"the query of example {example} lies in the span of the {len(self.groups[head])} "
-            f"queries of head {head} (relative residual {self.residual:.0e})"
+            f"the query of example {example} {where} the {len(self.groups[head])} queries of "
+            f"head {head} (relative residual {left:.0e})"
         )
 
 
-def split(
-    order: np.ndarray, H: int, size: int
-) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-    """One example over and H groups of at most `size`, as even as possible, in the given order.
-
-    >>> split(np.arange(8), H=3, size=3)
-    ((0,), ((1, 2, 3), (4, 5), (6, 7)))
-    """
+def split(order: np.ndarray, H: int, size: int) -> tuple[int, Groups]:
+    """One example over and H groups of at most `size`, as even as possible, in the given order."""
     if len(order) > H * size + 1:
         raise CapacityError(f"{len(order)} examples, but {H} heads own {H * size} + 1")
-    over, rest = order[:1], order[1:]
-    groups = np.array_split(rest, H)
-    return tuple(over.tolist()), tuple(tuple(g.tolist()) for g in groups)
+    return int(order[0]), tuple(tuple(g.tolist()) for g in np.array_split(order[1:], H))
 
 
-def group_certificate(
-    query: np.ndarray, groups: tuple[tuple[int, ...], ...], over: int = 0
-) -> GroupCertificate:
-    """Pivots and residuals of all groups: O(H T d r).
-
-    >>> e = np.eye(3)
-    >>> group_certificate(e, ((1,), (2,))).holds
-    True
-    >>> group_certificate(np.array([[1.0, 0], [0, 1], [0, 2]]), ((1,), (2,))).residual
-    0.0
-    """
+def group_certificate(query: np.ndarray, groups: Groups, over: int = 0) -> GroupCertificate:
+    """Pivots and residuals of all groups: O(H T d r)."""
     length = np.linalg.norm(query, axis=1)
     length = np.where(length == 0, 1.0, length)
     unit = query / length[:, None]  # a query 0 stays 0: residual 0, dependent
@@ -110,33 +87,16 @@ def find_groups(
 ) -> GroupCertificate:
     """Groups for which the proof goes through: in the order given (unless `shuffled`), else the
     best of some shuffles (rows that depend on each other must not meet in one group)."""
-    best: GroupCertificate | None = None
+    tried = []
     rng = np.random.default_rng(seed)
     for attempt in range(1 + SHUFFLES):
         given = attempt == 0 and not shuffled
         order = np.arange(len(query)) if given else rng.permutation(len(query))
         over, groups = split(order, H, size)
-        found = group_certificate(query, groups, over[0])
-        if found.holds:
-            return found
-        if best is None or min(found.pivot, found.residual) > min(best.pivot, best.residual):
-            best = found
-    assert best is not None
-    return best
-
-
-def check_sizes(facts: VectorFacts) -> None:
-    """n <= d, and at least two tokens."""
-    if facts.n > facts.d:
-        raise CapacityError(
-            f"n <= d is needed (contexts of rank n): n = {facts.n} tokens of d = {facts.d} "
-            "coordinates. Use fewer tokens or wider vectors, or `proof=random`, which does not "
-            "need it."
-        )
-    if facts.n < 2:
-        raise CapacityError(
-            "n >= 2 is needed: attention over one token is constant, so the query is not read."
-        )
+        tried.append(group_certificate(query, groups, over))
+        if tried[-1].holds:
+            return tried[-1]
+    return max(tried, key=lambda found: min(found.pivot, found.residual))
 
 
 def check_contexts(facts: VectorFacts) -> None:

@@ -1,19 +1,16 @@
 """All weights at once, by Levenberg-Marquardt: scalar labels, up to about 0.95 P examples.
 
-The rank bound limits what frozen attention can fit; attention may depend on the labels. A layer is
-a P-dimensional smooth family of functions on the examples (`theory.effective_parameters`), so
+A layer is a P-dimensional smooth family of functions on the examples (`effective_parameters`), so
 generic labels of more than P examples are out of reach (Sard), and least squares gets close to P.
-Not a theorem: it restarts, and says what every start came to.
-
-Coordinates: queries (and own tokens) whitened. A shared context is only seen through the keys
-K^h (n, q) and values v^h (n) of its tokens, q = min(d_h, n-1); steps solve the T x T system
-(J J^T + μ I) λ = residual, step J^T λ: cheaper than the normal equations while T < weights.
+Not a theorem: it restarts, and says what every start came to. Queries (and own tokens) are
+whitened; a shared context is only seen through the keys K^h (n, q) and values v^h (n) of its
+tokens, q = min(d_h, n-1). Steps J^T λ solve the T x T system (J J^T + μ I) λ = residual.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,8 +27,7 @@ STALLED, STALL_SHARE = 60, 0.9  # a start ends when 60 iterations keep more than
 LOGITS = (0.1, 0.3, 1.0)
 
 
-@dataclass(frozen=True)
-class NewtonRun:
+class NewtonRun(NamedTuple):
     """What one start came to. `W_Q` (H, d, q), `K` (H, n, q) or (H, d, q), `v` (H, n) or (H, d)."""
 
     W_Q: Tensor

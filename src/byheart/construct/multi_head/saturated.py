@@ -7,29 +7,21 @@ Head h has W_h = W_K W_Q^T with up to d_h columns each:
     saturating part  λ k c^T            with c·e(t) = 0 on the own examples: rank 1; all others
                      are driven to the token where sign(c·e) E(t)k is largest
 
-literal   As written: head 1 owns r examples and has no saturating part; every further head owns
-          r-1, the earlier ones are frozen. Exact in float64; in float32 the cancellation c·e(t) = 0
-          on the own examples is lost at the λ that the earlier ones need.
-one-hot   In a form that float32 survives. Head h attends one-hot on all examples: to a token of its
-          own for each of its r-1 examples, to one of two tokens, by the sign of c_h·e, for
-          everybody else. With a shared context and values v_h(i),
+literal: as written, head 1 owns r examples, every further head r-1 while the earlier ones are
+frozen; exact in float64. one-hot: head h attends to a token of its own for each of its r-1
+examples, to one of two tokens, by the sign of c_h·e, for everybody else, and survives float32. With
+a shared context and values v_h(i), f(t) = Σ_h v_h(token_h(t)): the examples on tokens 2.. of their
+head are fitted by direct assignment, and one example a head (on token 1) and the one over remain:
 
-    f(t) = Σ_h v_h(token_h(t)),
+    U + Σ_h b_h(t) δ_h = y(t),     b_h(t) = [head h sends t to token 1],  δ_h = v_h(1) - v_h(0)
 
-the examples on tokens 2.. of their head are fitted by direct assignment, and what remains is one
-example a head (on token 1) and the one over: with u_h = v_h(0), δ_h = v_h(1) - v_h(0), U = Σ u_h,
-
-    U + Σ_h b_h(t) δ_h = y(t),     b_h(t) = [head h sends t to token 1]
-
-H+1 equations instead of T. b is 1 on the diagonal; the directions c lean towards the mean query
-and the example of each group with the fewest other ones is chosen, so the system is close to the
-identity. Derived here.
+H+1 equations instead of T, close to the identity by the choice of c and of the examples. Derived.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,8 +38,7 @@ LEAN = 4.0
 KEYS, PAIRED = 16, 64  # own contexts: key directions drawn, and query directions paired with them
 
 
-@dataclass(frozen=True)
-class Saturation:
+class Saturation(NamedTuple):
     """c (d,) and k (d,), and what they leave: s(t) = c·e(t), token(t) where E(t)k sends t, and
     gap(t) = |s(t)| times the distance to the next token; own examples are not looked at."""
 
@@ -83,11 +74,9 @@ def complement(own: np.ndarray, d: int) -> np.ndarray:
 def directions(
     query: np.ndarray, own: np.ndarray, others: np.ndarray, rng: np.random.Generator, lean: float
 ) -> np.ndarray:
-    """`CANDIDATES` unit vectors c orthogonal to the own queries: (candidates, d).
-
-    Random ones, plus `lean` times the mean of the other queries, so that most of them fall on one
-    side: the fewer exceptions, the closer the sign system is to the identity.
-    """
+    """`CANDIDATES` random unit vectors c orthogonal to the own queries: (candidates, d). They lean
+    to the mean of the other queries: the fewer fall on the other side, the closer the sign system
+    is to the identity."""
     basis = complement(query[own], query.shape[1])
     draws = rng.standard_normal((CANDIDATES, basis.shape[1]))
     draws /= np.linalg.norm(draws, axis=1, keepdims=True)
@@ -99,13 +88,6 @@ def directions(
     return c / np.linalg.norm(c, axis=1, keepdims=True)
 
 
-def key_direction(context: np.ndarray) -> np.ndarray:
-    """k with E k = e_0 - e_1 (a shared context of rank n): tokens 0 and 1 attract, one a sign."""
-    wished = np.zeros((1, len(context)))
-    wished[0, :2] = 1.0, -1.0
-    return pseudo_inverse_times(context[None], wished)[0]
-
-
 def saturation(facts: VectorFacts, c: np.ndarray, k: np.ndarray) -> Saturation:
     """Where λ k c^T sends every example as λ grows, and how clearly."""
     s = facts.query @ c
@@ -114,31 +96,11 @@ def saturation(facts: VectorFacts, c: np.ndarray, k: np.ndarray) -> Saturation:
     return Saturation(c, k, keys.argmax(1), np.abs(s) * (top[:, 1] - top[:, 0]))
 
 
-def fine_logits(facts: VectorFacts, dual: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """E(t) Σ_j p_j (dual_j·e(t)), what the fine part makes of every example: (T, n)."""
-    y = (facts.query @ dual.T) @ p
-    return y @ facts.context.T if facts.shared else (facts.context @ y[:, :, None])[..., 0]
-
-
-def strength(facts: VectorFacts, part: Saturation, fine: np.ndarray, others: np.ndarray) -> float:
-    """The smallest λ that leaves every other example `GAP` ahead, against its fine logits (T, n).
-
-    Bounded by (GAP + spread of the fine logits) / gap.
-    """
-    if not len(others):
-        return 1.0
-    target = np.take_along_axis(fine, part.token[:, None], 1)[:, 0]
-    spread = np.maximum(fine.max(1) - target, 0.0)
-    return float(((GAP + spread[others]) / part.gap[others]).max())
-
-
 def assemble(
     parts: list[tuple[np.ndarray, np.ndarray]], d: int, d_h: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """W_Q, W_K (H, d, d_h) from the columns (query side, key side) of each head, zeros after them.
-
-    Each pair of columns is balanced to equal norms, so that neither loses digits.
-    """
+    """W_Q, W_K (H, d, d_h) from the columns (query side, key side) of each head, zeros after them;
+    each pair of columns is balanced to equal norms, so that neither loses digits."""
     W_Q, W_K = np.zeros((2, len(parts), d, d_h))
     for h, (q, k) in enumerate(parts):
         a, b = np.linalg.norm(q, axis=1), np.linalg.norm(k, axis=1)
@@ -159,9 +121,8 @@ def literal_heads(
         own = ([groups.over] if h == 0 else []) + list(group)
         # Step 1 and 2c: any logits on the own examples, E(t)^+ l(t) dual(t)^T.
         p = pseudo_inverse_times(facts.contexts()[own], rng.standard_normal((len(own), facts.n)))
-        dual = dual_basis(facts.query[own])
         if h == 0:
-            columns.append((dual, p))
+            columns.append((dual_basis(facts.query[own]), p))
             old = own
             continue
         # Step 2a, b: c orthogonal to the own queries, k with distinct E(t) k; random does.
@@ -174,9 +135,8 @@ def literal_heads(
         ]
         part = max(pairs, key=lambda pair: float(pair.gap[old].min()))
         # Step 2d: λ large enough to freeze every earlier example (finite suffices).
-        fine = fine_logits(facts, dual, p)
-        lam = strength(facts, part, fine, np.array(old))
-        columns.append((np.vstack([dual, part.c]), np.vstack([p, lam * part.k])))
+        q, k, lam = _with_saturation(facts, own, p, part, np.array(old))
+        columns.append((q, k))
         largest = max(largest, lam)
         old = old + own
     return *assemble(columns, facts.d, d_h), largest
@@ -205,12 +165,15 @@ def one_hot_heads(
             best = (size, token, parts, V, condition)
     assert best is not None
     _, token, parts, V, condition = best
-    heads = [
-        _head(facts, list(group), parts[h], token[list(group), h])
-        for h, group in enumerate(groups.groups)
-    ]
-    W_Q, W_K = assemble([(q, k) for q, k, _ in heads], facts.d, d_h)
-    return W_Q, W_K, max(lam for *_, lam in heads), V, condition
+    columns, strengths = [], []
+    for h, group in enumerate(groups.groups):
+        own, wished = list(group), GAP * np.eye(facts.n)[token[list(group), h]]
+        p = pseudo_inverse_times(facts.contexts()[own], wished)
+        others = np.delete(np.arange(facts.T), own)
+        q, k, lam = _with_saturation(facts, own, p, parts[h], others)
+        columns.append((q, k))
+        strengths.append(lam)
+    return *assemble(columns, facts.d, d_h), max(strengths), V, condition
 
 
 def _candidates(
@@ -224,8 +187,8 @@ def _candidates(
         # E k = e_0 - e_1: the gap is |c·e| whatever the candidate.
         smallest = np.abs(facts.query[others] @ c.T).min(0) if len(others) else np.ones(len(c))
         order = np.argsort(-smallest)[:TOP]
-        # Most examples on token 0.
-        k = key_direction(facts.context)
+        # Most examples on token 0. Tokens 0 and 1 attract, one a sign.
+        k = pseudo_inverse_times(facts.context[None], np.eye(1, facts.n) - np.eye(1, facts.n, 1))[0]
         side = np.sign(np.sign(facts.query[others] @ c[order].T).sum(0) + 0.5)
         return [saturation(facts, s * c[i], k) for s, i in zip(side, order, strict=True)]
     # Own contexts: some key directions, without the mean token (softmax does not see it); the
@@ -290,17 +253,18 @@ def _signs(
     return token, condition, V
 
 
-def _head(
-    facts: VectorFacts, own: list[int], part: Saturation, tokens: np.ndarray
+def _with_saturation(
+    facts: VectorFacts, own: list[int], p: np.ndarray, part: Saturation, others: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Columns (query side, key side) of one head: one-hot fine part, then the saturating part."""
-    wished = np.zeros((len(own), facts.n))
-    wished[np.arange(len(own)), tokens] = GAP
-    p = pseudo_inverse_times(facts.contexts()[own], wished)
+    """Columns (query side, key side) of the fine part Σ_j p_j dual_j^T and the saturating part, and
+    λ: the smallest that leaves each of the `others` `GAP` ahead, against its fine logits; bounded
+    by (GAP + spread of the fine logits) / gap."""
     dual = dual_basis(facts.query[own])
-    others = np.delete(np.arange(facts.T), own)
-    fine = fine_logits(facts, dual, p)
-    lam = strength(facts, part, fine, others)
-    q = np.concatenate([dual, part.c[None]])
-    k = np.concatenate([p, lam * part.k[None]])
-    return q, k, lam
+    y = (facts.query @ dual.T) @ p
+    fine = y @ facts.context.T if facts.shared else (facts.context @ y[:, :, None])[..., 0]
+    lam = 1.0
+    if len(others):
+        target = np.take_along_axis(fine, part.token[:, None], 1)[:, 0]
+        spread = np.maximum(fine.max(1) - target, 0.0)
+        lam = float(((GAP + spread[others]) / part.gap[others]).max())
+    return np.vstack([dual, part.c]), np.vstack([p, lam * part.k]), lam

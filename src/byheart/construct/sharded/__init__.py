@@ -1,6 +1,6 @@
 """The sharded attention memory: softmax saturation (Mahdavi et al. 2024) gates groups of heads to
 shards of facts, so the solve of Dana et al. (2025) becomes block diagonal.
 
-`plan` lays out the shards, `codes` the addresses, `solve` the blocks, `build` puts them together;
-`edit` changes facts, `fingerprint` tells stored keys from others.
+`plan` lays out the shards and their addresses, `solve` solves the blocks, `build` puts them
+together; `edit` changes facts (`changes` the table, `grow` the layout).
 """

@@ -1,11 +1,15 @@
-"""facts -> sharded memory."""
+"""facts -> sharded memory, and the fingerprints by which it tells what it was never told.
+
+A key t counts as stored if c further coordinates v(t) of the output are within τ of its fingerprint
+φ(t), pseudo-random in [-1, 1)^c (docs/sharded-editing.md). τ = max(8 e, u cond): e the largest
+error of a stored fact (8: other orders of summation round differently), u cond what perturbation
+theory gives, since |F||W_O| <= cond |φ|.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,60 +18,40 @@ from torch import Tensor
 from byheart._progress import Report
 from byheart.construct.attention_only import POSITION_SHARE, SEED_STRIDE, TOKEN_SHARE
 from byheart.construct.frames import ideal_margin, unembedding
+from byheart.construct.methods import Sharded
 from byheart.construct.outcome import DTYPES
-from byheart.construct.sharded.fingerprint import abstention, coordinates
-from byheart.construct.sharded.plan import Plan, lattice, plan
-from byheart.construct.sharded.solve import (
-    batches,
-    by_shard,
-    largest_score,
-    solve_all,
-    unknowns_needed,
-)
+from byheart.construct.sharded import solve
+from byheart.construct.sharded.changes import rows_of
+from byheart.construct.sharded.plan import Plan, lattice, layout_weights, plan
 from byheart.construct.solve import RankError
 from byheart.errors import CheckFailed
 from byheart.facts import Facts
 from byheart.models.attention_only import Weights
-from byheart.models.construction import ShardedConstruction, finite
+from byheart.models.construction import Abstention, ShardedConstruction, finite
 from byheart.models.fingerprints import fingerprints
 from byheart.models.sharded import heads_sum, residual
 from byheart.models.sharded_memory import ShardedMemory
 from byheart.models.threads import one_thread
 from byheart.specs import ShardedSpec
 
-if TYPE_CHECKING:
-    from byheart.construct.methods import Sharded
-
-Ints = Sequence[int] | np.ndarray
 # Slack of the second and third draw of a sharded memory: shards with fewer distinct tokens than
 # d_h have heads of smaller rank, which only more heads make up for.
 MORE_SLACK = (0.0, 0.2, 1.0)
-# A draw that keeps this share of the frame's margin is taken at once: what rounding took is then
-# far from enough, in the literal layer too. Otherwise the best of all draws.
-SAFE_SHARE = 0.5
-
-# Foreign heads put at most ε = 1e-12 on real tokens: 28 nats beyond the largest score.
-LEAK_NATS = -math.log(1e-12)
-# And all of them together move the output by at most this, whatever the norms of W_O.
-TOTAL_LEAK = 1e-9
+SAFE_SHARE = 0.5  # of the frame's margin: a draw that keeps it is taken at once
+# Foreign heads put at most ε = 1e-12 on real tokens: 28 nats beyond the largest score. And all of
+# them together move the output by at most `TOTAL_LEAK`, whatever the norms of W_O.
+LEAK_NATS, TOTAL_LEAK = -math.log(1e-12), 1e-9
 # A subject sink leaves V (A - x_1), nearly 0 where a head attends to x_1 alone (2 % of the facts
 # of a head): shards of a few facts need several heads, so that W_O stays small.
 SINK_HEADS = 4
+SAFETY = 8  # three bits between the largest error seen and the tolerance
+WIDEST = 2.0**-6  # tolerance beyond which fingerprints say little
+SAMPLE = 4000  # unseen keys whose check values are looked at
 
 
 def sharded_memory(facts: Facts, options: Sharded, seed: int, progress: Report) -> ShardedMemory:
     """Shards of some hundred facts; other draws and more slack if one of them fails."""
-    layout = plan(
-        facts,
-        d_g=options.d,
-        d_h=options.d_h,
-        seed=seed,
-        dtype=options.dtype,
-        untied=options.untied,
-        gate=options.gate or "query",
-        shard=options.shard_size,
-        code=options.code or "lat2",
-    )
+    layout = plan(facts, options, seed)
     failures: list[str] = []
     best, best_margin = None, -math.inf
     for attempt, least in enumerate(MORE_SLACK):
@@ -106,12 +90,12 @@ def build_sharded(
     dtype, slack = DTYPES[options.dtype], options.slack
     order = layout.order(facts.S)
     tokens = torch.from_numpy(facts.tokens[:, order])
-    needed = unknowns_needed(
+    needed = solve.unknowns_needed(
         layout.shard, layout.sizes, tokens.numpy(), layout.d_h, layout.gate == "query"
     )
     if layout.gate == "subject-sink":
         needed = np.maximum(needed, SINK_HEADS * layout.d_h)
-    made = batches(layout.sizes, layout.d_h, slack, needed)
+    made = solve.batches(layout.sizes, layout.d_h, slack, needed)
     heads = np.empty(len(layout.sizes), dtype=np.int64)
     for batch in made:
         heads[batch.shards] = batch.heads
@@ -147,12 +131,12 @@ def build_sharded(
     targets = weights["W_U"].double()[:, torch.from_numpy(facts.answers.copy())].T
     if spec.check:
         targets = torch.cat([targets, fingerprints(tokens, spec.check, seed)], dim=1)
-    members = by_shard(layout.shard, layout.sizes)
-    W_O, error, condition = solve_all(
+    members = solve.by_shard(layout.shard, layout.sizes)
+    W_O, error, condition = solve.solve_all(
         spec, weights, made, members, tokens, targets, options.workers, progress
     )
     weights["W_O"] = W_O.to(dtype)
-    reach = largest_score(spec, weights, tokens)
+    reach = solve.largest_score(spec, weights, tokens)
     spec = replace(spec, lam=strength(spec, weights, reach))
     if spec.cancelling_heads:
         # After rounding W_O, in two parts: a sum over all heads is too large for one rounding.
@@ -181,17 +165,6 @@ def build_sharded(
         pad_id=facts.pad_id,
         order=tuple(order),
     )
-
-
-def layout_weights(
-    group: np.ndarray, level: Ints, point: np.ndarray, heads: Ints, bits: np.ndarray
-) -> Weights:
-    """The layout as stored: shards are numbered group by group, and have so many `heads` each."""
-    first = np.cumsum(2 ** np.asarray(level)) - 2 ** np.asarray(level)
-    whole = {"point": point, "group": group, "level": np.asarray(level), "first": first}
-    made = {name: torch.from_numpy(array).int() for name, array in whole.items()}
-    made["head_start"] = torch.from_numpy(np.concatenate([[0], np.cumsum(heads)]))
-    return made | ({"bits": torch.from_numpy(bits)} if bits.shape[1] else {})
 
 
 def strength(spec: ShardedSpec, weights: Weights, reach: float) -> float:
@@ -254,3 +227,57 @@ def recalled_through_own_heads(memory: ShardedMemory, facts: Facts) -> tuple[int
     sure = lower[lower > 0]
     least = min(float(margins.min()), float(sure.min()) if len(sure) else math.inf)
     return facts.T - int((~(margins > 0)).sum()), least
+
+
+def coordinates(dtype: torch.dtype) -> int:
+    """Check coordinates for a false-positive rate near one in a million or less, at the condition
+    numbers of shards of some ten facts or more; what it came to is stated in the memory."""
+    return 1 if dtype == torch.float64 else 2
+
+
+def abstention(
+    memory: ShardedMemory, facts: Facts, seed: int, before: Abstention | None = None
+) -> Abstention:
+    """Tolerance (a power of two) and false-positive rates of a memory that was solved with
+    fingerprints. `before`: an edit solved the shards of `facts` again. The tolerance never shrinks,
+    so that facts of other shards stay known."""
+    error = float(memory.check_errors(memory.in_order(facts.tokens), seed).max())
+    u = torch.finfo(memory.dtype).eps / 2
+    tolerance = 2.0 ** math.ceil(math.log2(max(SAFETY * error, u * memory.construction.condition)))
+    if tolerance > WIDEST:
+        raise CheckFailed(
+            f"fingerprints are off by up to {error:.1e} in {memory.dtype}: too much to tell "
+            "stored keys from others. Use a larger `d` or `dtype=float64`."
+        )
+    if before is not None:
+        error = max(before.largest_error, error)
+        if tolerance <= before.tolerance:
+            return replace(before, largest_error=error)
+        facts = memory.facts if memory.facts is not None else facts
+    return with_rates(memory, facts, tolerance, seed, error)
+
+
+def with_rates(
+    memory: ShardedMemory, facts: Facts, tolerance: float, seed: int, error: float
+) -> Abstention:
+    """The proven bound on the false-positive rate, and the rate expected from measured values."""
+    spec = memory.spec
+    bound = (tolerance + 2.0**-24) ** spec.check
+    keys = unseen_keys(facts, SAMPLE, seed)
+    rate = bound  # where every key that could be asked is stored
+    if len(keys):
+        with one_thread():
+            out = residual(spec, memory.tensors, memory.in_order(keys))
+        v = out[:, spec.d_g :].double()
+        overlap = (v + tolerance).clamp(-1, 1) - (v - tolerance).clamp(-1, 1)
+        rate = float((overlap / 2).prod(1).mean())
+    return Abstention(spec.check, seed, tolerance, error, bound, rate, len(keys))
+
+
+def unseen_keys(facts: Facts, count: int, seed: int) -> np.ndarray:
+    """At most `count` distinct keys (m, S) that are not stored, each token from its own column."""
+    draw = np.random.default_rng([seed, 0x5EED])
+    columns = [draw.choice(column, 2 * count) for column in facts.tokens.T]
+    keys = np.unique(np.stack(columns, axis=1), axis=0)
+    keys = keys[rows_of(facts, keys) < 0]
+    return keys[draw.permutation(len(keys))[:count]]

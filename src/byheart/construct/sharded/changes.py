@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,24 +19,14 @@ Sets = Mapping[tuple[str, ...], str] | Iterable[tuple[Key, str]]
 LISTED = 5  # stored keys shown when one is not found
 
 
-@dataclass(frozen=True)
-class Change:
-    """`facts` after the edit, the distinct keys `touched` (m, S) whose facts differ from before,
-    and the counts: "set", "added", "deleted", and asked for but true already ("unchanged")."""
-
-    facts: Facts
-    touched: np.ndarray
-    counts: dict[str, int]
-
-
 def change_facts(
     memory: ShardedMemory, facts: Facts, set: Sets, add: Facts | None, delete: Iterable[Key]
-) -> Change:
-    """The table after the edit. Ids of known tokens stay, new tokens follow them; facts that are
-    set stay where they are, added ones follow, deleted ones leave no gap.
+) -> tuple[Facts, np.ndarray, dict[str, int]]:
+    """The table after the edit, the distinct keys (m, S) whose facts differ from before, and the
+    counts: "set", "added", "deleted", and asked for but true already ("unchanged").
 
-    Refuses, before anything is changed: keys that are not stored, keys edited twice, added facts
-    that contradict stored ones, and the deletion of every fact.
+    Known ids stay, new tokens follow them, and added facts the stored ones. Refuses keys that are
+    not stored or edited twice, added facts that contradict stored ones, deletion of every fact.
     """
     pairs: Any = set.items() if isinstance(set, Mapping) else set
     sets: list[tuple[Key, str]] = list(pairs)
@@ -48,21 +38,17 @@ def change_facts(
     tokens, answers = facts.tokens, facts.answers.copy()
     words = [answer for _, answer in sets] + ([] if add is None else _words(add))
     new_words = dict.fromkeys(word for word in words if word not in facts.vocabulary)
-    vocabulary = (
-        Vocabulary((*facts.vocabulary.tokens, *new_words)) if new_words else facts.vocabulary
-    )
+    vocabulary = facts.vocabulary
+    if new_words:
+        vocabulary = Vocabulary((*vocabulary.tokens, *new_words))
     added_tokens = np.empty((0, facts.S), dtype=np.int64)
-    added_answers = np.empty(0, dtype=np.int64)
-    weight = np.empty(0)
+    added_answers, weight, known = np.empty(0, dtype=np.int64), np.empty(0), 0
     if add is not None:
         added_tokens, added_answers = _translated(memory, add, vocabulary, facts.S)
-        weight = add.prior * add.T * facts.prior.mean()
-        _refuse_conflicts(facts, vocabulary, keys, added_tokens, added_answers, add.name)
-        new = rows_of(facts, added_tokens) < 0
+        new = _new_rows(facts, vocabulary, keys, added_tokens, added_answers, add.name)
         added_tokens, added_answers = added_tokens[new], added_answers[new]
-        weight = weight[new]
-    known = 0 if add is None else add.T - len(added_tokens)
-
+        weight = (add.prior * add.T * facts.prior.mean())[new]
+        known = int((~new).sum())
     set_rows, deleted_rows = at[: len(sets)], at[len(sets) :]
     wanted = np.array([vocabulary.id(answer) for _, answer in sets], dtype=np.int64)
     differs = answers[set_rows] != wanted
@@ -92,7 +78,7 @@ def change_facts(
         "deleted": len(deleted_rows),
         "unchanged": int((~differs).sum()) + known,
     }
-    return Change(after, touched, counts)
+    return after, touched, counts
 
 
 def _distinct_ids(memory: ShardedMemory, keys: list[Key]) -> np.ndarray:
@@ -140,31 +126,28 @@ def rows_of(facts: Facts, keys: np.ndarray) -> np.ndarray:
 def _refuse_missing(
     memory: ShardedMemory, facts: Facts, keys: np.ndarray, at: np.ndarray, sets: int
 ) -> None:
-    missing = np.flatnonzero(at < 0)
-    if not len(missing):
+    if not (at < 0).any():
         return
-    i = int(missing[0])
-    key = [memory.vocabulary.token(int(t)) for t in keys[i]]
+    i = int((at < 0).argmax())
     verb, instead = "delete", "Nothing was changed"
     if i < sets:
         verb, instead = "set", "To store a new fact, add it (`add`)"
+    key, near = _key_text(memory.vocabulary, keys[i]), _nearest_keys(memory, facts, keys[i])
     raise FactsError(
-        f"expected a stored fact to {verb}, found none with the key "
-        f"{_key_text(memory.vocabulary, keys[i])}.{_nearest_keys(facts, keys[i], key)} {instead}."
+        f"expected a stored fact to {verb}, found none with the key {key}.{near} {instead}."
     )
 
 
-def _nearest_keys(facts: Facts, wanted: np.ndarray, words: list[str]) -> str:
+def _nearest_keys(memory: ShardedMemory, facts: Facts, wanted: np.ndarray) -> str:
     """Stored keys that differ in one token, the likeliest word first."""
-    same = facts.tokens == wanted
+    same, word = facts.tokens == wanted, memory.vocabulary.token
     for column in range(facts.S - 1, -1, -1):
-        others = np.delete(same, column, axis=1).all(1)
-        rows = np.flatnonzero(others)
+        rows = np.flatnonzero(np.delete(same, column, axis=1).all(1))
         if len(rows) and facts.S > 1:
-            stored = [facts.vocabulary.token(int(t)) for t in facts.tokens[rows, column]]
-            hint = did_you_mean(words[column], stored)
-            shown = ", ".join(quote(word) for word in stored[:LISTED])
-            return f" {hint or f'Stored in its place {words[column]!r}: {shown}.'}"
+            stored = [word(int(t)) for t in facts.tokens[rows, column]]
+            asked, shown = word(int(wanted[column])), ", ".join(map(quote, stored[:LISTED]))
+            hint = did_you_mean(asked, stored) or f"Stored in its place {asked!r}: {shown}."
+            return f" {hint}"
     return ""
 
 
@@ -195,29 +178,29 @@ def _translated(
     return tokens, table[add.answers]
 
 
-def _refuse_conflicts(
+def _new_rows(
     facts: Facts,
     vocabulary: Vocabulary,
     edited: np.ndarray,
     tokens: np.ndarray,
     answers: np.ndarray,
     name: str,
-) -> None:
-    """Added keys that are edited in the same call, or stored with another answer."""
+) -> np.ndarray:
+    """Which of the added keys are not stored. Refuses those that are edited in the same call, or
+    stored with another answer."""
     if len(edited):
         both = np.concatenate([edited, tokens])
         i, times = _first_repeated(both)
         if times > 1:
-            key = _key_text(vocabulary, both[i])
             raise FactsError(
-                f"one edit changes a key once, found {key} both in {name} and among the facts to "
-                "set or delete. Keep one of them, or edit in two steps."
+                f"one edit changes a key once, found {_key_text(vocabulary, both[i])} both in "
+                f"{name} and among the facts to set or delete. Keep one of them."
             )
     at = rows_of(facts, tokens)
     stored = np.flatnonzero(at >= 0)
     clash = stored[facts.answers[at[stored]] != answers[stored]]
     if not len(clash):
-        return
+        return at < 0
     # One table of both, so that the message lists them like conflicts inside a file.
     both = np.concatenate([facts.tokens[at[clash]], tokens[clash]])
     said = np.concatenate([facts.answers[at[clash]], answers[clash]])

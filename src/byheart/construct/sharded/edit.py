@@ -1,14 +1,9 @@
 """Set, add and delete facts of a sharded memory: one small solve for each shard that is touched.
 
-A shard's W_O depends on its own facts only, so nothing else has to change, and nothing else does:
-W_O of the other shards, embeddings of known tokens, tied heads, codes and the unembeddings of known
-answers keep every bit (the tests compare bytes). What is new is appended (`grow`), who lives where
-is decided by `housing`, and the table of facts by `changes`.
-
-Two numbers of the spec may grow, because they leave all stored tensors and all own-head answers as
-they are: λ doubles when new tokens score higher than it covers (own gates are 0, whatever λ is),
-and s1, s2 shrink by powers of two when a lattice point lies further out than before (they cancel
-between embedding and gate, exactly).
+A shard's W_O depends on its own facts only, so everything else keeps every bit (the tests compare
+bytes). What is new is appended, and housed, by `grow`; `changes` decides on the table of facts.
+Two numbers of the spec may grow, because own heads do not see them: λ doubles when new tokens score
+higher than it covers, and s1, s2 shrink by powers of two when a lattice point lies further out.
 """
 
 from __future__ import annotations
@@ -23,11 +18,8 @@ import torch
 from torch import Tensor
 
 from byheart._progress import Report, quiet
-from byheart.construct.sharded import grow
-from byheart.construct.sharded.build import layout_weights, recalled_through_own_heads, strength
-from byheart.construct.sharded.changes import Change, Key, Sets, change_facts
-from byheart.construct.sharded.fingerprint import abstention
-from byheart.construct.sharded.housing import Housing
+from byheart.construct.sharded import build, grow
+from byheart.construct.sharded.changes import Key, Sets, change_facts
 from byheart.construct.sharded.solve import Batch, largest_score, solve_batch
 from byheart.construct.solve import CHOLESKY_LIMIT, RankError
 from byheart.errors import ByheartError, CheckFailed, FactsError
@@ -98,28 +90,26 @@ def edit_shards(
     """Like `edit`, and says which shards are the old ones."""
     if not isinstance(memory, ShardedMemory):
         raise ByheartError(
-            f"only sharded memories can be edited in place; this is {memory.name}, where every "
-            "weight depends on every fact. Change the table and build it again, or build it once "
-            "with `method=sharded`."
+            f"only sharded memories can be edited in place; this is {memory.name}. Change the "
+            "table and build it again, or build it once with `method=sharded`."
         )
     spec = memory.spec
     if spec.gate == "subject-sink" or spec.untied:
-        sink = "a subject sink, whose cancelling heads add up all shards"
+        found = "untied heads" if spec.untied else "a subject sink"
         raise ByheartError(
-            f"expected a memory of tied heads with `gate=query` or key, found "
-            f"{'untied heads' if spec.untied else sink}: it cannot be edited in place. Change the "
-            "table and build it again."
+            f"expected a memory of tied heads with `gate=query` or key, found {found}: it cannot "
+            "be edited in place. Change the table and build it again."
         )
     if memory.facts is None:
         raise FactsError(
-            "this memory was saved without its facts (`with_facts=False`), and a shard is solved "
-            "from all facts it holds. Build it again with them."
+            "this memory was saved without its facts (`with_facts=False`), from which its shards "
+            "are solved. Build it again with them."
         )
-    change = change_facts(memory, memory.facts, set, add, delete)
-    if not len(change.touched):
-        return Edited(memory, np.arange(spec.shards), change.counts)
+    facts, touched, counts = change_facts(memory, memory.facts, set, add, delete)
+    if not len(touched):
+        return Edited(memory, np.arange(spec.shards), counts)
     with one_thread():
-        return _edited(memory, change, progress)
+        return _edited(memory, facts, touched, counts, progress)
 
 
 @dataclass
@@ -141,18 +131,24 @@ class _Draft:
     solved: np.ndarray | None = None
 
 
-def _edited(memory: ShardedMemory, change: Change, progress: Report) -> Edited:
+def _edited(
+    memory: ShardedMemory,
+    facts: Facts,
+    changed: np.ndarray,
+    counts: dict[str, int],
+    progress: Report,
+) -> Edited:
     """New rows, then housing, then the solve; then everything that says what was done."""
-    spec, facts, made = memory.spec, change.facts, memory.construction
+    spec, made = memory.spec, memory.construction
     weights = {name: w for name, w in memory.weights.items() if name != DIGESTS}
     new_tokens = facts.N + 1 - spec.N
     if new_tokens:
         weights |= grow.with_tokens(spec, weights, new_tokens, made.seed)
     new_answers, ideal = grow.place_answers(facts, weights, made.ideal_margin, made.seed)
     order = list(memory.order or range(facts.S))
-    tokens, touched = (torch.from_numpy(t[:, order]) for t in (facts.tokens, change.touched))
+    tokens, touched = (torch.from_numpy(t[:, order]) for t in (facts.tokens, changed))
     draft = _Draft(memory, spec, facts, weights, tokens, touched, progress)
-    housing = Housing(spec, weights, tokens.numpy(), made.slack, made.seed)
+    housing = grow.Housing(spec, weights, tokens.numpy(), made.slack, made.seed)
     housing.settle(touched[:, 0 if spec.gate == "key" else -1].numpy())
     kept = _solve_in(housing, draft)
     spec = draft.spec
@@ -177,7 +173,7 @@ def _edited(memory: ShardedMemory, change: Change, progress: Report) -> Edited:
     if draft.solved is not None:
         solved = facts.subset(draft.solved) if len(draft.solved) else None
         edited = _verified(edited, facts if new_answers else solved, solved, progress)
-    counts = change.counts | {
+    counts |= {
         "new_tokens": new_tokens,
         "new_answers": new_answers,
         "shards_solved": int((kept < 0).sum()),
@@ -186,14 +182,14 @@ def _edited(memory: ShardedMemory, change: Change, progress: Report) -> Edited:
     return Edited(edited, kept, counts, tuple(housing.why))
 
 
-def _solve_in(housing: Housing, draft: _Draft) -> np.ndarray:
+def _solve_in(housing: grow.Housing, draft: _Draft) -> np.ndarray:
     """Solve what changed; a shard that is too ill conditioned gets more heads. Returns which old
     shard each shard is (-1: solved); the draft gets its spec and W_O."""
     shards, made, weights = housing.shards, draft.memory.construction, draft.weights
     kept = np.array([-1 if shard.old is None else shard.old for shard in shards], dtype=np.int64)
     for left in reversed(range(ATTEMPTS)):
+        weights |= housing.stored()
         heads = [shard.heads for shard in shards]
-        weights |= layout_weights(housing.group, housing.level, housing.point, heads, housing.bits)
         grow.draw_heads(draft.spec, weights, max(heads), made.beta, made.seed)
         owners = shard_of(weights, draft.touched).numpy()
         kept[owners[owners >= 0]] = -1
@@ -214,7 +210,7 @@ def _solve_in(housing: Housing, draft: _Draft) -> np.ndarray:
         poor = _solve(draft, kept)
         if not poor or (not left and draft.condition < math.inf):
             # Stronger gates, if the new W_O or scores ask for them: own heads do not see λ.
-            lam = max(draft.spec.lam, strength(draft.spec, weights, draft.s_max))
+            lam = max(draft.spec.lam, build.strength(draft.spec, weights, draft.s_max))
             draft.spec = replace(draft.spec, lam=lam)
             return kept
         for g in poor:  # more unknowns than equations: better conditioned
@@ -254,9 +250,10 @@ def _solve(draft: _Draft, kept: np.ndarray) -> list[int]:
         if spec.check and made.abstain is not None:
             prints = fingerprints(mine, spec.check, made.abstain.seed)
             targets = torch.cat([targets, prints], dim=1)
-        batch, own = Batch(np.array([g]), heads, len(members)), [np.arange(len(members))]
+        n = len(members)
+        batch = Batch(np.array([g]), heads, n)
         try:
-            block, residual, cond = solve_batch(spec, weights, batch, mine, targets, own)
+            block, residual, cond = solve_batch(spec, weights, batch, mine, targets, [n])
         except RankError:
             block, residual, cond = torch.zeros(1, 1, 1, 1), math.inf, math.inf
         if cond > limit:
@@ -277,7 +274,7 @@ def _verified(
     if part is None:
         return memory
     progress(f"recalling {part.T:,} facts")
-    recalled, margin = recalled_through_own_heads(memory, part)
+    recalled, margin = build.recalled_through_own_heads(memory, part)
     if recalled < part.T:
         raise CheckFailed(
             f"{part.T - recalled:,} of {part.T:,} facts would be lost (condition number "
@@ -286,5 +283,6 @@ def _verified(
     margins = [m for m in (made.margin, finite(margin)) if m is not None]
     made = replace(made, margin=min(margins, default=None))
     if made.abstain is not None and solved is not None:
-        made = replace(made, abstain=abstention(memory, solved, made.abstain.seed, made.abstain))
+        known = build.abstention(memory, solved, made.abstain.seed, made.abstain)
+        made = replace(made, abstain=known)
     return replace(memory, construction=made)

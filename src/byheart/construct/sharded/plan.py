@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
+import torch
 
 from byheart.construct.frames import frame_margin, smallest_width
-from byheart.errors import ByheartError, CapacityError, check_choice
+from byheart.construct.methods import Sharded
+from byheart.errors import ByheartError, CapacityError
 from byheart.facts import Facts
-from byheart.specs import GATES, Gate
+from byheart.models.attention_only import Weights
+from byheart.specs import Gate
 
 SHARD = 250  # facts: best for time, memory and conditioning between 100 and 250
 MAX_SHARD = 4000  # facts of one hot token that cannot be split (S >= 3): one dense solve
@@ -28,6 +32,8 @@ KEY_RESERVE = 1.5
 # Margins that the stored format keeps: rounding moves a logit by 1e-6 (d_g = 16) to 1e-4 (d_g = 4)
 # in float32, and by 1e-14 to 1e-12 in float64. Below these a build is not worth a try.
 LEAST_MARGIN = {"float32": 1e-4, "float64": 1e-10}
+Ids = np.ndarray
+Ints = Sequence[int] | np.ndarray
 # Integer lattice codes, exact in float32: 4 |P|² <= 2^24 in each partial sum of a distance. Other
 # codes (circle, sphere, random) have gaps that shrink with the number of groups and were measured
 # to fail in float32 from some thousand groups on.
@@ -39,11 +45,10 @@ MAX_GROUPS = {1: 4096, 2: 4_000_000}
 class Plan:
     """Everything about the layout of a sharded memory except its numbers.
 
-    `deciding`: the key column that decides; the "query" gate moves it last. `group` (N + 1,) the
-    group of each token, -1 for tokens that decide for none; `level` and `first` (groups,) the
-    number of bits read of the first token and the first shard of each group; `bits` (N + 1, kb) of
-    each token, +1 or -1; `shard` (T,) the shard of each fact; `sizes` (shards,) the facts in it;
-    `subject` (N + 1,) 1 for tokens that may stand first (subject sink only).
+    `deciding`: the key column that decides. `group` (N + 1,) of each token, -1 for tokens that
+    decide for none; `level` and `first` (groups,) the number of bits read of the first token and
+    the first shard of each group; `bits` (N + 1, kb) of each token, +1 or -1; `shard` (T,) of each
+    fact; `sizes` (shards,); `subject` (N + 1,) 1 for tokens that may stand first (subject sink).
     """
 
     deciding: int
@@ -57,10 +62,10 @@ class Plan:
     shard: np.ndarray
     sizes: np.ndarray
     why: tuple[str, ...]
-    gate: Gate = "query"
-    k: int = 2
-    untied: bool = False
-    subject: np.ndarray | None = None
+    gate: Gate
+    k: int
+    untied: bool
+    subject: np.ndarray | None
 
     def order(self, S: int) -> list[int]:
         """Key columns as the model reads them: as they are asked, unless the last must decide."""
@@ -69,32 +74,21 @@ class Plan:
         return [c for c in range(S) if c != self.deciding] + [self.deciding]
 
 
-def plan(
-    facts: Facts,
-    *,
-    d_g: int | None = None,
-    d_h: int | None = None,
-    shard: int | None = None,
-    seed: int = 0,
-    gate: str = "query",
-    code: str = "lat2",
-    untied: bool = False,
-    dtype: str = "float32",
-) -> Plan:
-    """Inspect the facts and lay out shards of about `shard` facts.
-
-    What cannot be done is refused here, before any work, with an alternative.
+def plan(facts: Facts, options: Sharded | None = None, seed: int = 0) -> Plan:
+    """Inspect the facts and lay out shards. What cannot be done is refused here, before any work,
+    with an alternative.
 
     >>> import byheart as bh
     >>> made = plan(bh.random_associations(N=100, S=2, T=1000))
     >>> made.sizes.tolist(), made.order(2)
     ([250, 250, 250, 250], [0, 1])
     """
-    S, N = facts.S, facts.N
-    shard = SHARD if shard is None else shard
-    gate = _checked_options(gate, code, shard, S)
-    asked_d_h = d_h
-    d_g, d_h, why = _widths(len(facts.answer_ids), d_g, d_h, dtype)
+    options = options or Sharded()
+    S, N, shard, code = facts.S, facts.N, options.shard_size or SHARD, options.code or "lat2"
+    gate = cast(Gate, options.gate or "query")
+    _check_options(gate, shard, S)
+    why: list[str] = []
+    d_g, d_h = _widths(len(facts.answer_ids), options, why)
     deciding, reason = _deciding_column(facts, shard, gate)
     subject = _roles(facts) if gate == "subject-sink" else None
     counts = np.bincount(facts.tokens[:, deciding], minlength=N)
@@ -108,11 +102,17 @@ def plan(
     group[cold] = packed(counts[cold], bins)
     group[hot] = bins + np.arange(len(hot))
     groups = bins + len(hot)
-    _check_groups(groups, code, shard)
+    most = MAX_GROUPS[DIMENSIONS[code]]
+    if groups > most:
+        raise CapacityError(
+            f"{groups:,} groups of facts, {code} codes are exact up to {most:,}. Use "
+            f"{'code lat2' if code == 'lat1' else 'fewer facts'} or a `shard_size` of "
+            f"{math.ceil(groups * shard / most):,} or more."
+        )
     level = np.zeros(groups, dtype=np.int64)
     if splits:
         level[bins:] = np.ceil(np.log2(counts[hot] / shard)).astype(np.int64)
-    first = np.concatenate([[0], np.cumsum(2**level)])
+    first = np.cumsum(2**level) - 2**level
     kb = int(level.max(initial=0))
     other = facts.tokens[:, 1 - deciding] if kb else facts.tokens[:, 0]
     bits = _balanced_bits(other, N, kb, seed)
@@ -120,11 +120,11 @@ def plan(
     sub = np.zeros(facts.T, dtype=np.int64)
     for j in range(kb):
         sub = np.where(level[fact_group] > j, 2 * sub + (bits[other, j] > 0), sub)
-    shard_of_fact = first[:-1][fact_group] + sub
-    sizes = np.bincount(shard_of_fact, minlength=int(first[-1]))
-    why += [reason]
+    shard_of_fact = first[fact_group] + sub
+    sizes = np.bincount(shard_of_fact, minlength=int((2**level).sum()))
+    why.append(reason)
     if gate == "key":
-        d_h = _key_head_width(d_h, asked_d_h, counts, group, sizes, why)
+        d_h = _key_head_width(d_h, options.d_h, counts, group, sizes, why)
     if len(hot):
         split = f"up to {2**kb} sub-shards by {kb} bits of the other token"
         why.append(
@@ -142,22 +142,20 @@ def plan(
         beta=4.0 if d_g >= 8 else 8.0 if d_g >= 4 else 32.0,
         group=group,
         level=level,
-        first=first[:-1],
+        first=first,
         bits=bits,
         shard=shard_of_fact,
         sizes=sizes,
         why=tuple(why),
         gate=gate,
         k=DIMENSIONS[code],
-        untied=untied,
+        untied=options.untied,
         subject=subject,
     )
 
 
-def _checked_options(gate: str, code: str, shard: int, S: int) -> Gate:
-    check_choice("gate", gate, GATES)
-    check_choice("code", code, DIMENSIONS)
-    if not 1 <= shard <= MAX_SHARD:
+def _check_options(gate: Gate, shard: int, S: int) -> None:
+    if shard > MAX_SHARD:
         raise ByheartError(
             f"`shard_size` must lie between 1 and {MAX_SHARD:,} facts (time grows like its 1.5th "
             f"power, {SHARD} is a good value), found {shard:,}"
@@ -169,28 +167,21 @@ def _checked_options(gate: str, code: str, shard: int, S: int) -> Gate:
             + (", or `gate=subject-sink`." if S > 2 else ".")
         )
     if gate == "subject-sink" and S < 2:
-        raise ByheartError(
-            "`gate=subject-sink` needs keys of at least 2 tokens: with one, first and last are "
-            "the same. Use `gate=query`."
-        )
-    return cast(Gate, gate)
+        raise ByheartError("`gate=subject-sink` needs keys of at least 2 tokens. Use `gate=query`.")
 
 
-def _widths(A: int, d_g: int | None, d_h: int | None, dtype: str) -> tuple[int, int, list[str]]:
-    why = []
+def _widths(A: int, options: Sharded, why: list[str]) -> tuple[int, int]:
+    d_g, d_h, dtype = options.d, options.d_h, options.dtype
     if d_g is None:
         d_g = max(LEAST_WIDTH, smallest_width(A), d_h or 1)
         why.append(f"d_g = {d_g}: the least width at which {A:,} answers keep a margin near 0.4")
     if d_g < 2:
-        raise ByheartError(
-            f"`d` must be at least 2 for a sharded memory (features in one dimension are "
-            f"linearly dependent), found {d_g}"
-        )
+        raise ByheartError(f"`d` must be at least 2 for a sharded memory, found {d_g}")
     d_h = d_h or d_g
     if d_h > d_g:
         raise ByheartError(
-            f"`d_h` must be at most the width d_g = {d_g} that W_V reads, found {d_h}. "
-            f"Use `d_h={d_g}`, or `d={d_h}`."
+            f"`d_h` must be at most the width d_g = {d_g}, found {d_h}. Use `d_h={d_g}`, or "
+            f"`d={d_h}`."
         )
     margin, least = frame_margin(A, d_g), LEAST_MARGIN[dtype]
     if margin < least:
@@ -201,14 +192,14 @@ def _widths(A: int, d_g: int | None, d_h: int | None, dtype: str) -> tuple[int, 
             f"{margin:.0e}, {dtype} keeps margins from {least:.0e} on. Use `d={needed}` or more "
             f"({smallest_width(A)} for a margin near 0.4){other}."
         )
-    return d_g, d_h, why
+    return d_g, d_h
 
 
 def _deciding_column(facts: Facts, shard: int, gate: Gate) -> tuple[int, str]:
     """The column with the fewest facts under tokens too common for a shard, then under tokens too
     common to pack evenly, then with the cheapest shards; the last on a tie. Gates that leave the
     order alone take the first."""
-    names = facts.columns or tuple(str(c + 1) for c in range(facts.S))
+    names = facts.columns or [str(c + 1) for c in range(facts.S)]
     if gate != "query":
         return 0, f"column {names[0]!r} decides the shard ({gate} gate: keys are read as asked)"
     hot, coarse, largest = [], [], []
@@ -251,57 +242,52 @@ def _refuse_too_hot(facts: Facts, deciding: int, counts: np.ndarray, gate: Gate,
     worst = int(counts.argmax())
     if counts[worst] <= MAX_SHARD and gate != "key":
         return
-    what = f"keys of {facts.S} tokens" if gate == "query" else f"the {gate} gate"
-    other = "`gate=query`, which " + (
-        "may find a better column" if facts.S != 2 else "splits hot tokens of keys of 2"
-    )
+    what, other = f"keys of {facts.S} tokens", ""
+    if gate != "query":
+        better = "splits hot tokens of keys of 2" if facts.S == 2 else "may find a better column"
+        what, other = f"the {gate} gate", f"`gate=query`, which {better}, "
     raise CapacityError(
         f"{counts[worst]:,} of {facts.T:,} facts share the deciding token "
         f"{facts.vocabulary.token(worst)!r} (column {deciding + 1}), and {what} "
-        f"cannot split them: at most {shard if gate == 'key' else MAX_SHARD:,} fit one shard. Use "
-        + (f"{other}, " if gate != "query" else "")
-        + "`method=attention` (up to about 10,000 facts), or join two key columns into one."
+        f"cannot split them: at most {shard if gate == 'key' else MAX_SHARD:,} fit one shard. "
+        f"Use {other}`method=attention` (up to about 10,000 facts), or join two key columns into "
+        "one."
     )
 
 
 def _key_head_width(
-    d_h: int,
-    asked: int | None,
-    counts: np.ndarray,
-    group: np.ndarray,
-    sizes: np.ndarray,
-    why: list[str],
+    d_h: int, asked: int | None, counts: Ids, group: Ids, sizes: Ids, why: list[str]
 ) -> int:
     """d_h for the key gate: facts with the same first token have features in as many dimensions as
-    their shard has heads, n_g / d_h of them, which must be more than its busiest token has facts.
-    """
+    their shard has heads, n_g / d_h of them, which must be more than one token has facts."""
     busiest = np.zeros(len(sizes), dtype=np.int64)  # one shard a group
     used = np.flatnonzero(counts)
     np.maximum.at(busiest, group[used], counts[used])
     most = max(1, int((sizes / (KEY_RESERVE * busiest)).min()))
-    if asked is None:
-        why.append(
-            f"d_h = {min(d_h, most)}: a shard needs more heads than one first token has facts "
-            f"(up to {busiest.max():,})"
-        )
-        return min(d_h, most)
-    if asked > most:
+    if asked is not None and asked > most:
         raise ByheartError(
             f"`d_h` must be at most {most} with `gate=key`: facts with the same first token "
             f"(up to {busiest.max():,} in a shard of {sizes[busiest.argmax()]:,}) need a head each "
             f"and some to spare, found {asked}. Leave it out, or use `gate=query`."
         )
-    return asked
-
-
-def _check_groups(groups: int, code: str, shard: int) -> None:
-    most = MAX_GROUPS[DIMENSIONS[code]]
-    if groups > most:
-        raise CapacityError(
-            f"{groups:,} groups of facts, {code} codes are exact up to {most:,}. "
-            + ("Use code lat2" if code == "lat1" else "Use fewer facts")
-            + f" or a `shard_size` of {math.ceil(groups * shard / most):,} or more."
+    if asked is None:
+        d_h = min(d_h, most)
+        why.append(
+            f"d_h = {d_h}: a shard needs more heads than one first token has facts "
+            f"(up to {busiest.max():,})"
         )
+    return d_h
+
+
+def layout_weights(
+    group: np.ndarray, level: Ints, point: np.ndarray, heads: Ints, bits: np.ndarray
+) -> Weights:
+    """The layout as stored: shards are numbered group by group, and have so many `heads` each."""
+    first = np.cumsum(2 ** np.asarray(level)) - 2 ** np.asarray(level)
+    whole = {"point": point, "group": group, "level": np.asarray(level), "first": first}
+    made = {name: torch.from_numpy(array).int() for name, array in whole.items()}
+    made["head_start"] = torch.from_numpy(np.concatenate([[0], np.cumsum(heads)]))
+    return made | ({"bits": torch.from_numpy(bits)} if bits.shape[1] else {})
 
 
 def packed(counts: np.ndarray, bins: int) -> np.ndarray:
@@ -325,8 +311,7 @@ def _balanced_bits(column: np.ndarray, N: int, kb: int, seed: int) -> np.ndarray
     return bits
 
 
-@dataclass(frozen=True)
-class Lattice:
+class Lattice(NamedTuple):
     """`points` (groups, k) int64, centred, distinct; `far` a point outside that opens no head;
     `s1`, `s2` the powers of two that scale coordinates and |P|² to at most 1."""
 
@@ -337,16 +322,7 @@ class Lattice:
 
 
 def lattice(groups: int, k: int = 2) -> Lattice:
-    """The first `groups` points of a line (k = 1, "lat1") or a square (k = 2, "lat2").
-
-    >>> code = lattice(5)
-    >>> code.points.tolist(), code.far.tolist()
-    ([[-1, -1], [-1, 0], [-1, 1], [0, -1], [0, 0]], [2, 2])
-    >>> code.s1, code.s2
-    (0.25, 0.03125)
-    """
-    if not 1 <= groups <= MAX_GROUPS[k]:
-        raise ValueError(f"lat{k} codes 1 to {MAX_GROUPS[k]:,} groups exactly, found {groups:,}")
+    """The first `groups` points of a line (k = 1, "lat1") or a square (k = 2, "lat2")."""
     side = groups if k == 1 else math.isqrt(groups - 1) + 1
     index = np.arange(groups, dtype=np.int64)
     columns = (index,) if k == 1 else (index // side, index % side)

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,11 +25,11 @@ BATCH_ROWS = 65_536  # facts of one batch: many tiny shards have small matrices 
 HEADS_AT_ONCE = 1024  # untied heads whose largest scores are looked for together
 BY_TOKEN = ("W_E", "group", "bits", "subject")  # weights with one row a token
 NOT_READ = ("W_U", "W_O", "cancel")  # weights that a solve does not look at
+Sizes = list[int]
 IN_FLIGHT = 16  # tasks handed out at once: bounds the memory of data under way
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """Shards of similar size that are solved together; all get `heads` heads."""
 
     shards: np.ndarray
@@ -51,10 +50,6 @@ def unknowns_needed(
       form a space of D = 1 + Σ_{s<S} (n_s - 1) dimensions for n_s different tokens at position s,
       and all heads share Z_j / Z_j = 1: together 1 + H_g (D - 1), which must reach t's facts
       (counted only where the last token decides, so that they are all in one shard).
-
-    >>> keys = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
-    >>> unknowns_needed(np.zeros(4, int), np.array([4]), keys, d_h=8)
-    array([11])
     """
     N, S = int(tokens.max()) + 1, tokens.shape[1]
     pairs = np.unique((shard[:, None] * N + tokens).ravel())
@@ -78,13 +73,9 @@ def unknowns_needed(
     return needed
 
 
-def batches(
-    sizes: np.ndarray, d_h: int, slack: float, needed: np.ndarray | None = None
-) -> list[Batch]:
-    """Shards from large to small in padded batches; a fixed function of the sizes, so that any
-    number of workers solves the same batches and gets the same bytes. `needed`: unknowns of each
-    shard, its size by default."""
-    needed = sizes if needed is None else needed
+def batches(sizes: np.ndarray, d_h: int, slack: float, needed: np.ndarray) -> list[Batch]:
+    """Shards from large to small in padded batches; a fixed function of the sizes and the unknowns
+    `needed`, so that any number of workers solves the same batches and gets the same bytes."""
     order = np.argsort(-sizes, kind="stable")
     made, i = [], 0
     while i < len(order):
@@ -100,28 +91,19 @@ def batches(
 
 
 def solve_batch(
-    spec: ShardedSpec,
-    weights: Weights,
-    batch: Batch,
-    tokens: Tensor,
-    targets: Tensor,
-    members: list[np.ndarray],
+    spec: ShardedSpec, weights: Weights, batch: Batch, tokens: Tensor, targets: Tensor, sizes: Sizes
 ) -> tuple[Tensor, float, float]:
     """W_O (shards, heads, d_h, out) of a batch, its largest residual, and the condition number of
-    its first, largest shard.
+    its first, largest shard. `tokens`, `targets` of its facts, shard after shard, `sizes` of them.
 
-    `tokens`, `targets` of all facts; `members[i]` the facts of shard i of the batch.
     F W_O = target - x_S, minimum norm by Cholesky with one refinement; rows of padding are zero
     with a unit diagonal, so they change nothing.
     """
     B, n = len(batch.shards), batch.size
-    facts = np.concatenate(members)
-    row = np.repeat(np.arange(B), [len(m) for m in members])
-    column = np.concatenate([np.arange(len(m)) for m in members])
-    place = torch.from_numpy(row * n + column)
-    index = torch.from_numpy(facts)
-    x_S, F = own_features(spec, weights, tokens[index], batch.heads, torch.float64)
-    Y = targets[index].clone()
+    places = [i * n + np.arange(size) for i, size in enumerate(sizes)]
+    place = torch.from_numpy(np.concatenate(places))
+    x_S, F = own_features(spec, weights, tokens, batch.heads, torch.float64)
+    Y = targets.clone()
     Y[:, : spec.d_g] -= x_S
     X = torch.zeros(B * n, F.shape[1] * F.shape[2], dtype=torch.float64)
     R = torch.zeros(B * n, Y.shape[1], dtype=torch.float64)
@@ -137,8 +119,7 @@ def solve_batch(
     residual = (X @ W - R).abs().amax((1, 2))
     for i in torch.nonzero((info != 0) | ~(residual < 1e-9))[:, 0].tolist():
         # Too ill conditioned for Cholesky: solve this one shard by QR.
-        own = slice(0, len(members[i]))
-        solution = minimum_norm(X[i, own], R[i, own])
+        solution = minimum_norm(X[i, : sizes[i]], R[i, : sizes[i]])
         W[i], residual[i] = solution.W, solution.residual
     # cond(X) from X X^T; padding of the diagonal with 1 lies inside the spectrum's range.
     values = torch.linalg.eigvalsh(K[0])
@@ -181,9 +162,8 @@ def solve_all(
     """W_O (H, d_h, out) of all shards, the largest residual, the largest condition number seen."""
     W_O = torch.zeros(spec.H, spec.d_h, spec.d_g + spec.check, dtype=weights["W_E"].dtype)
     start = weights["head_start"].tolist()
-    worst = condition = 0.0
-    done = 0
-    waiting: deque[tuple[Batch, Future[Any]]] = deque()
+    worst = condition = done = 0
+    waiting: deque[tuple[Batch, Future[tuple[np.ndarray, float, float]]]] = deque()
 
     def take() -> None:
         nonlocal worst, condition, done
@@ -198,44 +178,37 @@ def solve_all(
     with engine(workers) as executor:
         for batch in made:
             own = [members[g] for g in batch.shards]
-            task = packed(weights, tokens, targets, own)
-            waiting.append((batch, executor.submit(solve_packed, spec, batch, *task)))
+            facts = torch.from_numpy(np.concatenate(own))
+            seen, local = tokens[facts].unique(return_inverse=True)
+            part = {
+                name: (w[seen] if name in BY_TOKEN else w).numpy()
+                for name, w in weights.items()
+                if name not in NOT_READ
+            }
+            sizes = [len(m) for m in own]
+            task = (spec, part, batch, local.numpy(), targets[facts].numpy(), sizes)
+            waiting.append((batch, executor.submit(solve_packed, *task)))
             if len(waiting) >= IN_FLIGHT:
                 take()
         while waiting:
             take()
-    return W_O, worst, condition
-
-
-def packed(
-    weights: Weights, tokens: Tensor, targets: Tensor, members: list[np.ndarray]
-) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray, list[int]]:
-    """The part of the problem that some shards see, as plain arrays with token ids of their own."""
-    facts = torch.from_numpy(np.concatenate(members))
-    seen, local = tokens[facts].unique(return_inverse=True)
-    part = {
-        name: (w[seen] if name in BY_TOKEN else w).numpy()
-        for name, w in weights.items()
-        if name not in NOT_READ
-    }
-    return part, local.numpy(), targets[facts].numpy(), [len(m) for m in members]
+    return W_O, float(worst), float(condition)
 
 
 def solve_packed(
     spec: ShardedSpec,
-    batch: Batch,
     part: dict[str, np.ndarray],
+    batch: Batch,
     tokens: np.ndarray,
     targets: np.ndarray,
-    sizes: list[int],
-) -> Any:
-    """`solve_batch` on a packed part; blocks rounded to the stored format. Runs anywhere."""
+    sizes: Sizes,
+) -> tuple[np.ndarray, float, float]:
+    """`solve_batch` on plain arrays with token ids of their own; blocks rounded to the stored
+    format. Runs anywhere."""
     # torch.tensor copies into aligned memory, on which results do not depend on where it came from.
     weights = {name: torch.tensor(array) for name, array in part.items()}
-    ends = np.cumsum(sizes)
-    members = [np.arange(end - size, end) for size, end in zip(sizes, ends, strict=True)]
     with one_thread():
         blocks, residual, condition = solve_batch(
-            spec, weights, batch, torch.tensor(tokens), torch.tensor(targets), members
+            spec, weights, batch, torch.tensor(tokens), torch.tensor(targets), sizes
         )
     return blocks.to(weights["W_E"].dtype).numpy(), residual, condition
