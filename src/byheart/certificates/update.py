@@ -25,7 +25,6 @@ from byheart._version import __version__
 from byheart.certificates import sharded
 from byheart.certificates.certificate import certify
 from byheart.certificates.proving import Margins, certificate
-from byheart.certificates.rounding import admissible
 from byheart.certificates.statement import ARITHMETICS, AnswerCertificate, Certificate
 from byheart.models import Memory
 from byheart.models.sharded_memory import ShardedMemory
@@ -75,9 +74,7 @@ def _short_proof(
         or kept.max(initial=-1) >= len(errors)
     ):
         return None
-    sharded.exact_gates(spec, weights)
-    if not admissible({k: w for k, w in weights.items() if w.is_floating_point()}):
-        return None
+    told = sharded.premises(spec, weights)
     tokens = memory.in_order(facts.tokens)
     right = torch.from_numpy(facts.answers.copy())
     frame, longest = sharded.frame_margins(weights["W_U"].double(), right)
@@ -99,7 +96,7 @@ def _short_proof(
         if bool((own < 0).any()):  # a subject that stands elsewhere
             return None
         np.maximum.at(worst, own.numpy(), distance.numpy())
-    bounds = sharded.error_bounds(torch.from_numpy(worst), leak, longest)[shards]
+    bounds = sharded.error_bounds(spec, torch.from_numpy(worst), leak, longest)[shards]
     found = Margins(frame.numpy(), bounds.numpy())
     if not found.held.all():
         return None
@@ -109,5 +106,5 @@ def _short_proof(
         facts,
         before.arithmetic,
         found.held,
-        found.extremes() | {"shard_errors": tuple(worst.tolist())},
+        found.extremes() | {"shard_errors": tuple(worst.tolist()), "premises": told},
     )
