@@ -22,7 +22,15 @@ from torch import Tensor
 
 from byheart._progress import Report
 from byheart.certificates import ball
-from byheart.certificates.arithmetic import Arithmetic, Bounded, Format, Rounding, Value, Weights
+from byheart.certificates.arithmetic import (
+    EXACT,
+    Arithmetic,
+    Bounded,
+    Format,
+    Rounding,
+    Value,
+    Weights,
+)
 from byheart.errors import ByheartError
 from byheart.specs import (
     AssociativeSpec,
@@ -110,7 +118,7 @@ def _(spec: AssociativeSpec, A: Arithmetic[Value], tokens: Tensor) -> Value:
     return A.einsum("bd,de->be", A.over_root(key, spec.d), A.weight("W"))
 
 
-def bounded_logits(spec: Spec, weights: Weights, tokens: Tensor, format: Format) -> Bounded:
+def bounded_logits(spec: Spec, weights: Weights, tokens: Tensor, format: Format = EXACT) -> Bounded:
     """Logits (B, N) with error bounds; `weights` in float64 without model axis, `tokens` (B, S)."""
     A = Rounding(weights, format)
     return A.einsum("bd,dn->bn", residual(spec, A, tokens), A.weight("W_U"))

@@ -108,6 +108,11 @@ def exactly(numbers: Tensor) -> Bounded:
     return Bounded(numbers, numbers - numbers)
 
 
+def finite(weights: Weights) -> bool:
+    """Whether every number is one; nothing is proved about a model with others, used or not."""
+    return all(bool(torch.isfinite(w).all()) for w in weights.values() if w.is_floating_point())
+
+
 def gamma(n: int, u: float = U) -> float:
     """γ_n = n u / (1 - n u), rounded up; infinite where n u is no longer small."""
     return n * u / (1 - n * u) * (1 + 4 * U) if n * u < 0.5 else math.inf
@@ -185,7 +190,7 @@ class Rounding:
             return out
         A, B, C = (x.value.abs() + x.error for x in (a, b, c))
         n = terms_of(first, A.shape, B.shape)
-        n += terms_of(then, inner.value.shape, C.shape) + 1
+        n += terms_of(then, inner.value.shape, C.shape) + 4  # and a factor taken in early
         size = torch.einsum(then, torch.einsum(first, A, B), C)
         return self._bounded(out.value, out.error + gamma(n, self.format.u) * size, 2 * n)
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from byheart.certificates import ball
 from byheart.certificates.architectures import ball_residuals, bounded_logits
-from byheart.certificates.arithmetic import EXACT, FLOAT64, Bounded, U, gamma
+from byheart.certificates.arithmetic import EXACT, FLOAT64, Bounded, U, finite, gamma
 from byheart.certificates.proving import NOT_EVALUATED, Asked, certificate, in_vocabulary_of
 from byheart.certificates.statement import (
     Certificate,
@@ -120,6 +120,8 @@ def evaluate(
     """Bounds for every sequence, in the arithmetic asked for."""
     ids = memory.with_start(tokens)
     weights = {name: w.to(torch.float64) for name, w in memory.weights.items()}
+    if not finite(weights):
+        return Evaluated(*(np.full(len(ids), np.nan) for _ in range(3)))
     columns = torch.from_numpy(support.copy())
     answers_only = weights | {"W_U": weights["W_U"][:, columns]}
     pi = torch.from_numpy(table.probabilities.copy())

@@ -29,9 +29,11 @@ from byheart.models.exact_memory import ExactMemory
 from byheart.models.memory import FactTable, Memory
 from byheart.models.token_memory import TokenMemory
 
-NOT_EVALUATED = "cannot be evaluated: its numbers are not finite, or beyond float64, with these {}"
-# Facts from which on the proof in exact arithmetic is left out where the one for every evaluation in
-# the stored format, which implies it, holds.
+NOT_EVALUATED = (
+    "not evaluated: {} that are not finite, that overflow, or that the proof does not cover"
+)
+# Facts from which on the proof in exact arithmetic is left out where the one for every evaluation
+# in the stored format, which implies it, holds.
 MANY = 20_000
 
 Kind = TypeVar("Kind", bound=Certificate)
@@ -179,7 +181,7 @@ def both_statements(
         failed=len(failed),
         margin=run.extremes()["margin"],
         error_bound=run.extremes()["error_bound"],
-        rows=tuple(int(rows[i]) for i in failed[:LISTED]),
+        rows=tuple(dict.fromkeys(int(rows[i]) for i in failed[:LISTED])),
     )
     if held.all() and len(rows) >= MANY:
         return (run, own), evaluation

@@ -7,8 +7,8 @@ For a fact t of shard g the residual stream of the literal layer is
 
 1. Gates are exact: lattice points are integers and every scale a power of two, so the stored gate
    entries are the exact reals and dist(g, g') is a whole number, 0 for the own shard, >= 1 for any
-   other (`premises` checks what this needs, in integers). Own heads therefore see gates of exactly 0,
-   in the stored format too, in whatever order a query or key is summed.
+   other (`premises` checks what this needs, in integers). Own heads therefore see gates of exactly
+   0, in the stored format too, in whatever order a query or key is summed.
 2. Own heads: float64 with the error bounds of `arithmetic`.
 3. Leak, query and key gate: a foreign head's real tokens score at most s_max - λ against 0 for BOS
    (key gate: position 1 loses λ dist, position S 2 λ; sub-shards: λ a wrong bit and 2 λ), so they
@@ -39,13 +39,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from byheart._progress import Report
-from byheart.certificates.arithmetic import EXACT, FORMATS, Bounded, Format, Rounding, U, gamma
+from byheart.certificates.arithmetic import EXACT, Bounded, Format, Rounding, U, finite, gamma
 from byheart.certificates.proving import Asked, Margins, prove
 from byheart.certificates.statement import Certificate
 from byheart.certificates.tokens import Own, prove_answers, token_margins
@@ -54,7 +55,7 @@ from byheart.errors import ByheartError
 from byheart.models.attention_only import Weights
 from byheart.models.memory import FactTable
 from byheart.models.sharded import heads_sum, last_shut, shard_of
-from byheart.models.sharded_memory import ShardedMemory
+from byheart.models.sharded_memory import ShardedMemory, shard_sha256
 from byheart.specs import ShardedSpec
 
 # Of a number format: bits of a whole number, smallest and largest exponents.
@@ -88,9 +89,17 @@ def prove_sharded(memory: ShardedMemory, facts: FactTable, asked: Asked) -> Cert
         found = sharded_margins(
             memory.spec, memory.tensors, ids, answers, asked.progress, worst, format
         )
-        return Margins(*found), {"shard_errors": tuple(worst.tolist()), "premises": told}
+        sums = shard_sums(memory.tensors)
+        own = {"shard_errors": tuple(worst.tolist()), "shard_sha256": sums, "premises": told}
+        return Margins(*found), own
 
     return prove_answers(memory, facts, asked, evaluate)
+
+
+def shard_sums(weights: Weights) -> tuple[str, ...]:
+    """SHA-256 of the W_O of every shard, in hexadecimal digits."""
+    starts = weights["head_start"].tolist()
+    return tuple(shard_sha256(weights["W_O"], a, b).hex() for a, b in pairwise(starts))
 
 
 def premises(spec: ShardedSpec, weights: Weights) -> tuple[tuple[str, str], ...]:
@@ -201,11 +210,14 @@ def sharded_margins(
     (shards,) receives the largest own error of each shard (`update` proves edits with it). The
     weights must have passed `premises`.
     """
+    if not finite(weights):
+        return np.full(len(tokens), np.nan), np.full(len(tokens), np.nan)
     frame, longest = frame_margins(weights["W_U"].double(), right)
     leak = leaks(spec, weights, tokens, format)
     distance, shards = own_distances(spec, weights, tokens, right, leak, progress, format)
     if worst is not None:
-        np.maximum.at(worst, shards[shards >= 0].numpy(), distance[shards >= 0].numpy())
+        known = (shards >= 0) & torch.isfinite(distance)
+        np.maximum.at(worst, shards[known].numpy(), distance[known].numpy())
     return frame.numpy(), error_bounds(spec, distance, leak, longest, format).numpy()
 
 

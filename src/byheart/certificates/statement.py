@@ -202,12 +202,21 @@ class Certificate:
 
     # Files
 
-    def about(self, memory: Memory) -> bool:
-        """Whether this is a proof about `memory` and what it holds, as it is now."""
+    def names(self, memory: Memory) -> bool:
+        """Whether this claims a proof about the weights and facts of `memory`."""
         table = memory.table
-        facts = self.facts_digest if table is None else table.digest()
+        return (
+            self.certified
+            and self.weights_sha256 == memory.weights_sha256()
+            and (table is None or self.facts_digest == table.digest())
+        )
+
+    def about(self, memory: Memory) -> bool:
+        """Whether this is a proof about `memory` and what it holds, as it is now: about its
+        architecture and how it reads keys too, which certificates of schema 1 did not bind."""
         tolerance = getattr(self, "tolerance", None)
-        return self.certified and self.digest == binding(memory, facts, self.arithmetic, tolerance)
+        bound = binding(memory, self.facts_digest, self.arithmetic, tolerance)
+        return self.schema == SCHEMA and self.names(memory) and self.digest == bound
 
     def to_json(self) -> dict[str, Json]:
         """Every key of every kind of certificate."""
@@ -271,11 +280,14 @@ class AnswerCertificate(Certificate):
     """In exact real arithmetic on the stored weights, argmax T(t) = g(t) for every fact t, because
     margin(t) > error_bound(t).
 
-    `shard_errors` (sharded memories) is the largest own error of each shard: after an edit only
-    the shards that changed are proved again (`update`). `competitors`: tokens, or classes.
+    `shard_errors` (sharded memories) is the largest own error of each shard, `shard_sha256` that of
+    its W_O: after an edit only the shards that changed are proved again (`update`); the others, the
+    `inherited` ones, rest on the certificate before. `competitors`: tokens, or classes.
     """
 
     shard_errors: tuple[float, ...] | None = None
+    shard_sha256: tuple[str, ...] | None = None
+    inherited: tuple[int, ...] = ()
     competitors: str = "tokens"
 
     claim = (
@@ -286,6 +298,14 @@ class AnswerCertificate(Certificate):
         "For each of the {c.facts:,} facts, in exact real arithmetic on these weights, the right "
         "answer gets the largest score of all {c.competitors}."
     )
+
+    def rows(self) -> list[tuple[str, str]]:
+        rows = super().rows()
+        if self.inherited and self.shard_sha256:
+            text = f"{len(self.inherited):,} of {len(self.shard_sha256):,} shards are those of the "
+            text += "certificate before the edit, bit for bit (`byheart certify` proves all)"
+            rows.insert(1, ("inherited", text))
+        return rows
 
     def _comparison(self) -> tuple[str, ...]:
         margin, error = self.margin, self.error_bound
@@ -395,7 +415,7 @@ class IntegerCertificate(Certificate):
 
 def binding(memory: Memory, facts: str, arithmetic: str, tolerance: object) -> str:
     """One digest of all that a certificate speaks of: its schema, the architecture and its sizes,
-    how keys are read (order, start, padding, vocabulary), the weights, the facts, the arithmetic."""
+    how keys are read (order, start, padding, vocabulary), weights, facts, arithmetic."""
     spec, weights, reading, _ = memory.identity()
     about = [SCHEMA, type(spec).__name__, str(spec), repr(spec), weights, reading, facts]
     content = json.dumps([*about, arithmetic, tolerance], default=str, ensure_ascii=True)
@@ -406,6 +426,8 @@ _ABSENT: dict[str, Json] = {
     "margin": None,
     "error_bound": None,
     "shard_errors": None,
+    "shard_sha256": None,
+    "inherited": (),
     "distribution": None,
     "tolerance": None,
     "largest_error": None,

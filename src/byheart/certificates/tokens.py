@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from byheart.certificates.architectures import ball_margins, bounded_logits
-from byheart.certificates.arithmetic import EXACT, Bounded, Format, exactly, margins
+from byheart.certificates.arithmetic import EXACT, Bounded, Format, exactly, finite, margins
 from byheart.certificates.distribution import prove_distributions
 from byheart.certificates.proving import (
     Asked,
@@ -67,6 +67,8 @@ def prove_answers(
 
         def wrong() -> str | None:
             logits = memory.outputs(memory.with_start(tokens[i][None]), torch.float64)[0]
+            if not finite(memory.weights) or not bool(torch.isfinite(logits).all()):
+                return None
             said = memory.vocabulary.token(int(logits.argmax()))
             if said != answer:
                 return f"the memory answers {said!r}"
@@ -95,6 +97,8 @@ def token_margins(
     """Margins by evaluating the whole model, in the arithmetic asked for."""
     ids, answers = memory.with_start(tokens), torch.from_numpy(right.copy())
     weights = {name: w.to(torch.float64) for name, w in memory.weights.items()}
+    if not finite(weights):
+        return Margins.nowhere(len(ids))
     if asked.arithmetic == "ball":
         options = {"precision": asked.precision, "progress": asked.progress}
         return Margins(*ball_margins(memory.spec, weights, ids.numpy(), right, **options))

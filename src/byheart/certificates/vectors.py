@@ -25,6 +25,7 @@ from byheart.certificates.arithmetic import (
     Value,
     Weights,
     exactly,
+    finite,
     margins,
 )
 from byheart.certificates.ball import Balls, outward
@@ -69,7 +70,7 @@ def prove_vectors(memory: VectorMemory, facts: FactTable, asked: Asked) -> Certi
         row, label = int(examples.rows[i]), str(examples.label[i].tolist())
 
         def wrong() -> str | None:
-            if found.margins[i] > 0:
+            if not found.margins[i] <= 0:
                 return None
             if examples.classes is None:
                 return "further from the label than the tolerance"
@@ -99,6 +100,8 @@ def vector_margins(
     """Margins and error bounds (T,) of all examples."""
     weights = {name: w.double() for name, w in memory.weights.items()}
     E, e = torch.tensor(facts.context), torch.tensor(facts.query)
+    if not finite({**weights, "context": E, "query": e}):
+        return Margins.nowhere(facts.T)
     if asked.arithmetic == "ball":
         with ball.bits(asked.precision):
             return _ball_margins(memory.spec, weights, facts, tolerance, asked)
