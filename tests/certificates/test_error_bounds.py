@@ -14,9 +14,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from byheart._progress import quiet
-from byheart.certificates import bounded_logits, rounding
-from byheart.certificates.architectures import ball_margins
-from byheart.certificates.rounding import EXP_ERROR, UNDERFLOW, Bounded, U
+from byheart.certificates.architectures import ball_margins, bounded_logits
+from byheart.certificates.arithmetic import (
+    FLOAT64,
+    Bounded,
+    Rounding,
+    U,
+    exactly,
+    gamma,
+    margins,
+)
 from byheart.errors import ByheartError
 from byheart.specs import AssociativeSpec, AttentionOnlySpec, MultiHeadSpec
 
@@ -93,12 +100,12 @@ def test_associative_bounds_contain_the_truth_and_are_sharp(
 
 
 def assert_ball_contains(spec, weights, tokens, right, true_margins, precision=128) -> np.ndarray:
-    margins, radii = ball_margins(
+    middle, radii = ball_margins(
         spec, weights, tokens.numpy(), right, precision=precision, progress=quiet
     )
     truth = true_margins(spec, weights, tokens, right)
     with mpmath.workprec(200):
-        for m, r, x in zip(margins.tolist(), radii.tolist(), truth, strict=True):
+        for m, r, x in zip(middle.tolist(), radii.tolist(), truth, strict=True):
             assert abs(mpmath.mpf(m) - x) <= mpmath.mpf(r)
     return radii
 
@@ -118,9 +125,9 @@ def test_balls_are_as_sharp_as_a_float_can_say(random_weights, true_margins):
     weights, tokens = random_weights(spec, 0), some_tokens(spec, 0, 10)
     right = np.zeros(10, dtype=np.int64)
     radii = assert_ball_contains(spec, weights, tokens, right, true_margins)
-    margins, _ = ball_margins(spec, weights, tokens.numpy(), right, precision=128, progress=quiet)
+    middle, _ = ball_margins(spec, weights, tokens.numpy(), right, precision=128, progress=quiet)
     # The midpoint is rounded to 53 bits; the ball of 128 bits itself is far smaller.
-    assert bool((radii <= 2 * U * np.abs(margins)).all())
+    assert bool((radii <= 2 * U * np.abs(middle)).all())
     # Few bits, a wide ball, still around the truth.
     wide = assert_ball_contains(spec, weights, tokens, right, true_margins, precision=30)
     assert bool((wide > 1e-9).all())
@@ -142,7 +149,7 @@ def test_both_arithmetics_agree_within_their_bounds(random_memory, spec, seed):
     facts = memory.facts
     tokens, right = torch.tensor(facts.tokens), torch.tensor(facts.answers)
     values = bounded_logits(spec, memory.weights, tokens)
-    margin, bound = rounding.margins(values, right)
+    margin, bound = margins(values, right)
     middle, radius = ball_margins(
         spec,
         memory.weights,
@@ -160,7 +167,7 @@ def test_both_arithmetics_agree_within_their_bounds(random_memory, spec, seed):
 def test_exp_is_as_good_as_assumed():
     """torch.exp against Arb on 200,000 points of [-745, 0]: 16 times better than the bounds need.
 
-    Beyond -708 results are subnormal: their absolute error is what `UNDERFLOW` is for.
+    Beyond -708 results are subnormal: their absolute error is below `tiny`.
     """
     generator = torch.Generator().manual_seed(0)
     # Odd lengths and strides take the vector and the scalar paths of the library.
@@ -186,8 +193,8 @@ def test_exp_is_as_good_as_assumed():
                 worst_subnormal = max(worst_subnormal, error)
     finally:
         ctx.prec = before
-    assert 0 < worst <= EXP_ERROR / 16
-    assert worst_subnormal <= 2 * smallest_normal < UNDERFLOW
+    assert 0 < worst <= FLOAT64.exp / 16
+    assert worst_subnormal <= FLOAT64.tiny == smallest_normal
 
 
 floats = st.floats(-1e6, 1e6).filter(lambda v: v == 0 or abs(v) > 1e-100)
@@ -202,7 +209,7 @@ def test_product_contains_the_exact_product(data, n, noisy):
     table = st.lists(row, min_size=2, max_size=2)
     A, B = (torch.tensor(data.draw(table), dtype=torch.float64) for _ in range(2))
     err_A, err_B = (factor.abs() * 2.0**-20 if noisy else factor * 0 for factor in (A, B))
-    found = rounding.product(Bounded(A, err_A), Bounded(B, err_B), "bd,nd->bn", n)
+    found = Rounding({}).einsum("bd,nd->bn", Bounded(A, err_A), Bounded(B, err_B))
     for sign_a, sign_b in itertools.product((-1, 0, 1), repeat=2):
         for i, j in itertools.product(range(2), repeat=2):
             exact = sum(
@@ -214,14 +221,14 @@ def test_product_contains_the_exact_product(data, n, noisy):
             difference = abs(Fraction(float(found.value[i, j])) - exact)
             assert difference <= Fraction(float(found.error[i, j]))
     if not noisy:  # and no more than the textbook bound, but for the factor that rounds it up
-        limit = rounding.gamma(n) * (A.abs() @ B.abs().T) * 1.001 + 2 * UNDERFLOW
+        limit = gamma(n) * (A.abs() @ B.abs().T) * 1.001 + 100 * n * FLOAT64.tiny
         assert bool((found.error <= limit).all())
 
 
 @SETTINGS
 @given(a=entries, b=entries)
 def test_sum_contains_the_exact_sum(a, b):
-    found = rounding.add(*(rounding.exact(torch.tensor(v, dtype=torch.float64)) for v in (a, b)))
+    found = Rounding({}).add(*(exactly(torch.tensor(v, dtype=torch.float64)) for v in (a, b)))
     difference = abs(Fraction(float(found.value)) - Fraction(a) - Fraction(b))
     assert difference <= Fraction(float(found.error))
 
@@ -229,7 +236,7 @@ def test_sum_contains_the_exact_sum(a, b):
 def assert_softmax_contains(scores: list[float], error: float, signs: list[int]) -> None:
     """softmax of scores known up to ± error, against that of one choice within these errors."""
     value = torch.tensor(scores, dtype=torch.float64)
-    found = rounding.softmax(Bounded(value, torch.full_like(value, error)))
+    found = Rounding({}).softmax(Bounded(value, torch.full_like(value, error)))
     with mpmath.workprec(200):
         exact = [
             mpmath.mpf(s) + sign * mpmath.mpf(error) for s, sign in zip(scores, signs, strict=False)
@@ -273,7 +280,7 @@ def test_margin_bound_is_that_of_the_worst_rival():
         torch.tensor([[3.0, 2.0, 1.0]], dtype=torch.float64),
         torch.tensor([[0.1, 0.2, 1.9]], dtype=torch.float64),
     )
-    margin, bound = rounding.margins(values, torch.tensor([0]))
+    margin, bound = margins(values, torch.tensor([0]))
     assert float(margin) == 1.0
     # Smallest possible margin: 3 - 0.1 - (1 + 1.9) = 0, so the bound must reach 1.
     assert 1.0 <= float(bound) <= 1.0 + 1e-12

@@ -18,9 +18,9 @@ from oracles.literal import literal_forward
 from torch import Tensor
 
 import byheart as bh
-from byheart.certificates import bounded_logits, certify, rounding
-from byheart.certificates.architectures import ball_margins
-from byheart.certificates.rounding import Bounded
+from byheart.certificates import certify
+from byheart.certificates.architectures import ball_margins, bounded_logits
+from byheart.certificates.arithmetic import FLOAT64, GELU_SLOPE, Bounded, Rounding, margins
 from byheart.errors import ByheartError
 from byheart.models import TokenMemory, attention_only, mlp_transformer, shared_bottleneck
 from byheart.models.architectures import initial
@@ -77,7 +77,7 @@ def test_no_bound_is_refuted_by_balls(spec, seed, spread):
     values = bounded_logits(spec, weights, tokens)
     for g in range(spec.N):
         right = np.full(len(tokens), g)
-        margin, bound = (v.numpy() for v in rounding.margins(values, torch.from_numpy(right)))
+        margin, bound = (v.numpy() for v in margins(values, torch.from_numpy(right)))
         middle, radius = balls(spec, weights, tokens, right, 300)
         sure = np.isfinite(margin) & np.isfinite(bound) & np.isfinite(radius)
         error = np.abs(margin - middle) - radius
@@ -127,11 +127,11 @@ def test_activations_contain_every_value_within_the_error(z, error, sign):
     try:
         exact = arb(z) + sign * arb(error)
         truths = {
-            rounding.gelu: exact * (-exact / arb(2).sqrt()).erfc() / 2,
-            rounding.relu: exact.max(arb(0)),
+            "gelu": exact * (-exact / arb(2).sqrt()).erfc() / 2,
+            "relu": exact.max(arb(0)),
         }
         for act, truth in truths.items():
-            found = act(given_z)
+            found = Rounding({}).activation(given_z, act)
             difference = abs(truth - arb(float(found.value)))
             assert not difference > arb(float(found.error))
     finally:
@@ -156,14 +156,14 @@ def test_erf_is_as_good_as_assumed():
             worst = max(worst, abs(float(arb(x).erf() - arb(found))))
     finally:
         ctx.prec = before
-    assert 0 < worst <= rounding.ERF_ERROR / 16
+    assert 0 < worst <= FLOAT64.erf / 16
 
 
 def test_gelu_is_nowhere_steeper_than_assumed():
     """gelu'(z) = Φ(z) + z φ(z), whose derivative (2 - z²) φ(z) vanishes at ±sqrt 2 only."""
     z = torch.tensor([2.0**0.5, -(2.0**0.5), 0.0, 50.0], dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad(torch.nn.functional.gelu(z).sum(), z)
-    assert float(slope.abs().max()) <= rounding.GELU_SLOPE
+    assert float(slope.abs().max()) <= GELU_SLOPE
 
 
 # Memories.

@@ -97,7 +97,7 @@ def test_tokens_the_memory_does_not_know(run_json: RunJson, make_file, memory: P
     (failure,) = made["failures"]
     assert failure["row"] == 3
     assert failure["margin"] is None
-    assert failure["reason"] == "unknown to the memory: 'capitol'"
+    assert failure["reason"] == "lost: unknown to the memory: 'capitol'"
 
 
 def test_margin_of_facts_that_could_not_be_asked(run: Run, make_file, memory: Path):

@@ -11,7 +11,8 @@ from safetensors.torch import load_file, save_file
 
 import byheart as bh
 from byheart.certificates import AnswerCertificate, NumberCertificate, certify, certify_folder
-from byheart.certificates.vectors import bounded_outputs
+from byheart.certificates.arithmetic import Rounding
+from byheart.certificates.vectors import outputs
 from byheart.construct.methods import MultiHead
 from byheart.errors import ByheartError, FactsError, MemoryFileError
 from byheart.facts import VectorFacts, random_vectors
@@ -137,7 +138,8 @@ def test_error_bounds_hold_for_random_layers():
         rounding = certify(model)
         bound = number(rounding.error_bound)
         assert abs(number(rounding.margin) - number(ball.margin)) <= bound < 1e-10
-        out = bounded_outputs(spec, weights, torch.tensor(facts.context), torch.tensor(facts.query))
+        A, context, query = Rounding(weights), *map(torch.tensor, (facts.context, facts.query))
+        out = outputs(spec, A, context, query)
         assert torch.allclose(out.value, model.outputs(model.inputs_of(facts)), atol=1e-12)
 
 
@@ -153,7 +155,7 @@ def test_a_tolerance_below_the_error_is_not_proved(memory):
     worst = float(memory.errors(memory.facts, torch.float64).max())
     failed = certify(memory, tolerance=0.99 * worst)
     assert not failed.certified and failed.failed >= 1
-    assert failed.failures[0].reason == "further from the label than the tolerance"
+    assert failed.failures[0].reason == "lost: further from the label than the tolerance"
 
 
 def test_changed_weights_lose_the_certificate(memory, tmp_path):

@@ -10,7 +10,7 @@ from oracles.literal import memory_logits
 from torch import Tensor
 
 from byheart.certificates.architectures import bounded_logits
-from byheart.certificates.rounding import Bounded
+from byheart.certificates.arithmetic import Bounded
 from byheart.facts import Facts, Vocabulary
 from byheart.models.sharded import to_dense
 from byheart.models.sharded_memory import ShardedMemory

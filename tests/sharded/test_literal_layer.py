@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from oracles.literal import memory_logits
 
 import byheart as bh
-from byheart.certificates import rounding
+from byheart.certificates.arithmetic import U
+from byheart.certificates.arithmetic import margins as bounded_margins
 from byheart.certificates.sharded import leaks, sharded_margins
 from byheart.construct.sharded.plan import plan
 from byheart.models import attention_only
@@ -59,7 +60,7 @@ def assert_exact(memory, facts, found):
     room = torch.tensor(bounds)[:, None] / 2 + found.bounded.error
     assert ((found.bounded.value - ideal).abs() <= room * (1 + 1e-9) + 1e-15).all()
     # The proof by evaluating every head says the same, and cannot be worse.
-    margin, error = rounding.margins(found.bounded, right)
+    margin, error = bounded_margins(found.bounded, right)
     assert (torch.tensor(margins - bounds) <= margin + error).all()
     # Sparse and dense: a leak apart, and twice the rounding of the larger of the two sums.
     leak = leaks(spec, weights, ids)
@@ -67,7 +68,7 @@ def assert_exact(memory, facts, found):
     apart = (leak.foreign + 3 * leak.shut * norms) * float(W_U.norm(dim=0).max())
     assert ((found.full64 - found.own64).abs() <= apart + 2 * found.bounded.error).all()
     # Error bounds are linear in the unit roundoff as long as they are small.
-    coarse = 2 * found.bounded.error * U32 / rounding.U
+    coarse = 2 * found.bounded.error * U32 / U
     assert ((found.full32 - found.own32).abs().double() <= apart + coarse + 1e-5).all()
 
 

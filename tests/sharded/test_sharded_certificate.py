@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import byheart as bh
-from byheart.certificates.sharded import exact_gates, leaks, sharded_margins
+from byheart.certificates.sharded import leaks, premises, sharded_margins
 from byheart.errors import ByheartError
 from byheart.facts import Facts, Vocabulary
 from byheart.specs import ShardedSpec
@@ -112,7 +112,7 @@ def test_tampered_codes_are_refused(hot, name, place, value, said):
         value = hot.weights["point"][0]
     broken = tampered(hot, name, set_to(place, value))
     with pytest.raises(ByheartError, match=said):
-        exact_gates(broken.spec, dict(broken.weights))
+        premises(broken.spec, dict(broken.weights))
     with pytest.raises(ByheartError, match=said):
         bh.certify(broken)
 
@@ -120,31 +120,31 @@ def test_tampered_codes_are_refused(hot, name, place, value, said):
 def test_a_code_at_the_reserved_point_is_refused(hot):
     broken = tampered(hot, "point", set_to(0, hot.weights["far"]))
     with pytest.raises(ByheartError, match="share a lattice point"):
-        exact_gates(broken.spec, dict(broken.weights))
+        premises(broken.spec, dict(broken.weights))
 
 
 @pytest.mark.parametrize("name", ["lam", "s1", "s2"])
 @pytest.mark.parametrize("value", [48.0, -2.0, float("nan"), float("inf"), 0.3])
 def test_scales_that_are_not_powers_of_two_are_refused(hot, name, value):
     with pytest.raises(ByheartError, match=f"{name} = .* is not a power of two"):
-        exact_gates(replace(hot.spec, **{name: value}), dict(hot.weights))
+        premises(replace(hot.spec, **{name: value}), dict(hot.weights))
 
 
 def test_too_few_stored_heads_are_refused(hot):
     weights = dict(hot.weights) | {"u": hot.weights["u"][:1]}
     with pytest.raises(ByheartError, match="heads u, w, V are stored"):
-        exact_gates(hot.spec, weights)
+        premises(hot.spec, weights)
 
 
 def test_other_gates_check_their_own_tables(memories):
     key, sink = memories["key", False], memories["subject-sink", False]
     broken = tampered(key, "deciding", set_to(0, 1))
     with pytest.raises(ByheartError, match="reads the first token"):
-        exact_gates(broken.spec, dict(broken.weights))
+        premises(broken.spec, dict(broken.weights))
     for place, value in ((0, 3), (-1, 1)):
         broken = tampered(sink, "subject", set_to(place, value))
         with pytest.raises(ByheartError, match="subject marks"):
-            exact_gates(broken.spec, dict(broken.weights))
+            premises(broken.spec, dict(broken.weights))
 
 
 def test_the_builder_bounds_all_leaks_together(memories):
@@ -188,7 +188,7 @@ def test_a_subject_that_stands_elsewhere_is_not_proved(memories):
     assert not margins[0] > bounds[0] and (margins[1:] > bounds[1:]).all()
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 2.0**61])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e38])
 def test_weights_beyond_the_error_bounds_prove_nothing(hot, value):
     broken = tampered(hot, "W_O", set_to((0, 0, 0), value))
     certificate = bh.certify(broken)

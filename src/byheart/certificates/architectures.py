@@ -1,40 +1,35 @@
-"""The logits of every architecture with error bounds, dispatched on the class of its spec.
+"""The forward pass of every architecture, written once over an arithmetic and dispatched on the
+class of its spec.
 
-`residual` is the forward pass of layers in a row (attention-only, shared bottleneck, MLP
-Transformer), written once over an arithmetic: `rounding.Rounding`, float64 with error bounds for
-all facts at once, or `ball.Balls`, Arb fact by fact.
+`residual(spec, A, tokens)` is what W_U reads, where A is an `arithmetic.Arithmetic`: float64 values
+with error bounds (`arithmetic.Rounding`), for exact real arithmetic or for every evaluation in a
+number format, or Arb (`ball.Balls`). Another package adds its architecture with one call,
 
-Another package adds its architecture with one call:
+    from byheart.certificates import residual
+    residual.register(MySpec, my_residual)   # my_residual(spec, A, tokens) -> (B, d)
 
-    from byheart.certificates import Bounded, bounded_logits
-    bounded_logits.register(MySpec, my_logits)   # my_logits(spec, weights, tokens) -> Bounded
-
-which the proof in float64 and the plain check need; `ball_residuals.register(MySpec, ...)` adds
-ball arithmetic.
+and has all of these proofs.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import singledispatch
-from typing import Protocol, TypeVar
 
 import numpy as np
-from flint import arb, arb_mat
+import torch
 from torch import Tensor
 
 from byheart._progress import Report
 from byheart.certificates import ball
-from byheart.certificates.ball import Balls, Rows
-from byheart.certificates.rounding import (
+from byheart.certificates.arithmetic import (
+    EXACT,
+    Arithmetic,
     Bounded,
+    Format,
     Rounding,
+    Value,
     Weights,
-    exact,
-    gamma,
-    product,
-    rounded_up,
 )
 from byheart.errors import ByheartError
 from byheart.specs import (
@@ -46,123 +41,99 @@ from byheart.specs import (
 )
 
 Stack = AttentionOnlySpec | SharedBottleneckSpec | MLPTransformerSpec
-Value = TypeVar("Value")
-Ids = TypeVar("Ids", contravariant=True)
+BALL_ROWS = 64  # facts whose balls are kept at once
 
 
-class Arithmetic(Protocol[Value, Ids]):
-    """Matrices of numbers that know how wrong they can be."""
-
-    weights: Weights
-
-    def weight(self, name: str, *layer: int) -> Value: ...
-    def embed(self, tokens: Ids) -> Value: ...
-    def rows(self, x: Value, positions: Sequence[int]) -> Value: ...
-    def add(self, a: Value, b: Value) -> Value: ...
-    def product(self, x: Value, W: Value) -> Value: ...
-    def activation(self, z: Value, name: str) -> Value: ...
-    def heads(self, spec: AttentionOnlySpec, layer: int, x: Value, queries: Sequence[int]) -> Value:
-        """What the heads of a layer add at the positions `queries`, each of which reads those up
-        to itself."""
-        ...
+@singledispatch
+def residual(spec: Spec, A: Arithmetic[Value], tokens: Tensor) -> Value:
+    """What W_U reads (B, d) for `tokens` (B, S) as the model reads them."""
+    raise ByheartError(
+        f"certificates do not cover {spec} yet; the plain float64 check (`arithmetic=float`) does."
+    )
 
 
-def residual(A: Arithmetic[Value, Ids], spec: Stack, tokens: Ids) -> Value:
-    """What W_U reads, behind all layers, at the last position.
-
-    A layer is x + W_D Σ_h head_h(W_C x + pos), then x + W_out act(W_in x + b_in), where there is a
-    bottleneck and an MLP; the last layer is evaluated at the last position only.
-    """
+@residual.register
+def _(spec: Stack, A: Arithmetic[Value], tokens: Tensor) -> Value:
+    """A layer is x + W_D Σ_h head_h(W_C x + pos), then x + W_out act(W_in x + b_in), where there is
+    a bottleneck and an MLP; the last layer is evaluated at the last position only."""
     heads, last = spec.heads, spec.S - 1
     if heads.attention != "softmax":
         raise ByheartError(
             f"certificates cover softmax attention, not {spec}. Scores that tie decide hardmax, "
             "and a tie cannot be proved in rounded arithmetic."
         )
-    x = A.embed(tokens)
+    x = A.exact(A.weights["W_E"][tokens])
     if heads.positions == "input":
         x = A.add(x, A.weight("W_pos"))
     for layer in range(spec.layers):
         queries = range(spec.S) if layer < spec.layers - 1 else [last]
-        z = A.product(x, A.weight("W_C", layer)) if "W_C" in A.weights else x
+        z = A.einsum("bsd,de->bse", x, A.weight("W_C", layer)) if "W_C" in A.weights else x
         if heads.positions == "attention":
             z = A.add(z, A.weight("W_pos"))
-        out = A.heads(heads, layer, z, queries)
+        out = attention(heads, A, layer, z, queries)
         if "W_D" in A.weights:
-            out = A.product(out, A.weight("W_D", layer))
-        x = A.add(out, A.rows(x, queries)) if heads.skip else out
+            out = A.einsum("bqd,de->bqe", out, A.weight("W_D", layer))
+        # The skip may be where the sum over all heads starts.
+        x = A.add(out, x[:, list(queries)], heads.H * heads.d_h + 1) if heads.skip else out
         if "W_in" in A.weights:
-            hidden = A.add(A.product(x, A.weight("W_in", layer)), A.weight("b_in", layer))
+            hidden = A.einsum("bqd,de->bqe", x, A.weight("W_in", layer))
+            hidden = A.add(hidden, A.weight("b_in", layer), spec.d + 1)
             hidden = A.activation(hidden, getattr(spec, "activation", ""))
-            x = A.add(x, A.product(hidden, A.weight("W_out", layer)))
-    return A.rows(x, [-1])
+            out = A.einsum("bqe,ed->bqd", hidden, A.weight("W_out", layer))
+            x = A.add(out, x, len(A.weights["W_out"][layer]) + 1)
+    return x[:, -1]
 
 
-@singledispatch
-def bounded_logits(spec: Spec, weights: Weights, tokens: Tensor) -> Bounded:
-    """Logits (B, N) with error bounds; `weights` in float64 without model axis, `tokens` (B, S)."""
-    raise _not_covered(spec)
+def attention(
+    spec: AttentionOnlySpec, A: Arithmetic[Value], layer: int, x: Value, queries: Sequence[int]
+) -> Value:
+    """Σ_h W_O^h W_V^h Σ_s softmax_s(q·k_s) x_s at the positions `queries` (B, queries, d), each of
+    which reads those up to itself.
+
+    Keys of all positions first: slower than x_S^T W_QK, but the errors of q then meet the keys
+    themselves, not |W_K||x|, which after a change of basis can be a thousand times larger.
+    """
+    W_Q, W_K, W_V, W_O = (A.weight(name, layer) for name in ("W_Q", "W_K", "W_V", "W_O"))
+    q = A.einsum("bqd,hdr->bqhr", x[:, list(queries)], W_Q)
+    rows = []
+    for i, s in enumerate(queries):
+        past = x[:, : s + 1]
+        if s == 0:  # one position: its weight is 1 in every head, whatever its score
+            F = A.einsum("bd,hde->bhe", x[:, 0], W_V)
+        else:
+            scores = A.chain("bsd,hdr->bhsr", "bhsr,bhr->bhs", past, W_K, q[:, i])
+            if spec.scale:
+                scores = A.over_root(scores, spec.qk_rank)
+            F = A.chain("bhs,bsd->bhd", "bhd,hde->bhe", A.softmax(scores), past, W_V)
+        rows.append(A.einsum("bhe,hed->bd", F, W_O))
+    return A.stack(rows, 1)
 
 
-@singledispatch
-def ball_residuals(spec: Spec, weights: Weights, tokens: np.ndarray, progress: Report) -> Rows:
-    """What W_U reads, one row of d balls for each fact, at the precision of the context."""
-    raise _not_covered(spec)
-
-
-def _not_covered(spec: Spec) -> ByheartError:
-    return ByheartError(
-        f"certificates do not cover {spec} yet; the plain float64 check (`arithmetic=float`) does."
-    )
-
-
-@bounded_logits.register
-def _(spec: Stack, weights: Weights, tokens: Tensor) -> Bounded:
-    x = residual(Rounding(weights), spec, tokens)
-    return product(x[:, -1], exact(weights["W_U"]), "bd,dn->bn", spec.d)
-
-
-@bounded_logits.register
-def _(spec: AssociativeSpec, weights: Weights, tokens: Tensor) -> Bounded:
-    """W_U^T W w_e(t) with error bounds; w_e is a product of S entries divided by sqrt(d)."""
-    key = weights["W_E"][0, tokens[:, 0]]
+@residual.register
+def _(spec: AssociativeSpec, A: Arithmetic[Value], tokens: Tensor) -> Value:
+    """W w_e(t), where w_e is a product of S entries divided by sqrt(d)."""
+    key = A.exact(A.weights["W_E"][0, tokens[:, 0]])
     for s in range(1, spec.S):
-        key = key * weights["W_E"][s, tokens[:, s]]
-    key = key / math.sqrt(spec.d)
-    rounding = rounded_up(gamma(spec.S + 2) * key.abs(), 3)
-    out = product(Bounded(key, rounding), exact(weights["W"]), "bd,de->be", spec.d)
-    return product(out, exact(weights["W_U"]), "bd,dn->bn", spec.d)
+        key = A.einsum("bd,bd->bd", key, A.exact(A.weights["W_E"][s, tokens[:, s]]))
+    return A.einsum("bd,de->be", A.over_root(key, spec.d), A.weight("W"))
 
 
-@ball_residuals.register
-def fact_by_fact(spec: Stack, weights: Weights, tokens: np.ndarray, progress: Report) -> Rows:
-    A, out = Balls(weights), []
-    for i, row in enumerate(tokens.tolist(), 1):
-        out.append(residual(A, spec, row).tolist()[0])
-        if i % 100 == 0 or i == len(tokens):
-            progress(f"{i:,} of {len(tokens):,} facts")
-    return out
+def bounded_logits(spec: Spec, weights: Weights, tokens: Tensor, format: Format = EXACT) -> Bounded:
+    """Logits (B, N) with error bounds; `weights` in float64 without model axis, `tokens` (B, S)."""
+    A = Rounding(weights, format)
+    return A.einsum("bd,dn->bn", residual(spec, A, tokens), A.weight("W_U"))
 
 
-@ball_residuals.register
-def _(spec: AttentionOnlySpec, weights: Weights, tokens: np.ndarray, progress: Report) -> Rows:
-    """One layer with positions at the input, the form that is built, all facts together."""
-    plain = spec.layers == 1 and spec.positions != "attention" and spec.attention == "softmax"
-    evaluate = ball.one_layer if plain else fact_by_fact
-    return evaluate(spec, weights, tokens, progress)
-
-
-@ball_residuals.register
-def _(spec: AssociativeSpec, weights: Weights, tokens: np.ndarray, progress: Report) -> Rows:
-    W, root = ball.matrix(weights["W"]), arb(spec.d).sqrt()
-    keys = []
-    for row in tokens.tolist():
-        key = [arb(1) / root] * spec.d
-        for s, token in enumerate(row):
-            signs = weights["W_E"][s, token].double().tolist()
-            key = [k * arb(sign) for k, sign in zip(key, signs, strict=True)]
-        keys.append(key)
-    return (arb_mat(keys) * W).tolist()
+def ball_residuals(
+    spec: Spec, weights: Weights, tokens: np.ndarray, progress: Report
+) -> np.ndarray:
+    """What W_U reads (T, d) in balls, at the precision of the context."""
+    A, parts = ball.Balls(weights), []
+    for i in range(0, len(tokens), BALL_ROWS):
+        rows = torch.from_numpy(tokens[i : i + BALL_ROWS].copy())
+        parts.append(residual(spec, A, rows))
+        progress(f"{i + len(rows):,} of {len(tokens):,} facts")
+    return np.concatenate(parts)
 
 
 def ball_margins(

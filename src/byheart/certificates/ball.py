@@ -1,29 +1,19 @@
-"""The same proof in ball arithmetic (Arb, through python-flint): every number is a midpoint with a
-radius that contains the exact value, at any precision. Slower, and independent of how this
-machine's matrix product and exp round.
-
-`Balls` evaluates a formula fact by fact. For one layer, the form that is built, the sums are
-regrouped (not approximated) so that most work is done in whole ball matrices: with
-y_u^h = x_u W_QK^h for each distinct last token u and o_t^h = x_t W_V^h W_O^h for each distinct
-token and position, scores are x_s·y_u^h and the residual is x_S + Σ_s Σ_h a^h_s o_{t_s}^h.
-"""
+"""Ball arithmetic (Arb, through python-flint): every number is a midpoint with a radius that
+contains the exact value, at any precision. Slower than `arithmetic.Rounding`, and independent of
+how this machine's matrix product and exp round. Values are numpy arrays of balls."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, partial, reduce
+from functools import reduce
 
 import numpy as np
 from flint import arb, arb_mat, ctx
 from torch import Tensor
 
-from byheart._progress import Report
-from byheart.certificates.rounding import Weights
-from byheart.specs import AttentionOnlySpec
+from byheart.certificates.arithmetic import Weights
 
-Rows = list[list[arb]]
 LOGIT_ENTRIES = 2**20  # ball entries of a block of logits: about 100 MB
 
 
@@ -37,148 +27,91 @@ def bits(precision: int) -> Iterator[None]:
         ctx.prec = before
 
 
-def matrix(values: Tensor) -> arb_mat:
-    rows, columns = values.shape
-    return arb_mat(rows, columns, [arb(v) for v in values.double().flatten().tolist()])
-
-
-def head_matrices(weights: Weights, layer: int) -> list[tuple[arb_mat, arb_mat]]:
-    """W_Q W_K^T and W_V W_O of every head."""
-    heads = zip(*(weights[name][layer] for name in ("W_Q", "W_K", "W_V", "W_O")), strict=True)
-    return [(matrix(Q) * matrix(K.T), matrix(V) * matrix(out)) for Q, K, V, out in heads]
-
-
-def _split(matrix: arb_mat, width: int) -> list[Rows]:
-    """Rows of a (n, H width) matrix as (H, width) tables."""
-    columns = matrix.ncols()
-    entries = matrix.entries()
-    return [
-        [entries[i + j : i + j + width] for j in range(0, columns, width)]
-        for i in range(0, len(entries), columns)
-    ]
-
-
-def _embedded(spec: AttentionOnlySpec, weights: Weights, tokens: list[int], s: int) -> arb_mat:
-    x = matrix(weights["W_E"][tokens])
-    if spec.positions == "none":
-        return x
-    pos = [arb(v) for v in weights["W_pos"][s].double().tolist()]
-    return x + arb_mat(len(tokens), spec.d, pos * len(tokens))
-
-
-def one_layer(
-    spec: AttentionOnlySpec, weights: Weights, tokens: np.ndarray, progress: Report
-) -> Rows:
-    """What W_U reads behind one layer with positions at the input: a row of d balls for each fact,
-    at the precision of the context."""
-    T, S, d, H = len(tokens), spec.S, spec.d, spec.H
-    distinct = [sorted(set(tokens[:, s].tolist())) for s in range(S)]
-    x = [_embedded(spec, weights, distinct[s], s) for s in range(S)]
-    x_rows = [dict(zip(distinct[s], x[s].tolist(), strict=True)) for s in range(S)]
-
-    W_QK, W_VO = zip(*head_matrices(weights, 0), strict=True)
-    y = dict(zip(distinct[-1], _split(x[-1] * _side_by_side(W_QK), d), strict=True))
-
-    progress(f"attention of {H:,} heads on {T:,} facts")
-    attention = _attention(spec, tokens, x_rows, y)
-
-    zero = [arb(0)] * d
-    out = [x_rows[-1][int(t)] if spec.skip else zero for t in tokens[:, -1]]
-    joined = _side_by_side(W_VO)
-    for s in range(S):
-        progress(f"adding up position {s + 1} of {S}")
-        o = _split(x[s] * joined, d)
-        for token, table in zip(distinct[s], o, strict=True):
-            facts = np.flatnonzero(tokens[:, s] == token).tolist()
-            a = arb_mat(len(facts), H, [v for i in facts for v in attention[s][i]])
-            added = (a * arb_mat(table)).tolist()
-            for i, row in zip(facts, added, strict=True):
-                out[i] = [p + q for p, q in zip(out[i], row, strict=True)]
-    return out
-
-
-def _attention(
-    spec: AttentionOnlySpec,
-    tokens: np.ndarray,
-    x_rows: list[dict[int, list[arb]]],
-    y: dict[int, Rows],
-) -> list[list[list[arb]]]:
-    """a^h_s(t) as attention[s][fact][head]."""
-    S, H = spec.S, spec.H
-    factor = 1 / arb(spec.qk_rank).sqrt() if spec.scale else None
-    attention: list[list[list[arb]]] = [[[] for _ in tokens] for _ in range(S)]
-    by_last: dict[int, list[int]] = defaultdict(list)
-    for i, u in enumerate(tokens[:, -1].tolist()):
-        by_last[u].append(i)
-    for u, facts in by_last.items():
-        read = arb_mat(y[u]).transpose()
-        flat = [v for s in range(S) for i in facts for v in x_rows[s][int(tokens[i, s])]]
-        scores = (arb_mat(S * len(facts), spec.d, flat) * read).entries()
-        if factor is not None:
-            scores = [v * factor for v in scores]
-        stride = len(facts) * H
-        for n, i in enumerate(facts):
-            columns = [scores[s * stride + n * H : s * stride + (n + 1) * H] for s in range(S)]
-            weights = [softmax(column) for column in zip(*columns, strict=True)]
-            for s in range(S):
-                attention[s][i] = [w[s] for w in weights]
-    return attention
-
-
-def softmax(scores: tuple[arb, ...]) -> list[arb]:
-    top = max(scores, key=float).mid()
-    e = [(v - top).exp() for v in scores]
-    total = sum(e[1:], e[0])
-    return [v / total for v in e]
-
-
-def _side_by_side(blocks: Sequence[arb_mat]) -> arb_mat:
-    tables = [block.tolist() for block in blocks]
-    return arb_mat([[v for table in tables for v in table[i]] for i in range(len(tables[0]))])
+def balls(numbers: Tensor) -> np.ndarray:
+    """Numbers as balls of radius 0."""
+    flat = numbers.double().flatten().tolist()
+    out = np.empty(len(flat), dtype=object)
+    out[:] = [arb(v) for v in flat]
+    return out.reshape(numbers.shape)
 
 
 class Balls:
-    """The arithmetic of `architectures.residual` in balls: one fact, x is (positions, d)."""
+    """`arithmetic.Arithmetic` over arrays of balls."""
 
     def __init__(self, weights: Weights) -> None:
         self.weights = weights
-        self.weight = cache(self._weight)
-        self._heads = cache(partial(head_matrices, weights))
+        self._balls: dict[tuple[object, ...], np.ndarray] = {}
 
-    def _weight(self, name: str, *layer: int) -> arb_mat:
-        w = self.weights[name][layer]
-        return matrix(w if w.dim() == 2 else w[None])
+    def exact(self, numbers: Tensor) -> np.ndarray:
+        return balls(numbers)
 
-    def embed(self, tokens: list[int]) -> arb_mat:
-        return matrix(self.weights["W_E"][tokens])
+    def weight(self, name: str, *layer: int) -> np.ndarray:
+        at = (name, *layer)
+        if at not in self._balls:
+            self._balls[at] = balls(self.weights[name][layer])
+        return self._balls[at]
 
-    def rows(self, x: arb_mat, positions: Sequence[int]) -> arb_mat:
-        rows = x.tolist()
-        return arb_mat([rows[s] for s in positions])
+    def add(self, a: np.ndarray, b: np.ndarray, terms: int = 1) -> np.ndarray:
+        return a + b
 
-    def add(self, a: arb_mat, b: arb_mat) -> arb_mat:
-        return a + (b if b.nrows() == a.nrows() else arb_mat(b.tolist() * a.nrows()))
+    def negative(self, a: np.ndarray) -> np.ndarray:
+        return -a
 
-    def product(self, x: arb_mat, W: arb_mat) -> arb_mat:
-        return x * W
+    def stack(self, values: Sequence[np.ndarray], axis: int) -> np.ndarray:
+        return np.stack(values, axis)
 
-    def activation(self, z: arb_mat, name: str) -> arb_mat:
+    def einsum(self, formula: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Matrix products of balls, one for each combination of what both factors and the result
+        share."""
+        inputs, result = formula.split("->")
+        left, right = inputs.split(",")
+        shared = [c for c in left if c in right and c in result]
+        rows = [c for c in left if c not in right]
+        summed = [c for c in left if c in right and c not in result]
+        columns = [c for c in right if c not in left]
+        A = _arranged(a, left, (shared, rows, summed))
+        B = _arranged(b, right, (shared, summed, columns))
+        shape = (len(A), A.shape[1], B.shape[2])
+        out = np.empty(shape, dtype=object)
+        for one, x, y in zip(out, A, B, strict=True):
+            product = arb_mat(*x.shape, x.ravel().tolist()) * arb_mat(*y.shape, y.ravel().tolist())
+            one.ravel()[:] = product.entries()
+        sizes = dict(zip(left + right, a.shape + b.shape, strict=True))
+        letters = [*shared, *rows, *columns]
+        return out.reshape([sizes[c] for c in letters]).transpose(
+            [letters.index(c) for c in result]
+        )
+
+    def chain(
+        self, first: str, then: str, a: np.ndarray, b: np.ndarray, c: np.ndarray
+    ) -> np.ndarray:
+        return self.einsum(then, self.einsum(first, a, b), c)
+
+    def over_root(self, x: np.ndarray, n: int) -> np.ndarray:
+        return x / arb(n).sqrt()
+
+    def softmax(self, scores: np.ndarray) -> np.ndarray:
+        out = np.empty_like(scores)
+        for at in np.ndindex(scores.shape[:-1]):
+            row = scores[at]
+            top = max(row, key=float).mid()
+            e = [(v - top).exp() for v in row]
+            total = sum(e[1:], e[0])
+            out[at] = [v / total for v in e]
+        return out
+
+    def activation(self, z: np.ndarray, name: str) -> np.ndarray:
         act = _gelu if name == "gelu" else _relu
-        return arb_mat([[act(v) for v in row] for row in z.tolist()])
+        out = np.empty_like(z)
+        out.ravel()[:] = [act(v) for v in z.ravel()]
+        return out
 
-    def heads(
-        self, spec: AttentionOnlySpec, layer: int, x: arb_mat, queries: Sequence[int]
-    ) -> arb_mat:
-        root = arb(spec.qk_rank).sqrt() if spec.scale else arb(1)
-        total = arb_mat(len(queries), x.ncols())
-        for W_QK, W_VO in self._heads(layer):
-            scores = (x * W_QK * x.transpose()).tolist()
-            rows = []
-            for s in queries:
-                a = softmax(tuple(v / root for v in scores[s][: s + 1]))
-                rows.append(a + [arb(0)] * (spec.S - s - 1))
-            total = total + arb_mat(rows) * x * W_VO
-        return total
+
+def _arranged(x: np.ndarray, letters: str, parts: Sequence[list[str]]) -> np.ndarray:
+    """Axes in the order of `parts`, each part one axis."""
+    sizes = dict(zip(letters, x.shape, strict=True))
+    ordered = x.transpose([letters.index(c) for part in parts for c in part])
+    return ordered.reshape([int(np.prod([sizes[c] for c in part])) for part in parts])
 
 
 def _relu(z: arb) -> arb:
@@ -190,8 +123,9 @@ def _gelu(z: arb) -> arb:
     return z * (-z / arb(2).sqrt()).erfc() / 2
 
 
-def margins(out: Rows, W_U: Tensor, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """T_g - max_{j != g} T_j for every fact, against the distinct columns of W_U only."""
+def margins(out: np.ndarray, W_U: Tensor, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """T_g - max_{j != g} T_j for every row of `out` (B, d), against the distinct columns of W_U
+    only: midpoints and radii."""
     columns, column_of, sizes = np.unique(
         W_U.double().numpy().T, axis=0, return_inverse=True, return_counts=True
     )
@@ -200,15 +134,16 @@ def margins(out: Rows, W_U: Tensor, right: np.ndarray) -> tuple[np.ndarray, np.n
     middle, radius = np.full(len(out), np.inf), np.zeros(len(out))
     step = max(1, LOGIT_ENTRIES // len(columns))
     for start in range(0, len(out), step):
-        block = (arb_mat(out[start : start + step]) * frame).tolist()
+        block = (arb_mat(out[start : start + step].tolist()) * frame).tolist()
         for i, row in enumerate(block, start):
             g = int(column_of[right[i]])
             own = row.pop(g)
             if sizes[g] > 1:  # another token has the same column: a tie, whatever the others are
                 row.append(own)
             if row:
-                margin = own - largest(row)
-                middle[i], radius[i] = outward(margin)
+                middle[i], radius[i] = outward(own - largest(row))
+            elif not own.is_finite():
+                radius[i] = np.nan
     return middle, radius
 
 
@@ -218,9 +153,9 @@ def largest(balls: list[arb]) -> arb:
 
 
 def outward(ball: arb) -> tuple[float, float]:
-    """A float midpoint and radius that contain the ball."""
+    """A float midpoint and radius that contain the ball; NaN where it is not finite."""
     middle = float(ball.mid())
-    if not ball.is_finite():
-        return middle, float("inf")
+    if not ball.is_finite() or not np.isfinite(middle):
+        return middle, float("nan")
     radius = float((ball - arb(middle)).abs_upper().mid())
     return middle, radius * (1 + 2.0**-50) + 2.0**-1060

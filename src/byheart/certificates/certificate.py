@@ -12,7 +12,7 @@ from byheart._progress import Report, quiet
 from byheart.certificates import exact, sharded, tokens, vectors  # noqa: F401
 from byheart.certificates.proving import Asked, prove
 from byheart.certificates.statement import ARITHMETICS, Certificate
-from byheart.errors import MemoryFileError, check_choice
+from byheart.errors import MemoryFileError, OptionError, check_choice
 from byheart.facts import as_facts
 from byheart.models.memory import Memory
 from byheart.models.memory_files import inspect
@@ -45,6 +45,8 @@ def certify(
             memory, facts, arithmetic,
             precision=precision, tolerance=tolerance, progress=progress,
         )  # fmt: skip
+    if not isinstance(memory, Memory):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionError("memory", "a Memory or the path of a memory folder", memory)
     started = time.perf_counter()
     check_choice("arithmetic", arithmetic, ARITHMETICS)
     table = memory.own(None if facts is None else as_facts(facts))

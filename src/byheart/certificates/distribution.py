@@ -18,10 +18,10 @@ import torch
 from flint import arb, arb_mat
 from torch import Tensor
 
-from byheart.certificates import ball, rounding
+from byheart.certificates import ball
 from byheart.certificates.architectures import ball_residuals, bounded_logits
+from byheart.certificates.arithmetic import EXACT, FLOAT64, Bounded, U, finite, gamma
 from byheart.certificates.proving import NOT_EVALUATED, Asked, certificate, in_vocabulary_of
-from byheart.certificates.rounding import EXP_ERROR, Bounded, U, gamma
 from byheart.certificates.statement import (
     Certificate,
     DistributionCertificate,
@@ -55,7 +55,7 @@ def log_ratios(values: Bounded, pi: Tensor) -> Evaluated:
     # The largest term of the sum is 1, so what underflows does not count.
     eta = (2 * U * s.abs()).amax(1, keepdim=True)
     total = torch.exp(s).sum(1, keepdim=True)
-    relative = torch.expm1(2 * eta + 4 * EXP_ERROR + 4 * gamma(A + 4)) * (1 + 2.0**-30)
+    relative = torch.expm1(2 * eta + 4 * FLOAT64.exp + 4 * gamma(A + 4)) * (1 + 2.0**-30)
     log_total = total.log()
     log_q = s - log_total
     error = values.error + values.error.amax(1, keepdim=True)
@@ -64,11 +64,11 @@ def log_ratios(values: Bounded, pi: Tensor) -> Evaluated:
     log_pi = torch.where(positive, pi, 1.0).log()
     Z = log_pi - log_q
     error = error + LOG_ERROR * log_pi.abs() + 2 * U * Z.abs()
-    ends = torch.where(positive, Z.abs() + error, 0.0).amax(1)
+    ends = torch.where(positive, Z.abs() + error, 0.0).amax(1)  # NaN where anything is
     kl = (pi * Z).sum(1)
     slack = (pi * error).sum(1) + 2 * gamma(A + 2) * (pi * Z.abs()).sum(1)
     # All of these are sums of at most A + 20 non-negative terms: 2^-30 covers their own rounding.
-    wide = slack * (1 + 2.0**-30) + 2.0**-900
+    wide = slack * (1 + 2.0**-30) + 2.0**-900 + (values.error.sum(1) - values.error.sum(1))
     return Evaluated((ends * (1 + 2.0**-50)).numpy(), (kl - wide).numpy(), (kl + wide).numpy())
 
 
@@ -120,7 +120,7 @@ def evaluate(
     """Bounds for every sequence, in the arithmetic asked for."""
     ids = memory.with_start(tokens)
     weights = {name: w.to(torch.float64) for name, w in memory.weights.items()}
-    if not rounding.admissible(weights):
+    if not finite(weights):
         return Evaluated(*(np.full(len(ids), np.nan) for _ in range(3)))
     columns = torch.from_numpy(support.copy())
     answers_only = weights | {"W_U": weights["W_U"][:, columns]}
@@ -132,7 +132,7 @@ def evaluate(
     parts = []
     for batch in memory.batches(len(ids), copies=3):
         if asked.arithmetic == "rounding":
-            values = bounded_logits(memory.spec, answers_only, ids[batch])
+            values = bounded_logits(memory.spec, answers_only, ids[batch], EXACT)
             parts.append(log_ratios(values, pi[batch]))
         else:
             f = memory.outputs(ids[batch], torch.float64)[:, columns].numpy()
@@ -143,12 +143,12 @@ def evaluate(
     return Evaluated(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-def _in_balls(out: ball.Rows, W_U: Tensor, pi: np.ndarray) -> Evaluated:
+def _in_balls(out: np.ndarray, W_U: Tensor, pi: np.ndarray) -> Evaluated:
     """The same in Arb: every number with a radius, nothing assumed of exp and log."""
     frame = arb_mat(W_U.tolist())
     ends = np.empty((3, len(out)))
     for t, residual in enumerate(out):
-        f = (arb_mat([residual]) * frame).entries()
+        f = (arb_mat([residual.tolist()]) * frame).entries()
         top = max(f, key=float).mid()
         total = sum(((v - top).exp() for v in f), arb(0))
         log_total = total.log() + top

@@ -13,8 +13,15 @@ import torch
 from torch import Tensor
 
 from byheart._progress import Report, quiet
-from byheart.certificates.rounding import Bounded
-from byheart.certificates.statement import ARITHMETICS, LISTED, Certificate, Failure
+from byheart.certificates.arithmetic import EXACT, FORMATS, Bounded, Format
+from byheart.certificates.statement import (
+    ARITHMETICS,
+    LISTED,
+    Certificate,
+    EvaluationProof,
+    Failure,
+    binding,
+)
 from byheart.errors import ByheartError, FactsError
 from byheart.facts import Facts
 from byheart.models.construction import finite
@@ -22,7 +29,12 @@ from byheart.models.exact_memory import ExactMemory
 from byheart.models.memory import FactTable, Memory
 from byheart.models.token_memory import TokenMemory
 
-NOT_EVALUATED = "could not be evaluated: {} that are not finite or not below 2^60"
+NOT_EVALUATED = (
+    "not evaluated: {} that are not finite, that overflow, or that the proof does not cover"
+)
+# Facts from which on the proof in exact arithmetic is left out where the one for every evaluation
+# in the stored format, which implies it, holds.
+MANY = 20_000
 
 Kind = TypeVar("Kind", bound=Certificate)
 
@@ -80,6 +92,7 @@ def certificate(
     `own` are the fields that this kind has of its own. `passed`: whether all is well, where that is
     more than that all facts are held."""
     passed = bool(held.all()) if passed is None else passed
+    tolerance = own.get("tolerance")
     return kind(
         certified=passed and arithmetic != ARITHMETICS["float"],
         passed=passed,
@@ -89,6 +102,7 @@ def certificate(
         seconds=0.0,  # `certify` knows
         weights_sha256=memory.weights_sha256(),
         facts_digest=facts.digest(),
+        digest=binding(memory, facts.digest(), arithmetic, tolerance),
         failures=tuple(failure(int(i)) for i in np.flatnonzero(~held)[:LISTED] if failure),
         **own,  # type: ignore[arg-type]
     )
@@ -113,7 +127,7 @@ class Margins:
     def real(self) -> np.ndarray:
         return np.isfinite(self.margins)
 
-    def extremes(self) -> dict[str, object]:
+    def extremes(self) -> dict[str, float | None]:
         """The smallest margin and the largest bound, as the fields of a certificate."""
         if not self.real.any():
             return {"margin": None, "error_bound": None}
@@ -126,19 +140,52 @@ class Margins:
         row: int,
         key: tuple[str, ...],
         answer: str,
-        wrong: Callable[[], str],
+        wrong: Callable[[], str | None],
         numbers: str,
     ) -> Failure:
-        """Why fact `i` is not proved; `wrong` where its margin is not positive, `numbers` are what
-        the evaluation reads."""
+        """Why fact `i` is not proved: `wrong` says what is recalled instead, None where the plain
+        evaluation is right; `numbers` are what the evaluation reads."""
         margin, bound = float(self.margins[i]), float(self.bounds[i])
-        if np.isnan(margin):
-            reason = NOT_EVALUATED.format(numbers)
-        elif margin <= 0:
-            reason = wrong()
+        lost = wrong()
+        if lost is not None:
+            reason = f"lost: {lost}"
+        elif np.isnan(margin) or np.isnan(bound):
+            reason = f"undecided: {NOT_EVALUATED.format(numbers)}"
         else:
-            reason = f"margin {margin:.1e} is not above the error bound {bound:.1e}"
+            reason = f"undecided: margin {margin:.1e} is not above the error bound {bound:.1e}"
         return Failure(row, key, answer, finite(margin), finite(bound), reason)
+
+
+Found = TypeVar("Found")
+
+
+def both_statements(
+    dtype: torch.dtype,
+    asked: Asked,
+    rows: np.ndarray,
+    found_in: Callable[[Format], tuple[Margins, Found]],
+) -> tuple[tuple[Margins, Found], EvaluationProof | None]:
+    """Margins for exact real arithmetic, and what holds of every evaluation in the stored format.
+
+    The second statement implies the first, so that large tables are evaluated once where it holds.
+    """
+    if asked.arithmetic != "rounding":
+        return found_in(EXACT), None
+    stored = FORMATS[dtype]
+    run, own = found_in(stored)
+    held = run.held
+    failed = np.flatnonzero(~held)
+    evaluation = EvaluationProof(
+        format=stored.name,
+        proved=int(held.sum()),
+        failed=len(failed),
+        margin=run.extremes()["margin"],
+        error_bound=run.extremes()["error_bound"],
+        rows=tuple(dict.fromkeys(int(rows[i]) for i in failed[:LISTED])),
+    )
+    if held.all() and len(rows) >= MANY:
+        return (run, own), evaluation
+    return found_in(EXACT), evaluation
 
 
 def in_batches(

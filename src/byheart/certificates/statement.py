@@ -6,6 +6,7 @@ statement and words. All have the same JSON keys; what a kind has nothing to say
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from byheart.models import Memory
     from byheart.models.memory import Description
 
-SCHEMA = 1
+SCHEMA = 2  # 1: a certificate did not bind spec, vocabulary and arithmetic
 FILE = "certificate.json"
 LISTED = 1000  # failures kept in a certificate; all are counted
 
@@ -47,6 +48,31 @@ class Failure:
     margin: float | None
     error_bound: float | None
     reason: str
+
+
+@dataclass(frozen=True)
+class EvaluationProof:
+    """What holds of every evaluation of the stored weights in their number `format`, in any order
+    of summation, exp within 4 (float32) or 64 (float64) units in the last place: `proved` facts are
+    recalled by all of them; `rows` lists those for which that is not shown."""
+
+    format: str
+    proved: int
+    failed: int
+    margin: float | None
+    error_bound: float | None
+    rows: tuple[int, ...] = ()
+
+    def text(self) -> str:
+        """The second statement in one sentence."""
+        if not self.failed:
+            return f"every {self.format} evaluation recalls all {self.proved:,} facts"
+        remedy = "`dtype=float64`, more `slack`" if self.format == "float32" else "more `slack`"
+        return (
+            f"every {self.format} evaluation recalls {self.proved:,} of "
+            f"{self.proved + self.failed:,} facts; of the others this is not shown (what would "
+            f"help: {remedy})"
+        )
 
 
 @dataclass(frozen=True)
@@ -85,6 +111,9 @@ class Certificate:
     seconds: float
     weights_sha256: str
     facts_digest: str
+    digest: str = ""
+    premises: tuple[tuple[str, str], ...] = ()
+    evaluation: EvaluationProof | None = None
     failures: tuple[Failure, ...] = ()
     damage: tuple[str, ...] = ()
     schema: int = SCHEMA
@@ -127,9 +156,12 @@ class Certificate:
 
     def rows(self) -> list[tuple[str, str]]:
         """What there is to say, as (what, value)."""
+        evaluation = self.evaluation
         return [
             ("arithmetic", self.arithmetic),
             *self._numbers(),
+            *([("as it runs", evaluation.text())] if evaluation else []),
+            *((f"premise: {name}", check) for name, check in self.premises),
             ("weights", f"sha256 {self.weights_sha256[:16]}..."),
             ("facts", f"digest {self.facts_digest[:16]}..."),
             ("seconds", f"{self.seconds:.2f}"),
@@ -170,15 +202,21 @@ class Certificate:
 
     # Files
 
-    def about(self, memory: Memory) -> bool:
-        """Whether this is a proof about `memory` and what it holds, as it is now."""
+    def names(self, memory: Memory) -> bool:
+        """Whether this claims a proof about the weights and facts of `memory`."""
         table = memory.table
         return (
             self.certified
-            and self.schema == SCHEMA
             and self.weights_sha256 == memory.weights_sha256()
             and (table is None or self.facts_digest == table.digest())
         )
+
+    def about(self, memory: Memory) -> bool:
+        """Whether this is a proof about `memory` and what it holds, as it is now: about its
+        architecture and how it reads keys too, which certificates of schema 1 did not bind."""
+        tolerance = getattr(self, "tolerance", None)
+        bound = binding(memory, self.facts_digest, self.arithmetic, tolerance)
+        return self.schema == SCHEMA and self.names(memory) and self.digest == bound
 
     def to_json(self) -> dict[str, Json]:
         """Every key of every kind of certificate."""
@@ -212,6 +250,11 @@ class Certificate:
             Failure(**failure | {"key": tuple(failure["key"])})
             for failure in listed.get("failures", ())
         )
+        listed["premises"] = tuple(map(tuple, listed.get("premises", ())))
+        evaluation = values.get("evaluation")
+        if isinstance(evaluation, dict):
+            rows = tuple(evaluation["rows"])
+            values["evaluation"] = EvaluationProof(**evaluation | {"rows": rows})
         return cls(**values | listed)  # type: ignore[arg-type]
 
     @staticmethod
@@ -237,11 +280,14 @@ class AnswerCertificate(Certificate):
     """In exact real arithmetic on the stored weights, argmax T(t) = g(t) for every fact t, because
     margin(t) > error_bound(t).
 
-    `shard_errors` (sharded memories) is the largest own error of each shard: after an edit only
-    the shards that changed are proved again (`update`). `competitors`: tokens, or classes.
+    `shard_errors` (sharded memories) is the largest own error of each shard, `shard_sha256` that of
+    its W_O: after an edit only the shards that changed are proved again (`update`); the others, the
+    `inherited` ones, rest on the certificate before. `competitors`: tokens, or classes.
     """
 
     shard_errors: tuple[float, ...] | None = None
+    shard_sha256: tuple[str, ...] | None = None
+    inherited: tuple[int, ...] = ()
     competitors: str = "tokens"
 
     claim = (
@@ -252,6 +298,14 @@ class AnswerCertificate(Certificate):
         "For each of the {c.facts:,} facts, in exact real arithmetic on these weights, the right "
         "answer gets the largest score of all {c.competitors}."
     )
+
+    def rows(self) -> list[tuple[str, str]]:
+        rows = super().rows()
+        if self.inherited and self.shard_sha256:
+            text = f"{len(self.inherited):,} of {len(self.shard_sha256):,} shards are those of the "
+            text += "certificate before the edit, bit for bit (`byheart certify` proves all)"
+            rows.insert(1, ("inherited", text))
+        return rows
 
     def _comparison(self) -> tuple[str, ...]:
         margin, error = self.margin, self.error_bound
@@ -359,10 +413,21 @@ class IntegerCertificate(Certificate):
         return [("tolerance", "none: outputs are equal or not")]
 
 
+def binding(memory: Memory, facts: str, arithmetic: str, tolerance: object) -> str:
+    """One digest of all that a certificate speaks of: its schema, the architecture and its sizes,
+    how keys are read (order, start, padding, vocabulary), weights, facts, arithmetic."""
+    spec, weights, reading, _ = memory.identity()
+    about = [SCHEMA, type(spec).__name__, str(spec), repr(spec), weights, reading, facts]
+    content = json.dumps([*about, arithmetic, tolerance], default=str, ensure_ascii=True)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
 _ABSENT: dict[str, Json] = {
     "margin": None,
     "error_bound": None,
     "shard_errors": None,
+    "shard_sha256": None,
+    "inherited": (),
     "distribution": None,
     "tolerance": None,
     "largest_error": None,

@@ -25,16 +25,18 @@ from byheart._version import __version__
 from byheart.certificates import sharded
 from byheart.certificates.certificate import certify
 from byheart.certificates.proving import Margins, certificate
-from byheart.certificates.rounding import admissible
 from byheart.certificates.statement import ARITHMETICS, AnswerCertificate, Certificate
 from byheart.models import Memory
 from byheart.models.sharded_memory import ShardedMemory
 
 
 def valid_certificate(folder: str | Path, memory: Memory) -> Certificate | None:
-    """The certificate in `folder` if it is a proof about `memory` and its facts, else None."""
+    """The certificate in `folder` if it claims a proof about `memory` and its facts, else None. One
+    that does not bind everything (schema 1, or changed by hand) bequeaths nothing to an edit."""
     found = Certificate.read(folder)
-    return found if found is not None and memory.facts is not None and found.about(memory) else None
+    if found is None or memory.facts is None or not found.names(memory):
+        return None
+    return found if found.about(memory) else replace(found, digest="")
 
 
 def update_certificate(
@@ -62,6 +64,13 @@ def update_certificate(
     return replace(made, seconds=time.perf_counter() - started)
 
 
+def _inherited(before: AnswerCertificate, kept: np.ndarray, sums: tuple[str, ...]) -> np.ndarray:
+    """`kept`, but -1 for shards whose W_O is not the one that the certificate before names."""
+    known = before.shard_sha256 or ()
+    same = [old < len(known) and known[old] == now for old, now in zip(kept, sums, strict=True)]
+    return np.where(np.array(same, dtype=bool) & (kept >= 0), kept, -1)
+
+
 def _short_proof(
     before: Certificate, memory: ShardedMemory, kept: np.ndarray, progress: Report
 ) -> Certificate | None:
@@ -69,15 +78,16 @@ def _short_proof(
     errors = before.shard_errors if isinstance(before, AnswerCertificate) else None
     if (
         facts is None
+        or not isinstance(before, AnswerCertificate)
         or errors is None
+        or not before.digest
         or before.arithmetic != ARITHMETICS["rounding"]
         or before.byheart != __version__
         or kept.max(initial=-1) >= len(errors)
     ):
         return None
-    sharded.exact_gates(spec, weights)
-    if not admissible({k: w for k, w in weights.items() if w.is_floating_point()}):
-        return None
+    told, sums = sharded.premises(spec, weights), sharded.shard_sums(weights)
+    kept = _inherited(before, kept, sums)
     tokens = memory.in_order(facts.tokens)
     right = torch.from_numpy(facts.answers.copy())
     frame, longest = sharded.frame_margins(weights["W_U"].double(), right)
@@ -99,7 +109,7 @@ def _short_proof(
         if bool((own < 0).any()):  # a subject that stands elsewhere
             return None
         np.maximum.at(worst, own.numpy(), distance.numpy())
-    bounds = sharded.error_bounds(torch.from_numpy(worst), leak, longest)[shards]
+    bounds = sharded.error_bounds(spec, torch.from_numpy(worst), leak, longest)[shards]
     found = Margins(frame.numpy(), bounds.numpy())
     if not found.held.all():
         return None
@@ -109,5 +119,11 @@ def _short_proof(
         facts,
         before.arithmetic,
         found.held,
-        found.extremes() | {"shard_errors": tuple(worst.tolist())},
+        found.extremes()
+        | {
+            "shard_errors": tuple(worst.tolist()),
+            "shard_sha256": sums,
+            "inherited": tuple(np.flatnonzero(kept >= 0).tolist()),
+            "premises": told,
+        },
     )

@@ -10,8 +10,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from byheart.certificates import Bounded, bounded_logits
-from byheart.certificates.rounding import exact, gamma, product, relu, rounded_up
+from byheart.certificates import Arithmetic, residual
 from byheart.exports import export_torch, folders
 from byheart.models import Construction, TokenMemory, register_architecture
 from byheart.models.modules import module_for
@@ -46,13 +45,13 @@ class LookupMemory(TokenMemory):
     specs: ClassVar[Sequence[type[TokenSpec]]] = (LookupSpec,)
 
 
-@bounded_logits.register
-def _(spec: LookupSpec, weights: Weights, tokens: Tensor) -> Bounded:
-    """A unit is a sum of S + 1 numbers, the logit a sum of K products."""
-    S, read = spec.S, weights["W_in"][torch.arange(spec.S), tokens]
-    error = rounded_up(gamma(S + 1) * (read.abs().sum(1) + S - 1), S + 1)
-    units = relu(Bounded(read.sum(1) - (S - 1), error))
-    return product(units, exact(weights["W_U"]), "bk,kn->bn", spec.K)
+@residual.register
+def _(spec: LookupSpec, A: Arithmetic, tokens: Tensor) -> object:
+    """The units: sums of S numbers, less S - 1, of which the positive part counts."""
+    read = A.exact(A.weights["W_in"][torch.arange(spec.S), tokens])
+    ones, less = torch.ones(spec.S).double(), torch.tensor(1.0 - spec.S).double()
+    units = A.einsum("bsk,s->bk", read, A.exact(ones))
+    return A.activation(A.add(units, A.exact(less), spec.S), "relu")
 
 
 @module_for.register

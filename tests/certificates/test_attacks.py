@@ -1,0 +1,308 @@
+"""Hand-made memories that once were certified and wrong, or whose certificates misled."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import byheart as bh
+from byheart.certificates import Certificate, certify_folder
+from byheart.certificates.architectures import bounded_logits
+from byheart.certificates.arithmetic import FLOAT32, Rounding, margins
+from byheart.certificates.statement import binding
+from byheart.certificates.update import update_certificate, valid_certificate
+from byheart.construct.sharded.edit import edit_shards
+from byheart.errors import ByheartError
+from byheart.facts import Facts, Vocabulary
+from byheart.models.memory_files import inspect
+from byheart.models.sharded_memory import ShardedMemory
+from byheart.specs import AssociativeSpec, AttentionOnlySpec, MLPTransformerSpec
+
+
+def zeros(spec) -> dict[str, Tensor]:
+    return {n: torch.zeros(s, dtype=torch.float64) for n, s in spec.weight_shapes().items()}
+
+
+def one_fact(make_memory, spec, weights: dict[str, Tensor], right: int = 0) -> bh.Memory:
+    words = Vocabulary(tuple(f"t{i}" for i in range(spec.N)))
+    return make_memory(spec, weights, words, Facts.make([[0] * spec.S], [right], words))
+
+
+@pytest.fixture(scope="module")
+def sharded() -> ShardedMemory:
+    return bh.build("countries", "sharded", shard_size=60)
+
+
+# A1: intermediates overflow.
+
+
+@pytest.mark.parametrize("family", ["attention-only", "mlp"])
+def test_a_logit_that_overflows_is_not_proved(make_memory, family):
+    """Eight layers that each multiply by 2^59, then by -2^60 against an infinite rival."""
+    sizes = {"N": 2, "S": 1, "d": 1, "layers": 8, "positions": "none", "skip": False}
+    if family == "mlp":
+        del sizes["skip"]
+        spec = MLPTransformerSpec(**sizes, d_h=1, H=1, w=1, activation="relu")
+    else:
+        spec = AttentionOnlySpec(**sizes, d_h=1, H=1)
+    weights = zeros(spec)
+    weights["W_E"][:] = 2.0**59
+    for name in ("W_V", "W_O", "W_in", "W_out"):
+        if name in weights:
+            weights[name][:] = 2.0**59
+    weights["W_U"][0] = torch.tensor([1.0, 2.0])
+    memory = one_fact(make_memory, spec, weights)  # token 1 has twice the logit of token 0
+    made = bh.certify(memory)
+    assert not made.certified and made.failed == 1
+    assert not bh.certify(memory, arithmetic="ball").certified
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_what_is_not_finite_poisons_every_later_bound(value):
+    """Through every operation that could make it finite again."""
+    A = Rounding({})
+    bad = A.exact(torch.tensor([[1.0, value]], dtype=torch.float64))
+    good = A.exact(torch.ones(1, 2, dtype=torch.float64))
+    results = [
+        A.add(bad, good),
+        A.einsum("bd,bd->bd", bad, A.exact(torch.zeros(1, 2, dtype=torch.float64))),
+        A.softmax(bad),
+        A.softmax(A.negative(bad)),
+        A.activation(A.negative(bad), "relu"),
+        A.activation(A.negative(bad), "gelu"),
+        A.over_root(bad, 4),
+    ]
+    for result in results:
+        assert bool(torch.isnan(result.error[0, 1]))
+    margin, bound = margins(bad, torch.tensor([1]))
+    assert not bool(margin > bound)
+
+
+# A2: underflow inside a product of S entries.
+
+
+def test_a_product_that_underflows_is_not_zero_for_sure(make_memory):
+    spec = AssociativeSpec(N=2, S=32, d=1)
+    weights = zeros(spec)
+    weights["W_E"][:8] = 2.0**-136
+    weights["W_E"][8:] = 2.0**59
+    weights["W"][:] = -1.0  # the true logit of token 0 is -2^328, that of token 1 is 0
+    weights["W_U"][0, 0] = 1.0
+    key = torch.zeros(1, 32, dtype=torch.long)
+    found = bounded_logits(spec, weights, key)
+    with mpmath.workprec(200):
+        truth = -(mpmath.mpf(2) ** (24 * 59 - 8 * 136))
+        error = float(found.error[0, 0])
+        assert not np.isfinite(error) or abs(mpmath.mpf(float(found.value[0, 0])) - truth) <= error
+    weights["W_U"][0, 1] = 2.0**-1000
+    memory = one_fact(make_memory, spec, weights)
+    assert not bh.certify(memory).certified
+    assert not bh.certify(memory, arithmetic="ball").certified
+
+
+# A3: a key that holds the start token.
+
+
+def test_a_key_with_the_start_token_is_not_proved(sharded):
+    facts = sharded.facts
+    assert facts is not None
+    tokens = facts.tokens.copy()
+    tokens[:30, 0] = sharded.spec.N - 1
+    held = replace(facts, tokens=tokens, vocabulary=sharded.vocabulary)
+    made = bh.certify(replace(sharded, facts=held))
+    assert made.failed >= 30
+
+
+# A4: a tensor that the spec does not name.
+
+
+@pytest.mark.parametrize("name", ["deciding", "subject", "cancel", "bits", "W_X"])
+def test_a_stray_tensor_is_refused(sharded, tmp_path, name):
+    from safetensors.torch import load_file, save_file
+
+    folder = sharded.save(tmp_path / "m")
+    file = folder / "index.safetensors"
+    save_file(load_file(file) | {name: torch.zeros(1, dtype=torch.int32)}, file)
+    resign(folder)
+    with pytest.raises(ByheartError, match=name):
+        certify_folder(folder)
+    with pytest.raises(ByheartError, match=name):
+        bh.load(folder)
+
+
+# A5: gates that do not exist in the stored format.
+
+
+@pytest.mark.parametrize(
+    "scales",
+    [
+        {"lam": 2.0**126},
+        {"s1": 2.0**-80, "s2": 2.0**-160},
+        {"lam": 2.0**-120, "s1": 2.0**20},
+        {"s2": 2.0**127},
+    ],
+)
+def test_gates_beyond_the_stored_format_are_refused(sharded, scales):
+    with pytest.raises(ByheartError, match="does not exist in"):
+        bh.certify(replace(sharded, spec=replace(sharded.spec, **scales)))
+
+
+def test_lattice_points_whose_squares_overflow_are_refused(sharded):
+    point = sharded.weights["point"].clone().long()
+    point[0, 0] = 2**31 + 3
+    with pytest.raises(ByheartError, match="lattice points"):
+        bh.certify(replace(sharded, weights={**sharded.weights, "point": point}))
+
+
+# B1: a certificate binds the architecture and how keys are read.
+
+
+def resign(folder: Path, **changes: object) -> None:
+    """Change the description of a memory and recompute every hash in it."""
+    import hashlib
+
+    from byheart.models.memory_files import _digest  # what a forger would copy
+
+    record = json.loads((folder / "memory.json").read_text(encoding="utf-8"))
+    for name in record["sha256"]:
+        record["sha256"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    for key, value in changes.items():
+        record[key] = {**record[key], **value} if isinstance(value, dict) else value
+    record["digest"] = _digest(record)
+    (folder / "memory.json").write_text(json.dumps(record), encoding="utf-8")
+
+
+def test_a_certificate_is_not_about_another_architecture(tmp_path):
+    folder = bh.build("elements").save(tmp_path / "m")
+    made = bh.certify(folder)
+    assert made.about(bh.load(folder))
+    resign(folder, spec={"skip": False})
+    changed = bh.load(folder)
+    found = Certificate.read(folder)
+    assert found is not None and found.names(changed) and not found.about(changed)
+    bh.report(folder, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Proved" not in page
+
+
+@pytest.mark.parametrize("change", [{"order": [0, 1]}, {"vocabulary": "permuted"}])
+def test_a_certificate_is_not_about_another_reading(sharded, tmp_path, change):
+    folder = sharded.save(tmp_path / "m")
+    made = bh.certify(folder)
+    if "vocabulary" in change:
+        words = list(sharded.vocabulary.tokens)
+        change = {"vocabulary": [*words[1:-1], words[0], words[-1]]}
+    resign(folder, **change)
+    memory = inspect(folder).memory
+    assert not made.about(memory)
+
+
+# B2: what an edit inherits.
+
+
+def test_an_edit_inherits_no_shard_whose_bytes_changed(sharded):
+    """The certificate is re-signed for damaged weights; the damaged shards are proved again."""
+    before = bh.certify(sharded)
+    W_O = sharded.weights["W_O"].clone()
+    a, b = sharded.weights["head_start"][:2].tolist()
+    W_O[a:b] = 0
+    damaged = replace(sharded, weights={**sharded.weights, "W_O": W_O})
+    assert damaged.facts is not None
+    forged = replace(
+        before,
+        weights_sha256=damaged.weights_sha256(),
+        digest=binding(damaged, damaged.facts.digest(), before.arithmetic, None),
+    )
+    assert forged.about(damaged)
+    own = damaged.shards_of(damaged.facts)
+    elsewhere = int(np.flatnonzero(own != own[np.flatnonzero(own == 0)[0]])[0])
+    key = damaged.facts.key(elsewhere)
+    done = edit_shards(damaged, set={key: damaged.facts.answer(elsewhere + 1)})
+    made = update_certificate(forged, done.memory, done.kept)
+    assert not made.certified and made.failed > 10
+
+
+def test_an_edit_names_what_it_inherits(sharded):
+    key = sharded.facts.key(0)
+    done = edit_shards(sharded, set={key: sharded.facts.answer(1)})
+    made = update_certificate(bh.certify(sharded), done.memory, done.kept)
+    assert made.certified and made.about(done.memory)
+    assert list(made.inherited) == np.flatnonzero(done.kept >= 0).tolist() != []
+    assert "inherited" in dict(made.rows())
+    whole = bh.certify(done.memory)
+    assert whole.shard_sha256 == made.shard_sha256 and not whole.inherited
+
+
+def test_a_certificate_of_schema_1_bequeaths_nothing(tmp_path):
+    kept = Path(__file__).parents[1] / "kept" / "sharded"
+    memory = bh.load(kept)
+    before = valid_certificate(kept, memory)
+    assert before is not None and not before.digest
+    done = edit_shards(memory, set={memory.facts.key(0): memory.facts.answer(1)})
+    made = update_certificate(before, done.memory, done.kept)
+    assert made.certified and made.inherited == ()
+
+
+# B8: what is run is float32.
+
+
+def test_float32_that_loses_what_exact_arithmetic_holds_is_said(make_memory):
+    """Logits 2^30 + 1 and 2^30: apart in exact arithmetic, equal in float32."""
+    spec = AttentionOnlySpec(N=2, S=1, d=2, d_h=1, H=1, positions="none")
+    weights = {k: w.float() for k, w in zeros(spec).items()}
+    weights["W_E"][0] = torch.tensor([2.0**15, 1.0])
+    weights["W_U"] = torch.tensor([[2.0**15, 2.0**15], [1.0, 0.0]])
+    memory = one_fact(make_memory, spec, weights)
+    made = bh.certify(memory)
+    assert made.certified and made.margin == 1.0
+    assert made.evaluation is not None
+    assert (made.evaluation.format, made.evaluation.proved) == ("float32", 0)
+    assert "recalls 0 of 1" in dict(made.rows())["as it runs"]
+    assert not bool((memory.margins() > 0).any())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_float32_evaluations_lie_within_their_bounds(random_weights, seed):
+    """Several orders of the sums, all in float32, against one bound."""
+    spec = AttentionOnlySpec(N=5, S=3, d=6, d_h=3, H=7, qk_rank=2)
+    weights = {k: w.float() for k, w in random_weights(spec, seed).items()}
+    tokens = torch.randint(5, (6, 3), generator=torch.Generator().manual_seed(seed))
+    wide = {k: w.double() for k, w in weights.items()}
+    found = bounded_logits(spec, wide, tokens, FLOAT32)
+    x = weights["W_E"][tokens] + weights["W_pos"]
+    q = torch.einsum("bd,hdr->bhr", x[:, -1], weights["W_Q"][0])
+    k = torch.einsum("bsd,hdr->bhsr", x, weights["W_K"][0])
+    y = torch.einsum("bhr,hdr->bhd", q, weights["W_K"][0])
+    for scores in ((k * q[:, :, None]).sum(-1), torch.einsum("bhd,bsd->bhs", y, x)):
+        a = torch.softmax(scores, -1)
+        mixed = torch.einsum("bhs,bsd->bhd", a, x)
+        v = torch.einsum("bsd,hde->bhse", x, weights["W_V"][0])
+        for F in (
+            torch.einsum("bhd,hde->bhe", mixed, weights["W_V"][0]),
+            (a[..., None] * v).sum(2),
+        ):
+            terms = torch.einsum("bhe,hed->bhed", F, weights["W_O"][0]).flatten(1, 2)
+            for order in (range(21), reversed(range(21))):
+                out = x[:, -1].clone()
+                for i in order:
+                    out = out + terms[:, i]
+                logits = out @ weights["W_U"]
+                assert bool(((logits.double() - found.value).abs() <= found.error).all())
+
+
+# B10: what is lost is called lost.
+
+
+def test_lost_facts_are_called_lost(sharded):
+    W_O = sharded.weights["W_O"].clone()
+    a, b = sharded.weights["head_start"][:2].tolist()
+    W_O[a:b] = 0
+    made = bh.certify(replace(sharded, weights={**sharded.weights, "W_O": W_O}))
+    assert not made.certified
+    lost = [f for f in made.failures if f.reason.startswith("lost: the memory answers")]
+    assert len(lost) >= 0.9 * made.failed > 0
