@@ -219,7 +219,7 @@ def _smallest(
 def _report_smallest(
     found: Smallest, facts: Facts, vary: str, threshold: float, as_json: bool
 ) -> None:
-    from byheart.theory.bits import memorized_bits
+    from byheart.theory.related import memorized_bits
 
     T, spec = facts.T, found.spec
     per_fact = per_bit = None

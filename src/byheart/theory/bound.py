@@ -1,10 +1,16 @@
-"""A bound: one theorem as an object that answers a case with a number or with a reason."""
+"""A bound: one theorem as an object that answers a case with a number or with a reason.
+
+What it says stands in theorems.toml, what it needs and computes in Python: `theorem` joins the two.
+"""
 
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
+from importlib.resources import files
 from typing import Literal
 
 from byheart._search import smallest
@@ -71,14 +77,6 @@ class Hypothesis:
 
     text: str
     check: Check | None = None
-
-
-def model_parameters(case: Case) -> Number | None:
-    return case.parameters
-
-
-def layer_parameters(case: Case) -> Number | None:
-    return case.layer_parameters
 
 
 @dataclass(frozen=True)
@@ -178,11 +176,8 @@ class Bound:
             if reason:
                 return False, reason
         if self.capacity is None:
-            exactness = self.claim.exactness
-            return (
-                None,
-                self.statement.matrices or f"{exactness}, no constant is published: no number",
-            )
+            no_constant = f"{self.claim.exactness}, no constant is published: no number"
+            return None, self.statement.matrices or no_constant
         return True, ""
 
     def answer(self, case: Case) -> Answer:
@@ -191,29 +186,86 @@ class Bound:
         capacity = self.capacity if applies else None
         value = capacity.value(case) if capacity else None
         return Answer(
-            id=self.id,
-            applies=applies,
-            reason=reason,
-            capacity=value,
-            unit=self.claim.unit,
-            parameters=capacity.parameters(case) if capacity else None,
-            kind=self.claim.kind,
-            exactness=self.claim.exactness,
-            scope=self.claim.scope,
+            self.id, applies, reason, capacity=value, unit=self.claim.unit,
+            parameters=capacity.parameters(case) if capacity else None, kind=self.claim.kind,
+            exactness=self.claim.exactness, scope=self.claim.scope,
             note=capacity.remark(case) if capacity else "",
             answers=case.N if case.answers is None else case.answers,
             holds=self._holds(case, value),
-        )
+        )  # fmt: skip
 
     def _holds(self, case: Case, value: Number | None) -> bool | None:
         """Does it promise (lower bound) or forbid (upper bound) the facts asked about?"""
         if value is None or case.T is None or self.claim.unit != "facts":
             return None
-        if self.claim.kind == "lower bound":
-            return True if value >= case.T else None
-        if self.claim.kind in ("upper bound", "necessary size"):
-            return False if value < case.T else None
-        return None
+        if value >= case.T:
+            return True if self.claim.kind == "lower bound" else None
+        return False if self.claim.kind in ("upper bound", "necessary size") else None
+
+
+@cache
+def statements() -> dict[str, tuple[Statement, Claim]]:
+    """Statement and claim of every theorem that byheart knows, by id."""
+    text = files("byheart.theory").joinpath("theorems.toml").read_text(encoding="utf-8")
+    claimed = {field.name for field in fields(Claim)}
+    entries = {}
+    for name, entry in tomllib.loads(text).items():
+        entry["corrections"] = tuple(entry.get("corrections", ()))
+        claim = {key: entry.pop(key) for key in claimed & entry.keys()}
+        entries[name] = (Statement(**entry), Claim(**claim))
+    return entries
+
+
+def model_parameters(case: Case) -> Number | None:
+    return case.parameters
+
+
+def layer_parameters(case: Case) -> Number | None:
+    return case.layer_parameters
+
+
+def theorem(
+    bound_id: str,
+    reads: str = "",
+    hypotheses: tuple[Hypothesis | str, ...] = (),
+    value: Callable[[Case], Number] | None = None,
+    parameters: Callable[[Case], Number | None] = model_parameters,
+    remark: Callable[[Case], str] = lambda case: "",
+    size: Callable[[Case], Size] | None = None,
+) -> Bound:
+    """The bound whose statement stands in theorems.toml under this id. `reads` are names with
+    spaces between; a hypothesis that is text alone is assumed.
+
+    >>> theorem("related.vc_dimension").statement.formula
+    'T = O(W²) (Goldberg and Jerrum 1995); O(W L log W) with depth L'
+    """
+    given = tuple(Hypothesis(one) if isinstance(one, str) else one for one in hypotheses)
+    capacity = None if value is None else Capacity(value, parameters, remark)
+    words, claim = statements()[bound_id]
+    return Bound(bound_id, words, claim, tuple(reads.split()), given, capacity, size)
+
+
+def explanation(bound: Bound) -> dict[str, str | list[str]]:
+    """Statement, formula, hypotheses (checked or assumed), source, corrections.
+
+    >>> explanation(theorem("related.sontag1997"))["formula"]
+    'W >= (T-1)/2, so T <= 2W + 1'
+    """
+    words = bound.statement
+    lines: dict[str, str | list[str]] = {
+        "id": bound.id,
+        "about": words.title,
+        "statement": words.text,
+        "formula": words.formula,
+        "source": words.source,
+        **vars(bound.claim),
+        "needs": [h.text + ("" if h.check else " (assumed)") for h in bound.hypotheses],
+        "constants": words.constants,
+        "call": words.matrices,
+        "inverse": "sizes a model for given facts" if bound.size else "",
+        "corrections": list(words.corrections),
+    }
+    return {name: value for name, value in lines.items() if value}
 
 
 def at_most(left: str, right: str) -> Hypothesis:
@@ -225,9 +277,8 @@ def at_most(left: str, right: str) -> Hypothesis:
 
     def check(case: Case) -> str | None:
         a, b = getattr(case, left), getattr(case, right)
-        if a is None or b is None or a <= b:
-            return None
-        return f"needs {left} <= {right}: {a} > {b}"
+        fine = a is None or b is None or a <= b
+        return None if fine else f"needs {left} <= {right}: {a} > {b}"
 
     return Hypothesis(f"{left} <= {right}", check)
 
@@ -253,13 +304,12 @@ def requires(text: str, holds: Callable[[Case], bool], reason: str) -> Hypothesi
     return Hypothesis(text, lambda case: None if holds(case) else reason)
 
 
+def _few_answers(case: Case) -> str | None:
+    return None if case.answer_count >= 2 else f"needs at least 2 answers: {case.answer_count}"
+
+
 TOKENS = at_least("N", 2, text="N >= 2 tokens")
-TWO_ANSWERS = Hypothesis(
-    "at least 2 answers",
-    lambda case: (
-        None if case.answer_count >= 2 else f"needs at least 2 answers: {case.answer_count}"
-    ),
-)
+TWO_ANSWERS = Hypothesis("at least 2 answers", _few_answers)
 
 
 def ceil_div(a: int, b: int) -> int:

@@ -1,7 +1,7 @@
 """Dana, Pydi, Chevaleyre, "Memorization in Attention-only Transformers" (AISTATS 2025).
 
 First counts from sizes, then what needs matrices: Theorem 1's C, Theorem 2, Bennett, the slides.
-The theorems as objects are in `dana2025_bounds` and `dana2025_kl_bounds`.
+The theorems as objects are in `dana2025_bounds`.
 
 Shapes: `pi` (T, N) one distribution a row, `prior` (T,), logits `f` (T, N), `W` (N, d) rows W_j,
 `X` (m, T) one sequence a column, `E` (d, T). Divergences are in nats.

@@ -1,4 +1,4 @@
-"""The theorems of Dana et al. 2025 as objects: hypotheses, capacity, size."""
+"""The theorems of Dana et al. 2025 and of the slides as objects: hypotheses, capacity, size."""
 
 from __future__ import annotations
 
@@ -10,28 +10,21 @@ import numpy as np
 from byheart.specs import AttentionOnlySpec
 from byheart.theory.bound import (
     TOKENS,
-    Capacity,
     Hypothesis,
     Size,
     at_least,
     at_most,
     layer_parameters,
-    model_parameters,
     requires,
+    theorem,
 )
 from byheart.theory.case import Case
-from byheart.theory.dana2025 import corollary1_heads, phi, proposition3_margin
-from byheart.theory.statements import theorem
+from byheart.theory.dana2025 import corollary1_heads, phi, proposition3_margin, random_coherence
 
 
 def _held(case: Case) -> int:
     skip = case["d"] if case.last_tokens is None else min(case["d"], case.last_tokens)
     return case.free_heads * case["d_h"] + skip
-
-
-def _few_sequences(case: Case) -> bool:
-    """Is N^n small enough to write down?"""
-    return case["n"] * math.log2(case["N"]) <= 1000
 
 
 def attention_size(case: Case) -> Size:
@@ -78,9 +71,8 @@ def _attends(case: Case) -> str | None:
 
 
 def _full_width(case: Case) -> str | None:
-    if case["d"] >= case["N"] - 1:
-        return None
-    return f"needs d >= N - 1: {case['d']} < {case['N'] - 1} (some distribution has KL > 0)"
+    d, least = case["d"], case["N"] - 1
+    return f"needs d >= N - 1: {d} < {least} (some distribution has KL > 0)" if d < least else None
 
 
 def _heads_remark(case: Case) -> str:
@@ -91,7 +83,8 @@ def _heads_remark(case: Case) -> str:
         )
     if case.last_tokens is not None and case.last_tokens < case["d"]:
         remarks.append(f"the skip spans {case.last_tokens} last tokens, not d = {case['d']}")
-    if _few_sequences(case) and _held(case) > case["N"] ** case["n"]:
+    writable = case["n"] * math.log2(case["N"]) <= 1000
+    if writable and _held(case) > case["N"] ** case["n"]:
         remarks.append(f"more than all N^n = {case['N'] ** case['n']:,} keys")
     return "; ".join(remarks)
 
@@ -110,6 +103,35 @@ def _one_matrix(case: Case) -> str | None:
     return f"is about one d x d matrix W between keys and answers, not {case.family}"
 
 
+def _rank1_parameters(case: Case) -> int:
+    return case["d"] * (case["n"] + 2 * case["N"] + 2 * (case["d_h"] + 1) * case["H"])
+
+
+def _matrix_parameters(case: Case) -> int:
+    return case["d"] * (case["n"] * case["N"] + case["d"] + case["N"])
+
+
+def _jl(case: Case) -> str | None:
+    least = 128 * math.log(case["N"] + 1)
+    needs = f"needs C = sqrt(32 log(N+1)/d) < 1/2, so d > 128 log(N+1) = {least:.0f}"
+    return None if case["d"] > least else f"{needs}: {case['d']}"
+
+
+def _jl_factor(case: Case) -> float:
+    C = random_coherence(case["N"], case["d"])
+    return (1 + 2 * C) / (1 - 2 * C)
+
+
+def _jl_remark(case: Case) -> str:
+    vacuous = case["d"] >= case["N"] - 1
+    return "vacuous: d >= N - 1, Proposition 2 gives KL = 0" if vacuous else ""
+
+
+FALSE = (
+    "false: N = 50, orthonormal W, two sequences with 1 - π_g = 0.3, noise on one token and on "
+    "all: KL = 0.95433 > 0.91737"
+)
+
 PLANE = at_least("d", 2, "Proposition 3")
 LAYER = (
     TOKENS,
@@ -117,97 +139,44 @@ LAYER = (
     Hypothesis("softmax over S >= 2 positions", _attends),
     Hypothesis("positions are added to the input", _additive),
     requires("a skip connection", lambda case: case.skip, "needs the skip x_S"),
-    Hypothesis("generic e, pos, W_QK (Lemma 2): almost every choice will do"),
+    "generic e, pos, W_QK (Lemma 2): almost every choice will do",
 )
 UNIFORM = requires(
     "a uniform prior over T0 facts",
     lambda case: case.uniform is not False,
     "needs a uniform prior: these facts are weighted",
 )
-SIZES = ("d", "d_h", "H", "n", "N")
+SUPPORT = "every π_t has full support (Assumption 2)"
+SIZES = "d d_h H n N"
 
 BOUNDS = (
-    theorem(
-        "dana2025.proposition1",
-        ("d", "N"),
-        (TOKENS,),
-        Capacity(lambda case: min(case["d"], case["N"] - 1), model_parameters),
-    ),
-    theorem(
-        "dana2025.proposition2",
-        ("d", "N"),
-        (TOKENS, Hypothesis("d >= N - 1", _full_width)),
-        Capacity(lambda case: case["N"] - 1, model_parameters),
-    ),
-    theorem(
-        "dana2025.proposition3",
-        ("d", "N"),
-        (TOKENS, at_least("d", 2, "one direction tells 2 answers apart")),
-        Capacity(
-            lambda case: 2,
-            model_parameters,
-            lambda case: f"margin {proposition3_margin(case['N']):.3g} at λ = 1",
-        ),
-    ),
-    theorem(
-        "dana2025.theorem1",
-        SIZES,
-        (*LAYER, Hypothesis("every π_t has full support (Assumption 2)")),
-        Capacity(_held, layer_parameters, _eps_remark),
-    ),
-    theorem(
-        "dana2025.corollary1",
-        SIZES,
-        (*LAYER, PLANE),
-        Capacity(_held, layer_parameters, _heads_remark),
-        size=attention_size,
-    ),
-    theorem(
-        "dana2025.corollary1_rank1",
-        SIZES,
-        (*LAYER, PLANE),
-        Capacity(
-            _held,
-            lambda case: (
-                case["d"] * (case["n"] + 2 * case["N"] + 2 * (case["d_h"] + 1) * case["H"])
-            ),
-            _heads_remark,
-        ),
-        size=lambda case: attention_size(replace(case, qk_rank=1)),
-    ),
-    theorem(
-        "dana2025.corollary2",
-        (*SIZES, "T"),
-        (*LAYER, PLANE, UNIFORM),
-        Capacity(
-            lambda case: phi(_held(case), case["N"], case["T"]),
-            layer_parameters,
-            lambda case: f"T0 = {case['T']:,} facts",
-        ),
-    ),
-    theorem(
-        "dana2025.theorem3",
-        SIZES,
-        LAYER,
-        Capacity(
-            _held,
-            layer_parameters,
-            lambda case: "exact for ε = 0; the constant of O(ε log 1/ε) is not given",
-        ),
-    ),
-    theorem(
-        "dana2025.associative",
-        ("d", "n", "N"),
-        (
-            Hypothesis("one matrix", _one_matrix),
-            TOKENS,
-            PLANE,
-            Hypothesis("independent keys: random ones are"),
-        ),
-        Capacity(
-            lambda case: case["d"],
-            lambda case: case["d"] * (case["n"] * case["N"] + case["d"] + case["N"]),
-        ),
-        size=_associative_size,
-    ),
-)
+    theorem("dana2025.proposition1", "d N", (TOKENS,), lambda case: min(case["d"], case["N"] - 1)),
+    theorem("dana2025.proposition2", "d N", (TOKENS, Hypothesis("d >= N - 1", _full_width)),
+            lambda case: case["N"] - 1),
+    theorem("dana2025.proposition3", "d N",
+            (TOKENS, at_least("d", 2, "one direction tells 2 answers apart")), lambda case: 2,
+            remark=lambda case: f"margin {proposition3_margin(case['N']):.3g} at λ = 1"),
+    theorem("dana2025.theorem1", SIZES, (*LAYER, SUPPORT), _held, layer_parameters, _eps_remark),
+    theorem("dana2025.corollary1", SIZES, (*LAYER, PLANE), _held, layer_parameters, _heads_remark,
+            size=attention_size),
+    theorem("dana2025.corollary1_rank1", SIZES, (*LAYER, PLANE), _held, _rank1_parameters,
+            _heads_remark, size=lambda case: attention_size(replace(case, qk_rank=1))),
+    theorem("dana2025.corollary2", f"{SIZES} T", (*LAYER, PLANE, UNIFORM),
+            lambda case: phi(_held(case), case["N"], case["T"]), layer_parameters,
+            lambda case: f"T0 = {case['T']:,} facts"),
+    theorem("dana2025.theorem3", SIZES, LAYER, _held, layer_parameters,
+            lambda case: "exact for ε = 0; the constant of O(ε log 1/ε) is not given"),
+    theorem("dana2025.associative", "d n N",
+            (Hypothesis("one matrix", _one_matrix), TOKENS, PLANE,
+             "independent keys: random ones are"),
+            lambda case: case["d"], _matrix_parameters, size=_associative_size),
+    theorem("dana2025.theorem2", "", ("||W W^T - I_N||_max = C < 1/2",)),
+    theorem("dana2025.theorem2_unit", "", ("unit rows, no two equal",)),
+    theorem("dana2025.theorem2_random", "d N", (TOKENS, Hypothesis("d > 128 log(N+1)", _jl)),
+            _jl_factor, remark=_jl_remark),
+    theorem("dana2025.theorem2_simplified", "",
+            (requires("none: it is false", lambda case: False, FALSE),)),
+    theorem("dana2025.slides_ls"),
+    theorem("dana2025.slides_wls"),
+    theorem("dana2025.bennett", "", (SUPPORT,)),
+)  # fmt: skip

@@ -7,18 +7,19 @@ from collections.abc import Callable
 
 from byheart.theory.bound import (
     Bound,
-    Capacity,
     Hypothesis,
     Size,
     at_least,
     largest,
-    model_parameters,
     requires,
+    theorem,
 )
 from byheart.theory.case import Case
 from byheart.theory.kajitsuka2025 import (
     Literal,
+    SparseSize,
     corollary41,
+    sparse_size,
     theorem41,
     theorem42_parameters,
     theorem43_parameters,
@@ -26,8 +27,6 @@ from byheart.theory.kajitsuka2025 import (
     theoremE1,
     theoremF1,
 )
-from byheart.theory.kajitsuka2025_sparse import SparseSize, sparse_size
-from byheart.theory.statements import theorem
 
 Construction = Callable[[int, Case], Literal]
 NO_NORM = requires(
@@ -50,9 +49,8 @@ def separation(case: Case) -> tuple[int, float]:
 
 
 def _labels(case: Case) -> int:
-    if case.answers is not None:
-        return max(2, case.answers)
-    return max(2, case.N) if case.N is not None else 2
+    given = case.N if case.answers is None else case.answers
+    return 2 if given is None else max(2, given)
 
 
 def _counted(formula: Callable[[int, int, int, float, int], Literal]) -> Construction:
@@ -78,10 +76,6 @@ def _limited(T: int, case: Case) -> Literal:
     return theoremF1(T, n, d, spread, C, max(2, B))
 
 
-def _within(network: Literal, case: Case) -> bool:
-    return network.depth <= case["layers"] and network.bits <= case.bits
-
-
 def _size(construction: Construction) -> Callable[[Case], Size]:
     def size(case: Case) -> Size:
         network = construction(max(2, case["T"]), case)
@@ -94,10 +88,8 @@ def _size(construction: Construction) -> Callable[[Case], Size]:
 
 def _fits(construction: Construction, width: int) -> tuple[Hypothesis, ...]:
     def deep(case: Case) -> str | None:
-        least = construction(2, case).depth
-        if case["layers"] >= least:
-            return None
-        return f"needs depth >= {least} for 2 sequences: {case['layers']}"
+        least, found = construction(2, case).depth, case["layers"]
+        return f"needs depth >= {least} for 2 sequences: {found}" if found < least else None
 
     return (
         Hypothesis("n >= 1 tokens, (r, δ)-separated, consistently labelled", _separated),
@@ -108,7 +100,7 @@ def _fits(construction: Construction, width: int) -> tuple[Hypothesis, ...]:
     )
 
 
-def _network(bound_id: str, construction: Construction, width: int, *reads: str) -> Bound:
+def _network(bound_id: str, construction: Construction, width: int, reads: str = "") -> Bound:
     """A construction as a bound: the largest T whose network is no deeper than the spec."""
 
     def capacity(case: Case) -> int:
@@ -118,32 +110,20 @@ def _network(bound_id: str, construction: Construction, width: int, *reads: str)
         network = construction(capacity(case), case)
         return f"weights of about {network.bits:,.0f} bits, up to a constant"
 
-    return theorem(
-        bound_id,
-        ("width", "layers", "n", *reads),
-        _fits(construction, width),
-        Capacity(capacity, model_parameters, remark),
-        size=_size(construction),
-    )
+    reads, fits, size = f"width layers n {reads}", _fits(construction, width), _size(construction)
+    return theorem(bound_id, reads, fits, capacity, remark=remark, size=size)
 
 
 def _shattering(
-    bound_id: str, reads: tuple[str, ...], first: Hypothesis, needed: Callable[[int, Case], float]
+    bound_id: str, reads: str, first: Hypothesis, needed: Callable[[int, Case], float]
 ) -> Bound:
     """A lower bound on parameters as a bound: the largest T that so many can shatter."""
+    pieces = Hypothesis("ReLU or no feed-forward", _piecewise)
     return theorem(
         bound_id,
         reads,
-        (
-            first,
-            NO_NORM,
-            Hypothesis("ReLU or no feed-forward", _piecewise),
-            Hypothesis("every labelling is wanted (shattering), not one"),
-        ),
-        Capacity(
-            lambda case: largest(lambda T: needed(T, case) <= case["parameters"]),
-            model_parameters,
-        ),
+        (first, NO_NORM, pieces, "every labelling is wanted (shattering), not one"),
+        lambda case: largest(lambda T: needed(T, case) <= case["parameters"]),
         size=lambda case: Size(math.ceil(needed(case["T"], case)), {}, "no fewer"),
     )
 
@@ -181,9 +161,20 @@ def _bits_fit(case: Case) -> str | None:
         return None
     d, spread = separation(case)
     needed = theoremF1(case.T, case.key_length, d, spread, _labels(case), 2).bits
-    if needed <= case.bits:
-        return None
-    return f"needs B >= 2, about {needed:,.0f} bits a parameter (up to a constant): {case.bits}"
+    needs = f"needs B >= 2, about {needed:,.0f} bits a parameter (up to a constant)"
+    return f"{needs}: {case.bits}" if needed > case.bits else None
+
+
+def _limited_capacity(case: Case) -> int:
+    def within(T: int) -> bool:
+        network = _limited(T, case)
+        return network.depth <= case["layers"] and network.bits <= case.bits
+
+    return largest(within, 4)
+
+
+def _at_least_4(T: int, case: Case) -> Literal:
+    return _limited(max(4, T), case)
 
 
 def _total_bits(case: Case) -> float:
@@ -208,56 +199,31 @@ def _sparse_size(case: Case) -> Size:
 
 
 _next_token, _sequence, _sets = _counted(theorem41), _counted(corollary41), _counted(theoremD1)
+HARDMAX = requires(
+    "hardmax attention",
+    lambda case: case.attention == "hardmax",
+    "needs hardmax attention, found softmax",
+)
 
 BOUNDS = (
     _network("kajitsuka2025.theorem41", _next_token, 14),
-    _shattering(
-        "kajitsuka2025.theorem42",
-        ("parameters",),
-        Hypothesis("no positions added", _constant),
-        lambda T, case: theorem42_parameters(T),
-    ),
+    _shattering("kajitsuka2025.theorem42", "parameters",
+                Hypothesis("no positions added", _constant),
+                lambda T, case: theorem42_parameters(T)),
     _network("kajitsuka2025.corollary41", _sequence, 14),
-    _shattering(
-        "kajitsuka2025.theorem43",
-        ("parameters", "n"),
-        requires(
-            "hardmax attention",
-            lambda case: case.attention == "hardmax",
-            "needs hardmax attention, found softmax",
-        ),
-        lambda T, case: theorem43_parameters(T, case.n or case.key_length),
-    ),
+    _shattering("kajitsuka2025.theorem43", "parameters n", HARDMAX,
+                lambda T, case: theorem43_parameters(T, case.n or case.key_length)),
     _network("kajitsuka2025.theoremD1", _sets, 12),
     _network("kajitsuka2025.theoremE1", _table, 14, "N"),
-    theorem(
-        "kajitsuka2025.theoremF1",
-        ("width", "layers", "n", "T"),
-        (
-            at_least("T", 4),
-            *_fits(lambda T, case: _limited(max(4, T), case), 15),
-            Hypothesis("B >= 2 within the bits of a parameter", _bits_fit),
-        ),
-        Capacity(
-            lambda case: largest(lambda T: _within(_limited(T, case), case), 4), model_parameters
-        ),
-        size=_size(lambda T, case: _limited(max(4, T), case)),
-    ),
-    theorem(
-        "kajitsuka2025.bits",
-        ("T", "n", "N"),
-        (at_least("T", 2),),
-        Capacity(
-            _total_bits,
+    theorem("kajitsuka2025.theoremF1", "width layers n T",
+            (at_least("T", 4), *_fits(_at_least_4, 15),
+             Hypothesis("B >= 2 within the bits of a parameter", _bits_fit)),
+            _limited_capacity, size=_size(_at_least_4)),
+    theorem("kajitsuka2025.bits", "T n N", (at_least("T", 2),), _total_bits,
             lambda case: _next_token(case["T"], case).parameters,
             lambda case: (
                 f"against {case['T'] * math.log2(_labels(case)):,.0f} bits that the facts have"
-            ),
-        ),
-    ),
-    theorem(
-        "kajitsuka2025.sparse",
-        hypotheses=(Hypothesis("keys told apart by the hash, checked when built"),),
-        size=_sparse_size,
-    ),
-)
+            )),
+    theorem("kajitsuka2025.sparse", "", ("keys told apart by the hash, checked when built",),
+            size=_sparse_size),
+)  # fmt: skip

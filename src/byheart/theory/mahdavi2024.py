@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from byheart.theory.bound import (
     Bound,
-    Capacity,
     Hypothesis,
     Size,
     at_least,
     at_most,
     ceil_div,
     requires,
+    theorem,
 )
 from byheart.theory.case import Case
-from byheart.theory.statements import theorem
 
 
 def theorem1_capacity(H: int, n: int, d_h: int, kruskal: int | None = None) -> int:
@@ -90,22 +89,16 @@ def multihead_size(case: Case) -> Size:
     >>> multihead_size(Case(T=101)).parameters
     1100
     """
-    options = [case.d_h] if case.d_h is not None else range(2, 65)
     best: Size | None = None
-    for d_h in options:
+    for d_h in [case.d_h] if case.d_h is not None else range(2, 65):
         n = case.n if case.n is not None else d_h
         d = case.d if case.d is not None else max(n, d_h)
-        r = min(n, d_h)
-        if r < 2 or n > d:
+        if min(n, d_h) < 2 or n > d:
             continue
         H = theorem1_heads(case["T"], n, d_h)
-        model = Size(
-            H * (2 * d * d_h + d + 1),
-            {"d": d, "n": n, "d_h": d_h, "H": H},
-            note="scalar labels, the vectors themselves not counted",
-        )
-        if best is None or model.parameters < best.parameters:
-            best = model
+        count, sizes = H * (2 * d * d_h + d + 1), {"d": d, "n": n, "d_h": d_h, "H": H}
+        if best is None or count < best.parameters:
+            best = Size(count, sizes, "scalar labels, the vectors themselves not counted")
     if best is None:
         raise ValueError("needs 2 <= d_h and 2 <= n <= d")
     return best
@@ -150,11 +143,7 @@ def _one_layer(case: Case) -> str | None:
 
 def _context(shared: bool) -> Hypothesis:
     words = "one context shared by all examples" if shared else "a context of its own each example"
-
-    def check(case: Case) -> str | None:
-        return None if case.shared in (None, shared) else f"needs {words}"
-
-    return Hypothesis(words, check)
+    return requires(words, lambda case: case.shared in (None, shared), f"needs {words}")
 
 
 def _remark(case: Case) -> str:
@@ -170,85 +159,50 @@ def _remark(case: Case) -> str:
     return "; ".join(remarks)
 
 
-SIZES = ("d", "d_h", "H", "n")
+SIZES = "d d_h H n"
 HEADS = Hypothesis("softmax scores E W_h e, one W_h for all positions", _plain_scores)
+NARROW = (HEADS, at_most("n", "d"), at_most("d_h", "d"))
 TWO = at_least("n", 2, "attention over one token is constant")
-THEOREM = (
-    HEADS,
-    at_most("n", "d"),
-    at_most("d_h", "d"),
-    Hypothesis("every n queries independent (Assumption 1; only Q of them: n becomes Q)", _kruskal),
-    Hypothesis("every context of rank n (Assumption 2)"),
+QUERIES = Hypothesis(
+    "every n queries independent (Assumption 1; only Q of them: n becomes Q)", _kruskal
+)
+GIVEN = requires(
+    "queries and contexts are given vectors, not trained",
+    lambda case: case.N is None and case.family != "transformer",
+    "needs given vectors: here the embeddings are trained as well, and P leaves them out",
 )
 
 
 def _random_heads(bound_id: str, shared: bool) -> Bound:
-    return theorem(
-        bound_id,
-        SIZES,
-        (HEADS, TWO, _context(shared), Hypothesis("generic data and weights")),
-        Capacity(
-            lambda case: generic_rank(case.free_heads, case["n"], case["d"], shared=shared),
-            _parameters,
-        ),
-    )
+    def rank(case: Case) -> int:
+        return generic_rank(case.free_heads, case["n"], case["d"], shared=shared)
+
+    given = (HEADS, TWO, _context(shared), "generic data and weights")
+    return theorem(bound_id, SIZES, given, rank, _parameters)
 
 
 def _hard_limit(bound_id: str, shared: bool) -> Bound:
-    return theorem(
-        bound_id,
-        SIZES,
-        (
-            HEADS,
-            TWO,
-            _context(shared),
-            requires(
-                "queries and contexts are given vectors, not trained",
-                lambda case: case.N is None and case.family != "transformer",
-                "needs given vectors: here the embeddings are trained as well, and P leaves them "
-                "out",
-            ),
-            Hypothesis("one layer", _one_layer),
-            Hypothesis("generic scalar labels"),
-        ),
-        Capacity(
-            lambda case: effective_parameters(
-                case["H"], case["n"], case["d"], case["d_h"], shared=shared
-            ),
-            _parameters,
-        ),
-    )
+    def limit(case: Case) -> int:
+        return effective_parameters(case["H"], case["n"], case["d"], case["d_h"], shared=shared)
+
+    one = Hypothesis("one layer", _one_layer)
+    given = (HEADS, TWO, _context(shared), GIVEN, one, "generic scalar labels")
+    return theorem(bound_id, SIZES, given, limit, _parameters)
 
 
 BOUNDS = (
-    theorem(
-        "mahdavi2024.theorem1",
-        SIZES,
-        THEOREM,
-        Capacity(_capacity, _parameters, _remark),
-        size=multihead_size,
-    ),
-    theorem(
-        "mahdavi2024.assumption3",
-        (*SIZES, "layers"),
-        (
-            HEADS,
-            at_most("n", "d"),
-            at_most("d_h", "d"),
-            at_least("layers", 2, text="two layers or more"),
-            requires("a skip connection", lambda case: case.skip, "needs the skip"),
-            Hypothesis("e + mean_i E_i of Kruskal rank >= n (Assumption 3)"),
-        ),
-        Capacity(_capacity, lambda case: 2 * _parameters(case)),
-    ),
-    theorem(
-        "mahdavi2024.tightness",
-        ("H", "n"),
-        (_context(True),),
-        Capacity(lambda case: case["H"] * (case["n"] - 1) + 1),
-    ),
+    theorem("mahdavi2024.theorem1", SIZES,
+            (*NARROW, QUERIES, "every context of rank n (Assumption 2)"),
+            _capacity, _parameters, _remark, size=multihead_size),
+    theorem("mahdavi2024.assumption3", f"{SIZES} layers",
+            (*NARROW, at_least("layers", 2, text="two layers or more"),
+             requires("a skip connection", lambda case: case.skip, "needs the skip"),
+             "e + mean_i E_i of Kruskal rank >= n (Assumption 3)"),
+            _capacity, lambda case: 2 * _parameters(case)),
+    theorem("mahdavi2024.tightness", "H n", (_context(True),),
+            lambda case: case["H"] * (case["n"] - 1) + 1, lambda case: None),
     _random_heads("mahdavi2024.generic_rank_shared", shared=True),
     _random_heads("mahdavi2024.generic_rank", shared=False),
     _hard_limit("mahdavi2024.effective_parameters_shared", shared=True),
     _hard_limit("mahdavi2024.effective_parameters", shared=False),
-)
+)  # fmt: skip

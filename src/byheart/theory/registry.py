@@ -16,15 +16,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from byheart._plugins import leave_out, plugins
 from byheart.errors import ByheartError, did_you_mean
 from byheart.specs import Spec
-from byheart.theory import (
-    dana2025_bounds,
-    dana2025_kl_bounds,
-    empirical,
-    kajitsuka2025_bounds,
-    mahdavi2024,
-    related,
-    sharded,
-)
+from byheart.theory import dana2025_bounds, kajitsuka2025_bounds, mahdavi2024, related
 from byheart.theory.bound import Answer, Bound
 from byheart.theory.case import Case, case_of
 from byheart.theory.tables import Answers
@@ -34,12 +26,9 @@ if TYPE_CHECKING:
 
 BOUNDS: tuple[Bound, ...] = (
     *dana2025_bounds.BOUNDS,
-    *dana2025_kl_bounds.BOUNDS,
     *mahdavi2024.BOUNDS,
     *kajitsuka2025_bounds.BOUNDS,
-    *sharded.BOUNDS,
     *related.BOUNDS,
-    *empirical.BOUNDS,
 )
 
 
