@@ -13,22 +13,7 @@ from byheart.theory.registry import BOUNDS, bounds, find
 from byheart.theory.tables import Answers
 
 __all__ = [
-    "BOUNDS",
-    "CANDIDATES",
-    "Answer",
-    "Answers",
-    "Bound",
-    "Capacity",
-    "Case",
-    "Claim",
-    "Hypothesis",
-    "Size",
-    "Sizes",
-    "Statement",
-    "architecture",
-    "bounds",
-    "corollary1_capacity",
-    "corollary1_heads",
-    "find",
-    "size",
-]
+    "BOUNDS", "CANDIDATES", "Answer", "Answers", "Bound", "Capacity", "Case", "Claim",
+    "Hypothesis", "Size", "Sizes", "Statement", "architecture", "bounds", "corollary1_capacity",
+    "corollary1_heads", "find", "size",
+]  # fmt: skip

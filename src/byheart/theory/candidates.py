@@ -116,10 +116,11 @@ def size(
     bits: int = 32,
     families: Sequence[str] | None = None,
 ) -> Sizes:
-    """The smallest model of every candidate for a table of facts, or for T facts over N tokens.
+    """The smallest model of every candidate for a table of facts, or for T facts over N tokens,
+    smallest first.
 
     Keys have S tokens; `answers` different ones (default N); `bits` a parameter for the information
-    limit; `families`: only the candidates with these ids. Smallest first.
+    limit; `families`: only the candidates with these ids.
 
     >>> rows = {row.family: row.parameters for row in size(T=1000, N=50, S=2)}
     >>> rows["attention-2"] == 2 * (2 + 2 * 50 + 4 * (1000 - 2))
@@ -157,12 +158,10 @@ def facts_case(
         T, N, S = int(facts.T), int(facts.N), int(facts.S)
         answers, last_tokens = len(facts.answer_ids), int(facts.last_tokens)
     if T is None or N is None or S is None:
-        sizes = {"T": T, "N": N, "S": S}
-        missing = ", ".join(f"`{name}`" for name, value in sizes.items() if value is None)
-        raise ByheartError(
-            f"expected the number of facts T, the vocabulary N and the key length S: {missing} "
-            "missing."
-        )
+        given = {"T": T, "N": N, "S": S}
+        missing = ", ".join(f"`{name}`" for name, value in given.items() if value is None)
+        expected = "expected the number of facts T, the vocabulary N and the key length S"
+        raise ByheartError(f"{expected}: {missing} missing.")
     whole = {"T": T, "N": N, "S": S, "bits": bits, "answers": 1 if answers is None else answers}
     for name, value in whole.items():
         least = 2 if name == "N" else 1
@@ -197,17 +196,10 @@ def sized(candidate: Candidate, case: Case) -> Sized:
     """One candidate, one number of facts."""
     model = candidate.size(case)
     return Sized(
-        family=candidate.id,
-        title=candidate.title,
-        bound=candidate.bound,
-        T=case["T"],
-        parameters=model.parameters,
-        sizes=model.sizes,
-        bits=model.bits,
-        exactness=EXACTNESS[candidate.bound],
-        note=model.note,
+        candidate.id, candidate.title, candidate.bound, case["T"], model.parameters, model.sizes,
+        model.bits, exactness=EXACTNESS[candidate.bound], note=model.note,
         answers=max(2, case.answer_count),
-    )
+    )  # fmt: skip
 
 
 def sweep(case: Case, counts: Sequence[int], families: Sequence[str] | None = None) -> list[Sized]:
@@ -226,10 +218,10 @@ def decades(low: int, high: int, per_decade: int = 1) -> list[int]:
     >>> decades(100, 10**5)
     [100, 1000, 10000, 100000]
     """
-    steps = max(1, round(per_decade * math.log10(high / low))) if high > low else 0
-    if steps == 0:
+    if high <= low:
         return [low]
     ratio = high / low
+    steps = max(1, round(per_decade * math.log10(ratio)))
     return sorted({low, high, *(round(low * ratio ** (i / steps)) for i in range(1, steps))})
 
 

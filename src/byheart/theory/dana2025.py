@@ -32,8 +32,7 @@ def corollary1_capacity(spec: AttentionOnlySpec, last_tokens: int | None = None)
     >>> corollary1_capacity(spec), corollary1_capacity(spec, last_tokens=3)
     (1000, 993)
     """
-    skip = spec.d if last_tokens is None else min(spec.d, last_tokens)
-    return spec.H * spec.d_h + skip
+    return spec.H * spec.d_h + (spec.d if last_tokens is None else min(spec.d, last_tokens))
 
 
 def corollary1_heads(T: int, d: int, d_h: int, last_tokens: int | None = None) -> int:
@@ -99,16 +98,13 @@ def theorem1_constant(X1: ArrayLike, X2: ArrayLike) -> float:
     """C = sqrt(1 + ||X_1^{-1} X_2||²), the constant of Theorem 1 (eq. 14): one solve, one norm.
 
     X = [X_1 X_2] holds [W_V A(t); x_S] of the m likely (X_1, square) and the other sequences.
-    Source: Dana et al. 2025, Theorem 1; the simplification is derived here and equals
-    `theorem1_constant_svd`.
+    Source: Dana et al. 2025, Theorem 1; simplified here, equal to `theorem1_constant_svd`.
 
     >>> theorem1_constant([[2.0, 0.0], [0.0, 1.0]], [[6.0], [4.0]])  # X_1^{-1} X_2 = (3, 4)
     5.0990195135927845
     """
     X1, X2 = _blocks(X1, X2)
-    if X2.shape[1] == 0:
-        return 1.0
-    return math.hypot(1.0, float(np.linalg.norm(_solve(X1, X2), 2)))
+    return math.hypot(1.0, float(np.linalg.norm(_solve(X1, X2), 2))) if X2.shape[1] else 1.0
 
 
 def theorem1_constant_svd(X1: ArrayLike, X2: ArrayLike) -> float:
@@ -128,8 +124,7 @@ def theorem1_constant_svd(X1: ArrayLike, X2: ArrayLike) -> float:
 def theorem1_excess(C: float, eps: float, logits: ArrayLike) -> float:
     """|d_KL(π, f) - d_KL(π, T)| <= sqrt 2 · C · ε · ||W E||_2.
 
-    `logits` is W E as (T, N) or (N, T); a constant for each sequence may be taken off first, which
-    makes the norm smaller (softmax does not see it).
+    `logits` is W E as (T, N) or (N, T), for each sequence up to a constant (softmax sees none).
     Source: Dana et al. 2025, Theorem 1, with the factor max_i |e_i - π|_2 <= sqrt 2 of eq. 13 that
     the printed statement drops.
 
@@ -216,24 +211,7 @@ def theorem2_bound(
     0.145939463
     """
     pi, _, weights = _task(pi, prior)
-    entropy = shannon(pi)
-    return theorem2_factor(W, form) * float(weights @ _terms(1 - pi.max(axis=1), entropy, pi))
-
-
-def theorem2_simplified(pi: ArrayLike, W: ArrayLike, prior: ArrayLike | None = None) -> float:
-    """FALSE as a bound: factor · E[1-π_g] · log((N-1)/(e^{E H}-1)), the paper's "simpler bound".
-
-    h -> log((N-1)/(e^h-1)) is convex, so Jensen goes the wrong way. Kept for its counterexample.
-
-    >>> one, all = [0.7, 0.3] + [0.0] * 48, [0.7] + [0.3 / 49] * 49
-    >>> round(theorem2_simplified([one, all], np.eye(50)), 5)
-    0.91737
-    >>> round(divergence([one, all], theorem2_logits([one, all], np.eye(50))), 5)
-    0.95433
-    """
-    pi, _, weights = _task(pi, prior)
-    lost, entropy = weights @ (1 - pi.max(axis=1)), weights @ shannon(pi)
-    return theorem2_factor(W) * float(_terms(np.array([lost]), np.array([entropy]), pi)[0])
+    return theorem2_factor(W, form) * float(weights @ ((1 - pi.max(axis=1)) * _sharpness(pi)))
 
 
 def theorem2_logits(pi: ArrayLike, W: ArrayLike) -> Array:
@@ -254,8 +232,7 @@ def theorem2_logits(pi: ArrayLike, W: ArrayLike) -> Array:
     gaps = scores - scores[np.arange(len(pi)), answer][:, None]
     _, mu_plus, _ = coherence(W)
     theorem2_factor(W)
-    low = np.zeros(len(pi))
-    high = np.maximum(0.0, _terms(np.ones(len(pi)), entropy, pi)) / (1 - mu_plus)
+    low, high = np.zeros(len(pi)), np.maximum(0.0, _sharpness(pi)) / (1 - mu_plus)
     for _ in range(100):  # halves 100 times: below the last bit of a float64
         middle = (low + high) / 2
         above = np.logaddexp.reduce(middle[:, None] * gaps, axis=1) > entropy
@@ -267,7 +244,7 @@ def bennett_bound(pi: ArrayLike, f: ArrayLike, prior: ArrayLike | None = None) -
     """d_KL(π, f) <= E_t log(1 + Var_π(Z) (e^b - 1 - b)/b²), Z = f - log π, b = max Z - E_π Z.
 
     Derived here (Bennett's inequality on log E_π e^Z - E_π Z = KL_t): the rigorous form of the
-    slides' least-squares bounds. With log(1+x) <= x it is Var_π(Z) (e^b-1-b)/b².
+    slides' least-squares bounds.
 
     >>> bennett_bound([[0.5, 0.5]], [[0.2, 0.0]]) >= divergence([[0.5, 0.5]], [[0.2, 0.0]])
     True
@@ -320,8 +297,9 @@ def shannon(pi: ArrayLike) -> Array:
     return np.abs(np.sum(pi * _log(pi), axis=1))
 
 
-def _terms(lost: Array, entropy: Array, pi: Array) -> Array:
-    return lost * np.log((pi.shape[1] - 1) / np.expm1(entropy))
+def _sharpness(pi: Array) -> Array:
+    """log((N-1)/(e^H-1)) of every sequence."""
+    return np.log((pi.shape[1] - 1) / np.expm1(shannon(pi)))
 
 
 def _log(pi: Array) -> Array:
@@ -343,10 +321,8 @@ def _singular(matrix: Array, d: int) -> float:
 def _blocks(X1: ArrayLike, X2: ArrayLike) -> tuple[Array, Array]:
     X1, X2 = np.atleast_2d(np.asarray(X1, float)), np.atleast_2d(np.asarray(X2, float))
     if X1.shape[0] != X1.shape[1] or X2.shape[0] != X1.shape[0]:
-        raise ByheartError(
-            f"needs X_1 (m, m) and X_2 (m, T - m), found {X1.shape} and {X2.shape}: "
-            "m = H d_h + d features, one sequence a column"
-        )
+        needs = "needs X_1 (m, m) and X_2 (m, T - m), m = H d_h + d features, one sequence a column"
+        raise ByheartError(f"{needs}: found {X1.shape} and {X2.shape}")
     return X1, X2
 
 
@@ -354,9 +330,8 @@ def _solve(X1: Array, X2: Array) -> Array:
     try:
         return np.asarray(np.linalg.solve(X1, X2), dtype=np.float64)
     except np.linalg.LinAlgError:
-        raise ByheartError(
-            "X_1 is singular: the features of the likely sequences are dependent (Lemma 2 fails)"
-        ) from None
+        dependent = "the features of the likely sequences are dependent (Lemma 2 fails)"
+        raise ByheartError(f"X_1 is singular: {dependent}") from None
 
 
 def _task(
@@ -369,9 +344,8 @@ def _task(
     weights = np.full(T, 1 / T) if prior is None else np.asarray(prior, float)
     logits = np.zeros_like(pi) if f is None else np.asarray(f, float)
     if weights.shape != (T,) or logits.shape != pi.shape:
-        raise ByheartError(
-            f"prior must be ({T},) and f {pi.shape}, found {weights.shape} and {logits.shape}"
-        )
+        found = f"found {weights.shape} and {logits.shape}"
+        raise ByheartError(f"prior must be ({T},) and f {pi.shape}, {found}")
     # Rounding of N or T terms that sum to one.
     for name, sums, terms in (("rows of pi", pi.sum(axis=1), pi.shape[1]),
                               ("prior", weights.sum(), T)):  # fmt: skip

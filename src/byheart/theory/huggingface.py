@@ -11,12 +11,13 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from byheart.errors import ByheartError
 from byheart.specs import TransformerSpec
 
 Config = dict[str, Any]
+V = TypeVar("V", bool, str)
 
 
 def read_config(path: str | os.PathLike[str]) -> TransformerSpec:
@@ -35,9 +36,8 @@ def read_config(path: str | os.PathLike[str]) -> TransformerSpec:
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ByheartError(
-            f"{file} cannot be read: {error.strerror}. Give a config.json."
-        ) from None
+        why = error.strerror
+        raise ByheartError(f"{file} cannot be read: {why}. Give a config.json.") from None
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise ByheartError(f"{file} is not JSON: {error}. Give a config.json.") from None
     if not isinstance(config, dict):
@@ -87,16 +87,12 @@ class _Reader:
             return default
         raise self.refuse(f"{' or '.join(names)} is missing; found {_fields(self.config)}")
 
-    def flag(self, name: str, default: bool) -> bool:
+    def like(self, name: str, default: V) -> V:
+        """A field of the kind of its default: a word, or true or false."""
         value = self.config.get(name, default)
-        if not isinstance(value, bool):
-            raise self.refuse(f"{name} must be true or false, found {value!r}")
-        return value
-
-    def word(self, name: str, default: str) -> str:
-        value = self.config.get(name, default)
-        if not isinstance(value, str):
-            raise self.refuse(f"{name} must be a word, found {value!r}")
+        if not isinstance(value, type(default)):
+            kind = "a word" if isinstance(default, str) else "true or false"
+            raise self.refuse(f"{name} must be {kind}, found {value!r}")
         return value
 
     def blocks(self, name: str, width: str, heads: str, layers: str) -> TransformerSpec:
@@ -118,8 +114,8 @@ def _gpt2(config: _Reader) -> TransformerSpec:
         S=config.whole("n_positions", "n_ctx"),
         N=config.whole("vocab_size"),
         d_ff=config.whole("n_inner", default=4 * blocks.d),
-        activation=config.word("activation_function", "gelu_new"),
-        tied=config.flag("tie_word_embeddings", True),
+        activation=config.like("activation_function", "gelu_new"),
+        tied=config.like("tie_word_embeddings", True),
         other=2 * blocks.d,  # final layer norm
     )
 
@@ -127,17 +123,14 @@ def _gpt2(config: _Reader) -> TransformerSpec:
 def _hidden(config: _Reader, name: str, activation: str = "gelu") -> TransformerSpec:
     """The blocks of all models whose fields are named like BERT's."""
     blocks = config.blocks(name, "hidden_size", "num_attention_heads", "num_hidden_layers")
-    return replace(
-        blocks,
-        d_ff=config.whole("intermediate_size"),
-        activation=config.word("hidden_act", activation),
-    )
+    width, activation = config.whole("intermediate_size"), config.like("hidden_act", activation)
+    return replace(blocks, d_ff=width, activation=activation)
 
 
 def _bert(config: _Reader) -> TransformerSpec:
     blocks, types = _hidden(config, "BERT"), config.whole("type_vocab_size", default=2)
     d = blocks.d
-    if (kind := config.word("position_embedding_type", "absolute")) != "absolute":
+    if (kind := config.like("position_embedding_type", "absolute")) != "absolute":
         raise config.refuse(f"position_embedding_type must be absolute, found {kind}")
     return replace(
         blocks,
@@ -150,11 +143,9 @@ def _bert(config: _Reader) -> TransformerSpec:
 
 def _llama(config: _Reader) -> TransformerSpec:
     for name in ("attention_bias", "mlp_bias"):
-        if config.flag(name, False):
-            raise config.refuse(
-                f"{name} = true is not counted for Llama. Set it to false: the theorems do not see "
-                "biases"
-            )
+        if config.like(name, False):
+            next_step = "Set it to false: the theorems do not see biases"
+            raise config.refuse(f"{name} = true is not counted for Llama. {next_step}")
     blocks = _hidden(config, "Llama", "silu")
     return replace(
         blocks,
@@ -165,7 +156,7 @@ def _llama(config: _Reader) -> TransformerSpec:
         bias=False,
         norm="rms",
         positions="rotary",
-        tied=config.flag("tie_word_embeddings", False),
+        tied=config.like("tie_word_embeddings", False),
         other=blocks.d,  # final norm
     )
 
@@ -175,7 +166,7 @@ def _vit(config: _Reader) -> TransformerSpec:
     d, image, patch = blocks.d, config.whole("image_size"), config.whole("patch_size")
     if image % patch:
         raise config.refuse(f"patch_size {patch} does not divide image_size {image}")
-    if not config.flag("qkv_bias", True):
+    if not config.like("qkv_bias", True):
         raise config.refuse("qkv_bias = false is not counted for ViT")
     channels = config.whole("num_channels", default=3)
     # CLS, patch embedding with bias, final layer norm, pooler.
@@ -184,11 +175,8 @@ def _vit(config: _Reader) -> TransformerSpec:
 
 
 READERS: dict[str, Callable[[_Reader], TransformerSpec]] = {
-    "gpt2": _gpt2,
-    "bert": _bert,
-    "llama": _llama,
-    "vit": _vit,
-}
+    "gpt2": _gpt2, "bert": _bert, "llama": _llama, "vit": _vit,
+}  # fmt: skip
 
 
 def _fields(config: Config) -> str:

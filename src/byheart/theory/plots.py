@@ -37,20 +37,16 @@ def size_figure(rows: Sequence[Sized], crossings: Sequence[Crossing]) -> Figure:
     for row in rows:
         lines[row.family].append(row)
     ends = []
-    for i, (_, line) in enumerate(lines.items()):
+    for i, line in enumerate(lines.values()):
         colour = COLOURS[i % len(COLOURS)]
         style = "--" if find(line[0].bound).claim.kind == "upper bound" else "-"
         axes.plot([r.T for r in line], [r.parameters for r in line], style, color=colour, lw=1.8)
         ends.append((line[-1].T, float(line[-1].parameters), line[-1].title, colour))
     for crossing in crossings:
         axes.plot(crossing.T, crossing.parameters, "o", color="white", mec="black", ms=5, zorder=5)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("facts")
-    axes.set_ylabel("parameters")
-    axes.set_title(
-        "Smallest model for so many facts (dashed: a limit; circles: crossings)", loc="left"
-    )
+    axes.set(xscale="log", yscale="log", xlabel="facts", ylabel="parameters")
+    title = "Smallest model for so many facts (dashed: a limit; circles: crossings)"
+    axes.set_title(title, loc="left")
     label_ends(axes, ends)
     return figure
 
@@ -62,16 +58,13 @@ def sweep_figure(sweep: Sweep, points: Sequence[Point]) -> Figure:
     """
     lines: dict[str, list[tuple[int, float]]] = defaultdict(list)
     kinds: dict[str, str] = {}
-    for point in points:
-        answer = point.answer
+    for value, answer in points:
         if answer.applies and answer.unit == "facts" and answer.kind != "necessary size":
-            lines[answer.id].append((point.value, float(answer.capacity or 0)))
+            lines[answer.id].append((value, float(answer.capacity or 0)))
             kinds[answer.id] = answer.kind
     if not lines:
-        raise ByheartError(
-            "nothing to plot: no bound on the number of facts applies anywhere in this sweep "
-            "(`bounds` of one of its specs says why)."
-        )
+        none = "no bound on the number of facts applies anywhere in this sweep"
+        raise ByheartError(f"nothing to plot: {none} (`bounds` of one of its specs says why).")
     names: dict[tuple[tuple[int, float], ...], list[str]] = defaultdict(list)
     for name, line in lines.items():
         names[tuple(line)].append(name)
@@ -84,9 +77,7 @@ def sweep_figure(sweep: Sweep, points: Sequence[Point]) -> Figure:
         axes.plot(*zip(*line, strict=True), style, marker=marker, color=colour, lw=1.8)
         label = same[0] + "".join(f", .{name.split('.')[1]}" for name in same[1:])
         ends.append((*line[-1], f"{label} ({kind})", colour))
-    axes.set_yscale("log")
-    axes.set_xlabel(sweep.name)
-    axes.set_ylabel("facts")
+    axes.set(yscale="log", xlabel=sweep.name, ylabel="facts")
     axes.set_title("What the theorems promise (solid) and allow or measure (dashed)", loc="left")
     label_ends(axes, ends)
     return figure
@@ -127,13 +118,7 @@ def label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
     for (x, y, name, colour), height in zip(ends, heights, strict=True):
         line = {"arrowstyle": "-", "color": colour, "lw": 0.6, "shrinkA": 1, "shrinkB": 2}
         axes.annotate(
-            name,
-            xy=(x, y),
-            xytext=(1.03, height),
-            textcoords="axes fraction",
-            color=colour,
-            va="center",
-            fontsize=9,
-            annotation_clip=False,
+            name, xy=(x, y), xytext=(1.03, height), textcoords="axes fraction", color=colour,
+            va="center", fontsize=9, annotation_clip=False,
             arrowprops=line | {"relpos": (0, 0.5)},
-        )
+        )  # fmt: skip

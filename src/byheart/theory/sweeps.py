@@ -16,6 +16,7 @@ from byheart.theory.registry import Options, bounds
 if TYPE_CHECKING:
     from byheart.facts import Facts
 
+Point = tuple[int, Answer]  # what one bound says at one value
 MOST_POINTS = 10_000
 NAMES = ("heads", "d-head", "d-model", "context", "vocab", "layers")
 
@@ -46,18 +47,9 @@ class Sweep:
             raise OptionError("sweep", expected + ", ".join(NAMES), text, hint)
         values = range(first, last + 1, step)
         if len(values) > MOST_POINTS:
-            step = -(-(last - first) // 1000)
-            hint = f"Give a step: {name}={first}:{last}:{step}"
+            hint = f"Give a step: {name}={first}:{last}:{-(-(last - first) // 1000)}"
             raise OptionError("sweep", f"of at most {MOST_POINTS:,} points", text, hint)
         return cls(name, values)
-
-
-@dataclass(frozen=True)
-class Point:
-    """What one bound says at one value."""
-
-    value: int
-    answer: Answer
 
 
 def run(
@@ -72,11 +64,11 @@ def run(
     >>> points = run(
     ...     Sweep.parse("heads=1:3"), lambda H: AttentionOnlySpec(N=9, S=2, d=4, d_h=2, H=H)
     ... )
-    >>> [p.answer.capacity for p in points if p.answer.id == "dana2025.corollary1"]
+    >>> [answer.capacity for _, answer in points if answer.id == "dana2025.corollary1"]
     [6, 8, 10]
     """
     return [
-        Point(value, answer)
+        (value, answer)
         for value in sweep.values
         for answer in bounds(spec_at(value), facts, **options)
     ]
@@ -98,4 +90,4 @@ def as_csv(name: str, rows: Sequence[dict[str, object]]) -> str:
 
 def rows(sweep: Sweep, points: list[Point]) -> list[dict[str, object]]:
     """One dict a point and bound, the varied size first."""
-    return [{sweep.name: point.value, **point.answer.to_json()} for point in points]
+    return [{sweep.name: value, **answer.to_json()} for value, answer in points]

@@ -13,13 +13,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 SHOWN = 6  # rows of a repr, which has a line above and a line below them
-SIGNS = {
-    "lower bound": ">= ",
-    "upper bound": "<= ",
-    "necessary size": "<= ",
-    "accuracy": ">= ",
-    "measurement": "≈ ",
-}
+SIGNS = {"lower bound": ">= ", "upper bound": "<= ", "necessary size": "<= ", "accuracy": ">= ",
+         "measurement": "≈ "}  # fmt: skip
 
 
 class Row(Protocol):
