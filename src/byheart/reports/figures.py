@@ -26,19 +26,22 @@ from byheart.models.vector_memory import VectorMemory
 from byheart.reports.carriers import (
     NO_FACTS,
     HeadMap,
+    colour_scale,
     contributions,
     head_count,
     head_map,
     held_facts,
     why_no_heads,
 )
-from byheart.reports.memory_words import capacity_bars
+from byheart.reports.memory_page import capacity_bars
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
+
+    from byheart.reports.write import Source
 
 LARGEST_SVD = 4000  # rows and columns
 RANKS = 12  # of encoders, at most
@@ -50,7 +53,8 @@ def head_map_figure(memory: Memory) -> Figure:
     _needs_heads(memory)
     heads = head_map(memory)
     figure, (axes,) = style.new_figure(7.0, 4.6)
-    image = _by_owner(axes, heads, heads.effect, style.diverging(), (-heads.scale, heads.scale))
+    end = colour_scale(heads.effect)
+    image = _by_owner(axes, heads, heads.effect, style.diverging(), (-end, end))
     bar = figure.colorbar(image, ax=axes, shrink=0.8, extend="both")
     bar.set_label(f"loss {heads.what} without the head", fontsize=8)
     bar.ax.tick_params(labelsize=8)
@@ -70,9 +74,8 @@ def ablation_figure(memory: Memory) -> Figure:
     style.title(left, "Lost without the head (orange)")
     share = heads.lost.mean(0)
     right.bar(np.arange(len(share)), share, 0.9, color=style.LOST)
-    right.set_ylim(0, 1.02)
+    right.set(ylim=(0, 1.02), xlabel="head")
     style.whole_ticks(right)
-    right.set_xlabel("head")
     style.title(right, "Share of the facts that a head takes with it")
     return figure
 
@@ -94,8 +97,7 @@ def margins_figure(memory: Memory) -> Figure:
         style.level(axes, float(ideal), "lower bound", "smallest margin by construction")
     error = certify(memory).error_bound
     proven = "" if error is None else f"; proven error at most {error:.1e}"
-    axes.set_xlabel("facts, by margin")
-    axes.set_ylabel(meaning)
+    axes.set(xlabel="facts, by margin", ylabel=meaning)
     style.title(axes, f"Margins of {facts.T:,} facts, smallest {margins[0]:.3g}{proven}")
     return figure
 
@@ -141,14 +143,11 @@ def capacity_figure(memory: Memory) -> Figure:
             axes.barh(y, bar.value, 0.6, color=colours[bar.kind])
         else:
             edge = style.BUILT if bar.kind == "lower bound" else style.QUIET
-            axes.barh(
-                y, bar.value, 0.6, color="none", edgecolor=edge, lw=1.6,
-                linestyle=style.DASHES[bar.kind],
-            )  # fmt: skip
+            line = {"edgecolor": edge, "lw": 1.6, "linestyle": style.DASHES[bar.kind]}
+            axes.barh(y, bar.value, 0.6, color="none", **line)
         style.name(axes, bar.value, y, f"{bar.value:,.0f}")
     axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
-    axes.set_xscale("log")
-    axes.set_xlim(1, 10 * max(bar.value for bar in bars))
+    axes.set(xscale="log", xlim=(1, 10 * max(bar.value for bar in bars)))
     axes.set_xlabel("count (dashed: promised, dotted: a limit)")
     return figure
 
@@ -159,31 +158,27 @@ def condition_figure(memory: Memory) -> Figure:
         raise ByheartError("condition numbers belong to memories that solve for attention heads.")
     spectra = [spectrum(X) for X in equations(memory)]
     conditions = np.sort([values[0] / values[-1] for values in spectra])
+    worst = conditions[-1]
     figure, (axes,) = style.new_figure()
     if len(spectra) > 1:
         axes.plot(np.arange(1, len(conditions) + 1), conditions, ".", color=style.MEASURED, ms=5)
-        axes.set_ylim(1, 10 * conditions[-1])
+        axes.set_ylim(1, 10 * worst)
         style.whole_ticks(axes)
-        axes.set_xlabel("shards, by condition number")
-        axes.set_ylabel("condition number")
+        axes.set(xlabel="shards, by condition number", ylabel="condition number")
     else:
         axes.plot(np.arange(1, len(spectra[0]) + 1), spectra[0], color=style.MEASURED, lw=1.8)
-        axes.set_xlabel("singular value")
-        axes.set_ylabel("size")
+        axes.set(xlabel="singular value", ylabel="size")
     axes.set_yscale("log")
-    worst = conditions[-1]
-    lost = math.log10(worst)
-    style.title(axes, f"Condition number {worst:.3g}: about {lost:.0f} decimal digits are lost")
+    lost = f"about {math.log10(worst):.0f} decimal digits are lost"
+    style.title(axes, f"Condition number {worst:.3g}: {lost}")
     return figure
 
 
 def spectrum(X: np.ndarray) -> np.ndarray:
     """The singular values of `X` that are not rounding errors, the largest first."""
     if min(X.shape) > LARGEST_SVD:
-        raise ByheartError(
-            f"the equations are {X.shape[0]:,} x {X.shape[1]:,}: too many for a picture of their "
-            f"singular values (at most {LARGEST_SVD:,})."
-        )
+        size = f"{X.shape[0]:,} x {X.shape[1]:,}, at most {LARGEST_SVD:,}"
+        raise ByheartError(f"too many equations for a picture of their singular values: {size}.")
     values = np.linalg.svd(X, compute_uv=False)
     return values[values > values[0] * np.finfo(float).eps * max(X.shape)]
 
@@ -254,17 +249,13 @@ def _(memory: DistributionMemory) -> Figure:
     axes.plot(ranks, kl, "o-", color=style.MEASURED, lw=1.8, ms=4, label="best encoder found")
     points = [(d, b) for d, b in zip(ranks, proved, strict=True) if b is not None and b > 0]
     if points:
-        dashes = style.DASHES["upper bound"]
-        label = "Bennett's bound"
-        axes.plot(*zip(*points, strict=True), linestyle=dashes, color=style.INK, label=label)
+        line = {"linestyle": style.DASHES["upper bound"], "label": "Bennett's bound"}
+        axes.plot(*zip(*points, strict=True), color=style.INK, **line)
     loss = max(memory_losses(memory).mean()["kl"], 1e-16)
-    d = len(memory.weights["W_U"])
-    axes.plot(d, loss, "D", color=style.LOST, ms=7, label="this memory")
+    axes.plot(len(memory.weights["W_U"]), loss, "D", color=style.LOST, ms=7, label="this memory")
     axes.axvline(exact, linestyle=style.DASHES["lower bound"], color=style.BUILT, lw=1.4)
     style.name(axes, exact, max(kl), "exact (Proposition 2)", style.BUILT)
-    axes.set_yscale("log")
-    axes.set_xlabel("rank d")
-    axes.set_ylabel("d_KL, nats")
+    axes.set(yscale="log", xlabel="rank d", ylabel="d_KL, nats")
     style.legend(axes)
     style.title(axes, "How near a model of width d can come")
     return figure
@@ -281,11 +272,7 @@ FIGURES: dict[str, tuple[Callable[[Memory], Figure], str]] = {
 }
 
 
-def figure(
-    source: str | os.PathLike[str] | Memory,
-    name: str,
-    output: str | os.PathLike[str] | None = None,
-) -> Figure:
+def figure(source: Source, name: str, output: str | os.PathLike[str] | None = None) -> Figure:
     """Draw figure `name` of a memory (or its folder), a study or an audit; save it to `output`.
 
     Studies: `name` is the study's (dana2025/fig1a); audits: "layers".
@@ -304,7 +291,7 @@ def figure(
     return drawn
 
 
-def _draw(source: str | os.PathLike[str] | Memory, name: str) -> Figure:
+def _draw(source: Source, name: str) -> Figure:
     from byheart.models import load
     from byheart.reports.write import AUDIT, STUDY, kind_of
 
@@ -339,10 +326,9 @@ def _by_owner(
 ) -> AxesImage:
     """Facts by heads as a picture."""
     axes.grid(False)
-    axes.set_xlabel("head")
     style.whole_ticks(axes)
     drawn = f"{len(heads.rows):,} of " if len(heads.rows) < heads.total else ""
-    axes.set_ylabel(f"{drawn}{heads.total:,} facts, by owner ({heads.owner_from})")
+    axes.set(xlabel="head", ylabel=f"{drawn}{heads.total:,} facts, by owner ({heads.owner_from})")
     low, high = ends
     return axes.imshow(values, colours, aspect="auto", interpolation="nearest", vmin=low, vmax=high)
 
