@@ -16,6 +16,7 @@ import dataclasses
 import inspect
 import json
 import math
+import re
 import sys
 import types
 from collections.abc import Callable, Iterable, Sequence
@@ -35,11 +36,22 @@ KEPT = {  # builtins and standard functions that the runtime has
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 OPERATORS = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.FloorDiv: "floordiv",
-    ast.Mod: "mod", ast.Pow: "pow", ast.BitOr: "or",
-}  # fmt: skip
-COMPARISONS = {
+    ast.Mod: "mod", ast.Pow: "pow", ast.BitOr: "or", ast.Not: "not", ast.USub: "neg",
     ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne",
-    ast.Is: "is", ast.IsNot: "isnt", ast.In: "isin", ast.NotIn: "notin",
+    ast.Is: "is", ast.IsNot: "isnt", ast.In: "isin", ast.NotIn: "notin", ast.And: "both",
+    ast.Or: "either",
+}  # fmt: skip
+TEMPLATES = {  # <name> is a field of the node, translated
+    ast.Return: "return <value>;", ast.Raise: "throw <exc>;", ast.Continue: "continue;",
+    ast.Expr: "<value>;", ast.Assign: "<targets> = <value>;", ast.AnnAssign: "<target> = <value>;",
+    ast.AugAssign: "<target> = py.<op>(<target>, <value>);",
+    ast.If: "if (py.truth(<test>)) { <body> } else { <orelse> }",
+    ast.While: "while (py.truth(<test>)) { <body> }",
+    ast.For: "for (const item of py.iter(<iter>)) { <target> = item; <body> }",
+    ast.UnaryOp: "py.<op>(<operand>)", ast.BinOp: "py.<op>(<left>, <right>)",
+    ast.IfExp: "(py.truth(<test>) ? <body> : <orelse>)", ast.Starred: "...py.iter(<value>)",
+    ast.Attribute: 'py.attr(<value>, "<attr>")', ast.Subscript: "py.item(<value>, <slice>)",
+    ast.JoinedStr: "py.text(<values>)", ast.Tuple: "[<elts>]", ast.List: "[<elts>]",
 }  # fmt: skip
 RESERVED = {"default", "new", "function", "var", "let", "const", "case", "this", "delete", "py"}
 
@@ -220,94 +232,52 @@ class Body:
         shown = [identifier(n) + (f" = {defaults[n]}" if n in defaults else "") for n in names]
         shown += [f"...{identifier(name)}" for name in rest]
         if isinstance(node, ast.Lambda):
-            body = f"return {self.expression(node.body)};"
+            body = f"return {self.code(node.body)};"
         else:
             fresh = ", ".join(sorted(map(identifier, local - set(names))))
-            body = (f"let {fresh}; " if fresh else "") + self._block(node.body)
+            body = (f"let {fresh}; " if fresh else "") + self._field(node, [*node.body])
         self.scopes.pop()
         return f"py.def(({', '.join(shown)}) => {{ {body} }}, {json.dumps(names)})"
 
-    def _block(self, statements: list[ast.stmt]) -> str:
-        return " ".join(self._reachable(statement) for statement in statements)
-
-    def _reachable(self, node: ast.stmt) -> str:
+    def _reachable(self, node: ast.AST) -> str:
         """A statement that has no translation fails when it is reached."""
         try:
-            return self._statement(node)
+            return self.code(node)
         except Untranslatable as why:
             return f"throw py.untranslated({json.dumps(str(why))});"
 
-    def _statement(self, node: ast.stmt) -> str:
-        match node:
-            case ast.Return(value):
-                return f"return {self.expression(value) if value else 'null'};"
-            case ast.Expr(ast.Constant()):  # a docstring
-                return ""
-            case ast.Expr(value):
-                return f"{self.expression(value)};"
-            case ast.Assign([target], value) | ast.AnnAssign(target, _, ast.expr() as value):
-                return f"{self._target(target)} = {self.expression(value)};"
-            case ast.AugAssign(target, op, value) if type(op) in OPERATORS:
-                name = self._target(target)
-                return f"{name} = py.{OPERATORS[type(op)]}({name}, {self.expression(value)});"
-            case ast.If(test, body, orelse):
-                text = f"if ({self._truth(test)}) {{ {self._block(body)} }}"
-                return text + (f" else {{ {self._block(orelse)} }}" if orelse else "")
-            case ast.While(test, body):
-                return f"while ({self._truth(test)}) {{ {self._block(body)} }}"
-            case ast.For(target, items, body):
-                step = f"{self._target(target)} = item; {self._block(body)}"
-                return f"for (const item of py.iter({self.expression(items)})) {{ {step} }}"
-            case ast.Raise(ast.expr() as error):
-                return f"throw {self.expression(error)};"
-            case ast.Continue():
-                return "continue;"
-        raise self._unknown(node)
+    def code(self, node: ast.AST) -> str:
+        """JavaScript for an expression or a statement."""
+        text = self._leaf(node) or self._compound(node)
+        if text is not None:
+            return text
+        item = isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store)
+        chain = isinstance(node, ast.Assign) and len(node.targets) > 1
+        if item or chain or type(node) not in TEMPLATES:
+            raise self._unknown(node)
+        fill = TEMPLATES[type(node)]
+        return re.sub(r"<(\w+)>", lambda name: self._field(node, getattr(node, name[1])), fill)
 
     def _unknown(self, node: ast.AST) -> Untranslatable:
         return Untranslatable(f"{type(node).__name__} in {self.function.__qualname__}")
 
-    def _target(self, node: ast.expr) -> str:
-        match node:
-            case ast.Name(name):
-                return identifier(name)
-            case ast.Tuple(parts):
-                return "[" + ", ".join(map(self._target, parts)) + "]"
-        raise self._unknown(node)
+    def _field(self, node: ast.AST, value: ast.AST | list[ast.AST] | str | None) -> str:
+        match value:
+            case None:
+                return "null"
+            case str():
+                return value
+            case [ast.stmt(), *_]:
+                return " ".join(map(self._reachable, value))
+            case list():
+                return ", ".join(map(self.code, value))
+            case ast.operator() | ast.unaryop() if type(value) not in OPERATORS:
+                raise self._unknown(node)
+            case ast.operator() | ast.unaryop():
+                return OPERATORS[type(value)]
+        return self.code(value)
 
-    def _truth(self, node: ast.expr) -> str:
-        return f"py.truth({self.expression(node)})"
-
-    def expression(self, node: ast.expr) -> str:
-        """A JavaScript expression for a Python one."""
-        text = self._operation(node) or self._reference(node) or self._collection(node)
-        if text is None:
-            raise self._unknown(node)
-        return text
-
-    def _operation(self, node: ast.expr) -> str | None:
-        match node:
-            case ast.BinOp(left, op, right) if type(op) in OPERATORS:
-                sides = f"{self.expression(left)}, {self.expression(right)}"
-                return f"py.{OPERATORS[type(op)]}({sides})"
-            case ast.UnaryOp(ast.Not(), operand):
-                return f"!{self._truth(operand)}"
-            case ast.UnaryOp(ast.USub(), operand):
-                return f"py.neg({self.expression(operand)})"
-            case ast.BoolOp(op, values):
-                parts = ", ".join(f"() => {self.expression(value)}" for value in values)
-                return f"py.{'either' if isinstance(op, ast.Or) else 'both'}({parts})"
-            case ast.Compare(left, operators, rights):
-                sides = [self.expression(side) for side in (left, *rights)]
-                names = [COMPARISONS[type(operator)] for operator in operators]
-                pairs = zip(names, sides, sides[1:], strict=False)
-                return "(" + " && ".join(f"py.{name}({a}, {b})" for name, a, b in pairs) + ")"
-            case ast.IfExp(test, body, orelse):
-                sides = f"{self.expression(body)} : {self.expression(orelse)}"
-                return f"({self._truth(test)} ? {sides})"
-        return None
-
-    def _reference(self, node: ast.expr) -> str | None:
+    def _leaf(self, node: ast.AST) -> str | None:
         match node:
             case ast.Constant(value):
                 return self.owner.value(value)
@@ -315,44 +285,36 @@ class Body:
                 return identifier(name)
             case ast.Name(name):
                 return self.owner.reference(self.function, name)
-            case ast.Attribute(value, name):
-                return f"py.attr({self.expression(value)}, {json.dumps(name)})"
-            case ast.Subscript(value, item):
-                return f"py.item({self.expression(value)}, {self.expression(item)})"
-            case ast.Call():
-                return self._call(node)
             case ast.Lambda():
                 return self._function(node, {})
-            case ast.Starred(value):
-                return f"...py.iter({self.expression(value)})"
-            case ast.JoinedStr(values):
-                return "py.text(" + ", ".join(map(self.expression, values)) + ")"
+            case ast.Expr(ast.Constant()):  # a docstring
+                return ";"
             case ast.FormattedValue(value, conversion, spec):
                 how = '"r"' if conversion == ord("r") else '""'
-                shape = self.expression(spec) if spec else '""'
-                return f"py.format({self.expression(value)}, {shape}, {how})"
+                shape = self.code(spec) if spec else '""'
+                return f"py.format({self.code(value)}, {shape}, {how})"
         return None
 
-    def _call(self, node: ast.Call) -> str:
-        args = ", ".join(map(self.expression, node.args))
-        words = self._pairs((k.arg and json.dumps(k.arg), k.value) for k in node.keywords)
-        if isinstance(node.func, ast.Attribute):
-            owner = self.expression(node.func.value)
-            return f"py.method({owner}, {json.dumps(node.func.attr)}, [{args}], [{words}])"
-        function = self.expression(node.func)
-        return f"py.call({function}, [{args}], [{words}])" if words else f"{function}({args})"
-
-    def _pairs(self, items: Iterable[tuple[str | None, ast.expr]]) -> str:
-        """[key, value] pairs; without a key, those of a mapping (** in Python)."""
-        pairs = [(key, self.expression(value)) for key, value in items]
-        return ", ".join(f"[{k}, {v}]" if k is not None else f"...py.words({v})" for k, v in pairs)
-
-    def _collection(self, node: ast.expr) -> str | None:
+    def _compound(self, node: ast.AST) -> str | None:
         match node:
-            case ast.Tuple(elements) | ast.List(elements):
-                return "[" + ", ".join(map(self.expression, elements)) + "]"
+            case ast.BoolOp(op, values):
+                parts = ", ".join(f"() => {self.code(value)}" for value in values)
+                return f"py.{OPERATORS[type(op)]}({parts})"
+            case ast.Compare(left, operators, rights):
+                sides = [self.code(side) for side in (left, *rights)]
+                pairs = zip(operators, sides, sides[1:], strict=False)
+                tests = (f"py.{OPERATORS[type(op)]}({a}, {b})" for op, a, b in pairs)
+                return "(" + " && ".join(tests) + ")"
+            case ast.Call(function, args, keywords):
+                given = ", ".join(map(self.code, args))
+                words = self._pairs((k.arg and json.dumps(k.arg), k.value) for k in keywords)
+                if isinstance(function, ast.Attribute):
+                    owner = f"{self.code(function.value)}, {json.dumps(function.attr)}"
+                    return f"py.method({owner}, [{given}], [{words}])"
+                name = self.code(function)
+                return f"py.call({name}, [{given}], [{words}])" if words else f"{name}({given})"
             case ast.Dict(keys, values):
-                names = [None if key is None else self.expression(key) for key in keys]
+                names = [None if key is None else self.code(key) for key in keys]
                 return f"py.map([{self._pairs(zip(names, values, strict=True))}])"
             case ast.ListComp(element, loops) | ast.GeneratorExp(element, loops):
                 return self._each(loops, element)
@@ -362,17 +324,22 @@ class Body:
                 return f"py.map({self._each(loops, ast.Tuple([key, value]))})"
         return None
 
+    def _pairs(self, items: Iterable[tuple[str | None, ast.expr]]) -> str:
+        """[key, value] pairs; without a key, those of a mapping (** in Python)."""
+        pairs = [(key, self.code(value)) for key, value in items]
+        return ", ".join(f"[{k}, {v}]" if k is not None else f"...py.words({v})" for k, v in pairs)
+
     def _each(self, loops: list[ast.comprehension], element: ast.expr) -> str:
         """py.each(items, x => condition ? [value] : []) nested from the outside in."""
         first, *others = loops
-        items = self.expression(first.iter)
-        names = {n.id for n in ast.walk(first.target) if isinstance(n, ast.Name)}
-        self.scopes.append(names)
-        deeper = self._each(others, element) if others else f"[{self.expression(element)}]"
+        items = self.code(first.iter)
+        self.scopes.append({n.id for n in ast.walk(first.target) if isinstance(n, ast.Name)})
+        deeper = self._each(others, element) if others else f"[{self.code(element)}]"
         for condition in reversed(first.ifs):
-            deeper = f"{self._truth(condition)} ? {deeper} : []"
+            deeper = f"py.truth({self.code(condition)}) ? {deeper} : []"
+        target = self.code(first.target)
         self.scopes.pop()
-        return f"py.each({items}, ({self._target(first.target)}) => {deeper})"
+        return f"py.each({items}, ({target}) => {deeper})"
 
 
 def assigned(node: ast.FunctionDef) -> set[str]:
