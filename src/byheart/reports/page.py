@@ -50,46 +50,31 @@ def source(name: str) -> str:
 
 @lru_cache
 def _environment() -> Environment:
-    from jinja2 import DictLoader, Environment, StrictUndefined
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-    names = ("base.html", "memory.html", "explorer.html", "study.html", "audit.html", "index.html")
-    loader = DictLoader({name: source(name) for name in names})
     environment = Environment(
-        loader=loader,
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+        loader=FunctionLoader(source), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
     environment.filters |= {"whole": whole, "short": short, "shown": shown}
     return environment
 
 
 def render(
-    template: str,
-    scripts: tuple[str, ...],
-    data: Mapping[str, object],
-    *,
-    title: str,
-    line: str = "",
-    extra: str = "",
-    **context: object,
-) -> Page:
+    template: str, scripts: tuple[str, ...], data: Mapping[str, object], *,
+    title: str, line: str = "", extra: str = "", **context: object,
+) -> Page:  # fmt: skip
     """The page: `template` with `context`, the `scripts` with `extra`, and `data` as JSON."""
     from byheart._version import __version__
 
     style = source("page.css")
     first, *others = map(source, scripts)
     script = "\n".join(['"use strict";', first, extra, *others])
-    context |= {
-        "policy": POLICY.format(script=_sha256(script), style=_sha256(style)),
-        "style": style,
-        "script": script,
-        "data": json_text(data),
-        "version": __version__,
-        "title": title,
-    }
-    html = _environment().get_template(template).render(context)
+    policy = POLICY.format(script=_sha256(script), style=_sha256(style))
+    html = _environment().get_template(template).render(
+        context, policy=policy, style=style, script=script, data=json_text(data),
+        version=__version__, title=title,
+    )  # fmt: skip
     return Page(str(data["kind"]), title, line, html)
 
 
