@@ -297,27 +297,25 @@ def _draw(source: Source, name: str) -> Figure:
 
     kind = kind_of(source)
     if isinstance(source, (str, os.PathLike)):
-        path = Path(source)
         if kind == STUDY:
             from byheart.reports.study_page import study_figure
 
-            return study_figure(path, name)
+            return study_figure(Path(source), name)
         if kind == AUDIT:
             from byheart.audits.tables import audit_figure
             from byheart.reports.audit_page import read_audit
 
             if name != "layers":
                 raise ByheartError(f"an audit has the figure layers, found {name!r}.")
-            return audit_figure(read_audit(path))
-        source = load(path)
+            return audit_figure(read_audit(Path(source)))
+        source = load(Path(source))
     if name not in FIGURES:
         raise ByheartError(f"there is no figure {name!r}: choose from {', '.join(FIGURES)}.")
     return FIGURES[name][0](source)
 
 
 def _needs_heads(memory: Memory) -> None:
-    why = why_no_heads(memory)
-    if why is not None:
+    if (why := why_no_heads(memory)) is not None:
         raise ByheartError(f"{why} The figure needs heads.")
 
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -91,22 +92,14 @@ def memory_page(
             data["map"] = _map(heads, chosen, budget)
     said = verdict(memory, proof, damage, held, folder)
     return render(
-        "memory.html",
-        ("core.js", "memory.js"),
-        data,
+        "memory.html", ("core.js", "memory.js"), data,
         title=shown(facts.name if facts is not None else folder or "memory"),
-        line=f"{said.headline}. A memory: {memory.name}.",
-        memory=memory,
-        verdict=said,
-        tiles=tiles(memory, held, smallest),
-        bars=capacity_bars(memory),
+        line=f"{said.headline}. A memory: {memory.name}.", memory=memory, verdict=said,
+        tiles=tiles(memory, held, smallest), bars=capacity_bars(memory),
         loading="\n".join(map(shown, loading(memory, folder).split("\n"))),
-        condition=getattr(memory.construction, "condition", None),
-        meaning=meaning,
-        sample_note=note,
-        heads_note=no_heads,
-        map=heads,
-    )
+        condition=getattr(memory.construction, "condition", None), meaning=meaning,
+        sample_note=note, heads_note=no_heads, map=heads,
+    )  # fmt: skip
 
 
 def _chosen(
@@ -160,12 +153,9 @@ def listing(facts: Facts, chosen: np.ndarray) -> Data:
 @listing.register
 def _(facts: VectorFacts, chosen: np.ndarray) -> Data:
     label = facts.targets[chosen] if facts.classes is None else facts.label[chosen, None]
-    return {
-        "width": int(label.shape[1]),
-        "vectors": True,
-        "classes": facts.classes,
-        "labels": packed(label[:, :LABELS], "f4"),
-    }
+    labels = packed(label[:, :LABELS], "f4")
+    width = int(label.shape[1])
+    return {"width": width, "vectors": True, "classes": facts.classes, "labels": labels}
 
 
 def _histogram(margins: np.ndarray) -> Data | None:
@@ -194,17 +184,12 @@ def _map(heads: HeadMap, chosen: np.ndarray, budget: Budget) -> Data:
     scale = colour_scale(effect)
     at = np.minimum(np.searchsorted(chosen, heads.rows), len(chosen) - 1)
     return {
-        "rows": packed(heads.rows, "i4"),
-        "height": rows,
-        "width": effect.shape[1],
-        "heads": H,
-        "group": group,
-        "scale": scale,
-        "what": heads.what,
+        "rows": packed(heads.rows, "i4"), "height": rows, "width": effect.shape[1], "heads": H,
+        "group": group, "scale": scale, "what": heads.what,
         "cells": packed(np.clip(np.round(127 * effect / scale), -127, 127), "i1"),
         "lost": packed(np.packbits(lost), "u1"),
         "index": packed(np.where(chosen[at] == heads.rows, at, -1), "i4"),
-    }
+    }  # fmt: skip
 
 
 def _split(memory: Memory, chosen: np.ndarray, room: int, budget: Budget) -> Data:
@@ -216,18 +201,14 @@ def _split(memory: Memory, chosen: np.ndarray, room: int, budget: Budget) -> Dat
     used, runners = np.unique(largest.runners_up, return_inverse=True)
     H = head_count(memory)
     return {
-        "K": largest.heads.shape[1],
-        "H": H,
-        "own": largest.most,
-        "positions": list(positions),
+        "K": largest.heads.shape[1], "H": H, "own": largest.most, "positions": list(positions),
         "heads": packed(np.where(largest.heads < 0, 65535, largest.heads), smallest_code(H)),
         "parts": packed(largest.parts, "f4"),
         "attention": packed(np.round(255 * largest.attention), "u1"),
-        "skip": packed(largest.skip, "f4"),
-        "rest": packed(largest.rest, "f4"),
+        "skip": packed(largest.skip, "f4"), "rest": packed(largest.rest, "f4"),
         "runners": packed(runners, smallest_code(len(used))),
         "runner_names": _names(memory, used, budget),
-    }
+    }  # fmt: skip
 
 
 def _names(memory: Memory, ids: np.ndarray, budget: Budget) -> list[str]:
@@ -255,16 +236,14 @@ def _(memory: DistributionMemory, chosen: np.ndarray, budget: Budget) -> Data | 
     top = min(TOP, stored.shape[1])
     order = np.argsort(-np.maximum(stored, recalled), axis=1, kind="stable")[:, :top]
     return {
-        "top": top,
-        "names": _names(memory, table.support, budget),
+        "top": top, "names": _names(memory, table.support, budget),
         "ids": packed(order, smallest_code(len(table.support))),
         "stored": packed(np.take_along_axis(stored, order, 1), "f4"),
         "recalled": packed(np.take_along_axis(recalled, order, 1), "f4"),
-    }
+    }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """`state` is proved, unproved or damaged; `words` are sentences."""
 
     state: str
@@ -287,12 +266,11 @@ def verdict(
         command = f"byheart certify {folder}".strip()
         hint = f"`{command}` proves it, and the proof goes into the folder."
         return Verdict("unproved", "Not proved yet", (*measured, hint))
-    if not proof.about(memory):
-        why = "The certificate in the folder is about other weights or facts."
-        if not proof.certified:
-            why = f"{proof.verdict()} {proof.summary()}."
-        return Verdict("unproved", "Not proved", (why, *measured))
-    return Verdict("proved", "Proved", (*proof.sentences(), *measured))
+    if proof.about(memory):
+        return Verdict("proved", "Proved", (*proof.sentences(), *measured))
+    other = "The certificate in the folder is about other weights or facts."
+    why = other if proof.certified else f"{proof.verdict()} {proof.summary()}."
+    return Verdict("unproved", "Not proved", (why, *measured))
 
 
 def tiles(memory: Memory, held: int, smallest: float | None) -> list[tuple[str, str, str]]:
@@ -360,11 +338,9 @@ def hard_limits(spec: Spec) -> list[Bar]:
 def _(spec: MultiHeadSpec) -> list[Bar]:
     from byheart.theory import bounds
 
-    if spec.d_out != 1:
-        return []
     return [
         Bar("no weights can hold more", a.capacity or 0, "upper bound", a.id)
-        for a in bounds(spec)
+        for a in (bounds(spec) if spec.d_out == 1 else ())
         if a.applies and a.id.startswith("mahdavi2024.effective")
     ]
 
