@@ -26,19 +26,13 @@ Exactness = Literal[
 Check = Callable[[Case], str | None]
 
 WORDS = {
-    "d": "the width `d`",
-    "d_h": "the head width `d_h`",
-    "H": "the heads `H`",
-    "n": "the context `n`",
-    "N": "a vocabulary `N`",
-    "T": "the number of `facts`",
-    "S": "the length `S` of the keys",
-    "layers": "the `layers`",
-    "parameters": "the parameters of the whole model",
-    "answers": "the number of answers",
+    "d": "the width `d`", "d_h": "the head width `d_h`", "H": "the heads `H`",
+    "n": "the context `n`", "N": "a vocabulary `N`", "T": "the number of `facts`",
+    "S": "the length `S` of the keys", "layers": "the `layers`",
+    "parameters": "the parameters of the whole model", "answers": "the number of answers",
     "d_in": "tokens in R^d that are (r, δ)-separated",
     "width": "feed-forward blocks (this one has none, or their width is not known)",
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -246,11 +240,7 @@ def theorem(
 
 
 def explanation(bound: Bound) -> dict[str, str | list[str]]:
-    """Statement, formula, hypotheses (checked or assumed), source, corrections.
-
-    >>> explanation(theorem("related.sontag1997"))["formula"]
-    'W >= (T-1)/2, so T <= 2W + 1'
-    """
+    """Statement, formula, hypotheses (checked or assumed), source, corrections."""
     words = bound.statement
     lines: dict[str, str | list[str]] = {
         "id": bound.id,
@@ -269,11 +259,7 @@ def explanation(bound: Bound) -> dict[str, str | list[str]]:
 
 
 def at_most(left: str, right: str) -> Hypothesis:
-    """left <= right, where both are known.
-
-    >>> at_most("n", "d").check(Case(n=1024, d=768))
-    'needs n <= d: 1024 > 768'
-    """
+    """left <= right, where both are known."""
 
     def check(case: Case) -> str | None:
         a, b = getattr(case, left), getattr(case, right)
@@ -284,11 +270,7 @@ def at_most(left: str, right: str) -> Hypothesis:
 
 
 def at_least(name: str, least: int, why: str = "", text: str = "") -> Hypothesis:
-    """name >= least, where it is known.
-
-    >>> at_least("N", 2).check(Case(N=1))
-    'needs N >= 2: 1 < 2'
-    """
+    """name >= least, where it is known."""
 
     def check(case: Case) -> str | None:
         value = getattr(case, name)
@@ -299,25 +281,26 @@ def at_least(name: str, least: int, why: str = "", text: str = "") -> Hypothesis
     return Hypothesis(text or f"{name} >= {least}", check)
 
 
-def requires(text: str, holds: Callable[[Case], bool], reason: str) -> Hypothesis:
-    """A hypothesis whose reason needs no numbers."""
-    return Hypothesis(text, lambda case: None if holds(case) else reason)
+def requires(
+    text: str, holds: Callable[[Case], bool], reason: str | Callable[[Case], str]
+) -> Hypothesis:
+    """A hypothesis that holds or not, and the reason to give where it does not."""
 
+    def check(case: Case) -> str | None:
+        if holds(case):
+            return None
+        return reason if isinstance(reason, str) else reason(case)
 
-def _few_answers(case: Case) -> str | None:
-    return None if case.answer_count >= 2 else f"needs at least 2 answers: {case.answer_count}"
+    return Hypothesis(text, check)
 
 
 TOKENS = at_least("N", 2, text="N >= 2 tokens")
-TWO_ANSWERS = Hypothesis("at least 2 answers", _few_answers)
+TWO_ANSWERS = requires("at least 2 answers", lambda case: case.answer_count >= 2,
+                       lambda case: f"needs at least 2 answers: {case.answer_count}")  # fmt: skip
 
 
 def ceil_div(a: int, b: int) -> int:
-    """ceil(a / b) in whole numbers of any size.
-
-    >>> ceil_div(10**30 + 1, 10)
-    100000000000000000000000000001
-    """
+    """ceil(a / b) in whole numbers of any size."""
     return -(-a // b)
 
 

@@ -39,27 +39,28 @@ def attention_size(case: Case) -> Size:
     S, N = (2, case["N"] + 1) if case["S"] == 1 else (case["S"], case["N"])
     H = corollary1_heads(case["T"], d, d_h, case.last_tokens)
     spec = AttentionOnlySpec(N=N, S=S, d=d, d_h=d_h, H=H, qk_rank=case.qk_rank or d_h)
-    note = f"{d * (S + 2 * N):,} of them embeddings and positions"
-    if case["S"] == 1:
-        note += ", with a start token in front of the key"
-    return Size(spec.parameters, {"d": d, "d_h": d_h, "H": H}, note=note)
+    start = ", with a start token in front of the key" if case["S"] == 1 else ""
+    note = f"{d * (S + 2 * N):,} of them embeddings and positions{start}"
+    return Size(spec.parameters, {"d": d, "d_h": d_h, "H": H}, note)
+
+
+def _matrix_parameters(d: int, S: int, N: int) -> int:
+    return d * (S * N + d + N)
 
 
 def _associative_size(case: Case) -> Size:
-    T, S, N = case["T"], case["S"], case["N"]
-    d = max(2, T)
-    return Size(d * (S * N + d + N), {"d": d}, note="W solved for, independent keys")
+    d = max(2, case["T"])
+    count = _matrix_parameters(d, case["S"], case["N"])
+    return Size(count, {"d": d}, "W solved for, independent keys")
 
 
 def _additive(case: Case) -> str | None:
+    needs = "needs positions added to the input"
     if case.positions == "rotary":
-        return (
-            "needs positions added to the input: rotary ones change W_QK with the distance "
-            "(for the bare layer, ask with `d`, `H`, `d_h`, `n`, `N`)"
-        )
-    if case.positions not in ("input", "learned"):
-        return f"needs positions added to the input, found positions={case.positions!r}"
-    return None
+        bare = "(for the bare layer, ask with `d`, `H`, `d_h`, `n`, `N`)"
+        return f"{needs}: rotary ones change W_QK with the distance {bare}"
+    known = case.positions in ("input", "learned")
+    return None if known else f"{needs}, found positions={case.positions!r}"
 
 
 def _attends(case: Case) -> str | None:
@@ -70,17 +71,11 @@ def _attends(case: Case) -> str | None:
     return None
 
 
-def _full_width(case: Case) -> str | None:
-    d, least = case["d"], case["N"] - 1
-    return f"needs d >= N - 1: {d} < {least} (some distribution has KL > 0)" if d < least else None
-
-
 def _heads_remark(case: Case) -> str:
     remarks = []
     if case.free_heads < case["H"]:
-        remarks.append(
-            f"counts {case.free_heads} of {case['H']} heads: those of a group share W_K and W_V"
-        )
+        counted = f"counts {case.free_heads} of {case['H']} heads"
+        remarks.append(f"{counted}: those of a group share W_K and W_V")
     if case.last_tokens is not None and case.last_tokens < case["d"]:
         remarks.append(f"the skip spans {case.last_tokens} last tokens, not d = {case['d']}")
     writable = case["n"] * math.log2(case["N"]) <= 1000
@@ -97,24 +92,12 @@ def _eps_remark(case: Case) -> str:
     return f"ε = {outside:.3g} of the prior lies outside the {_held(case):,} likeliest facts"
 
 
-def _one_matrix(case: Case) -> str | None:
-    if case.family in ("", "associative"):
-        return None
-    return f"is about one d x d matrix W between keys and answers, not {case.family}"
-
-
 def _rank1_parameters(case: Case) -> int:
     return case["d"] * (case["n"] + 2 * case["N"] + 2 * (case["d_h"] + 1) * case["H"])
 
 
-def _matrix_parameters(case: Case) -> int:
-    return case["d"] * (case["n"] * case["N"] + case["d"] + case["N"])
-
-
-def _jl(case: Case) -> str | None:
-    least = 128 * math.log(case["N"] + 1)
-    needs = f"needs C = sqrt(32 log(N+1)/d) < 1/2, so d > 128 log(N+1) = {least:.0f}"
-    return None if case["d"] > least else f"{needs}: {case['d']}"
+def _jl_width(case: Case) -> float:
+    return 128 * math.log(case["N"] + 1)
 
 
 def _jl_factor(case: Case) -> float:
@@ -141,17 +124,16 @@ LAYER = (
     requires("a skip connection", lambda case: case.skip, "needs the skip x_S"),
     "generic e, pos, W_QK (Lemma 2): almost every choice will do",
 )
-UNIFORM = requires(
-    "a uniform prior over T0 facts",
-    lambda case: case.uniform is not False,
-    "needs a uniform prior: these facts are weighted",
-)
+UNIFORM = requires("a uniform prior over T0 facts", lambda case: case.uniform is not False,
+                   "needs a uniform prior: these facts are weighted")  # fmt: skip
 SUPPORT = "every π_t has full support (Assumption 2)"
 SIZES = "d d_h H n N"
 
 BOUNDS = (
     theorem("dana2025.proposition1", "d N", (TOKENS,), lambda case: min(case["d"], case["N"] - 1)),
-    theorem("dana2025.proposition2", "d N", (TOKENS, Hypothesis("d >= N - 1", _full_width)),
+    theorem("dana2025.proposition2", "d N",
+            (TOKENS, requires("d >= N - 1", lambda case: case["d"] >= case["N"] - 1, lambda case:
+             f"needs d >= N - 1: {case['d']} < {case['N'] - 1} (some distribution has KL > 0)")),
             lambda case: case["N"] - 1),
     theorem("dana2025.proposition3", "d N",
             (TOKENS, at_least("d", 2, "one direction tells 2 answers apart")), lambda case: 2,
@@ -167,12 +149,18 @@ BOUNDS = (
     theorem("dana2025.theorem3", SIZES, LAYER, _held, layer_parameters,
             lambda case: "exact for ε = 0; the constant of O(ε log 1/ε) is not given"),
     theorem("dana2025.associative", "d n N",
-            (Hypothesis("one matrix", _one_matrix), TOKENS, PLANE,
-             "independent keys: random ones are"),
-            lambda case: case["d"], _matrix_parameters, size=_associative_size),
+            (requires("one matrix", lambda case: case.family in ("", "associative"), lambda case:
+             f"is about one d x d matrix W between keys and answers, not {case.family}"),
+             TOKENS, PLANE, "independent keys: random ones are"),
+            lambda case: case["d"],
+            lambda case: _matrix_parameters(case["d"], case["n"], case["N"]),
+            size=_associative_size),
     theorem("dana2025.theorem2", "", ("||W W^T - I_N||_max = C < 1/2",)),
     theorem("dana2025.theorem2_unit", "", ("unit rows, no two equal",)),
-    theorem("dana2025.theorem2_random", "d N", (TOKENS, Hypothesis("d > 128 log(N+1)", _jl)),
+    theorem("dana2025.theorem2_random", "d N",
+            (TOKENS, requires("d > 128 log(N+1)", lambda case: case["d"] > _jl_width(case),
+             lambda case: "needs C = sqrt(32 log(N+1)/d) < 1/2, so d > 128 log(N+1) = "
+                          f"{_jl_width(case):.0f}: {case['d']}")),
             _jl_factor, remark=_jl_remark),
     theorem("dana2025.theorem2_simplified", "",
             (requires("none: it is false", lambda case: False, FALSE),)),

@@ -29,10 +29,19 @@ from byheart.theory.kajitsuka2025 import (
 )
 
 Construction = Callable[[int, Case], Literal]
-NO_NORM = requires(
-    "no layer norm",
-    lambda case: case.family != "transformer",
-    "needs blocks without layer norm: the proof has none",
+NO_NORM = requires("no layer norm", lambda case: case.family != "transformer",
+                   "needs blocks without layer norm: the proof has none")  # fmt: skip
+HARDMAX = requires("hardmax attention", lambda case: case.attention == "hardmax",
+                   "needs hardmax attention, found softmax")  # fmt: skip
+PIECES = requires(
+    "ReLU or no feed-forward",
+    lambda case: not case.d_ff or case.activation == "relu",
+    lambda case: f"needs ReLU (the proof counts linear pieces), found {case.activation}",
+)
+SEPARATED = requires(
+    "n >= 1 tokens, (r, δ)-separated, consistently labelled",
+    lambda case: case.N is not None or (case.d_in is not None and case.spread is not None),
+    "needs (r, δ)-separated tokens: a vocabulary, or bounds(spec, spread=r/δ)",
 )
 
 
@@ -92,7 +101,7 @@ def _fits(construction: Construction, width: int) -> tuple[Hypothesis, ...]:
         return f"needs depth >= {least} for 2 sequences: {found}" if found < least else None
 
     return (
-        Hypothesis("n >= 1 tokens, (r, δ)-separated, consistently labelled", _separated),
+        SEPARATED,
         Hypothesis("ReLU feed-forward blocks", _relu),
         NO_NORM,
         at_least("width", width),
@@ -118,20 +127,13 @@ def _shattering(
     bound_id: str, reads: str, first: Hypothesis, needed: Callable[[int, Case], float]
 ) -> Bound:
     """A lower bound on parameters as a bound: the largest T that so many can shatter."""
-    pieces = Hypothesis("ReLU or no feed-forward", _piecewise)
     return theorem(
         bound_id,
         reads,
-        (first, NO_NORM, pieces, "every labelling is wanted (shattering), not one"),
+        (first, NO_NORM, PIECES, "every labelling is wanted (shattering), not one"),
         lambda case: largest(lambda T: needed(T, case) <= case["parameters"]),
         size=lambda case: Size(math.ceil(needed(case["T"], case)), {}, "no fewer"),
     )
-
-
-def _separated(case: Case) -> str | None:
-    if (case.d_in is None or case.spread is None) and case.N is None:
-        return "needs (r, δ)-separated tokens: a vocabulary, or bounds(spec, spread=r/δ)"
-    return None
 
 
 def _relu(case: Case) -> str | None:
@@ -139,12 +141,6 @@ def _relu(case: Case) -> str | None:
         return "needs feed-forward blocks: this one has attention only"
     if case.activation != "relu":
         return f"needs ReLU feed-forward blocks, found {case.activation}"
-    return None
-
-
-def _piecewise(case: Case) -> str | None:
-    if case.d_ff and case.activation != "relu":
-        return f"needs ReLU (the proof counts linear pieces), found {case.activation}"
     return None
 
 
@@ -199,11 +195,6 @@ def _sparse_size(case: Case) -> Size:
 
 
 _next_token, _sequence, _sets = _counted(theorem41), _counted(corollary41), _counted(theoremD1)
-HARDMAX = requires(
-    "hardmax attention",
-    lambda case: case.attention == "hardmax",
-    "needs hardmax attention, found softmax",
-)
 
 BOUNDS = (
     _network("kajitsuka2025.theorem41", _next_token, 14),

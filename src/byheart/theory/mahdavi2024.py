@@ -26,8 +26,7 @@ def theorem1_capacity(H: int, n: int, d_h: int, kruskal: int | None = None) -> i
     >>> theorem1_capacity(H=20, n=32, d_h=64), theorem1_capacity(20, 32, 64, kruskal=10)
     (621, 181)
     """
-    r = min(n, d_h) if kruskal is None else min(n, d_h, kruskal)
-    return H * (r - 1) + 1
+    return H * (_rank(n, d_h, kruskal) - 1) + 1
 
 
 def theorem1_heads(T: int, n: int, d_h: int, kruskal: int | None = None) -> int:
@@ -36,8 +35,11 @@ def theorem1_heads(T: int, n: int, d_h: int, kruskal: int | None = None) -> int:
     >>> theorem1_heads(621, n=32, d_h=64), theorem1_heads(622, n=32, d_h=64)
     (20, 21)
     """
-    r = min(n, d_h) if kruskal is None else min(n, d_h, kruskal)
-    return max(1, ceil_div(T - 1, r - 1))
+    return max(1, ceil_div(T - 1, _rank(n, d_h, kruskal) - 1))
+
+
+def _rank(n: int, d_h: int, kruskal: int | None) -> int:
+    return min(n, d_h) if kruskal is None else min(n, d_h, kruskal)
 
 
 def generic_rank(H: int, n: int, d: int, *, shared: bool) -> int:
@@ -117,12 +119,10 @@ def _kruskal(case: Case) -> str | None:
     """Assumption 1 as far as sizes tell: T different queries, Kruskal rank at least 2."""
     if case.kruskal is not None and case.kruskal < 2:
         return f"needs queries of Kruskal rank >= 2 (Assumption 1): {case.kruskal}"
-    queries = _capacity(case)
     if case.T is not None and case.last_tokens is not None and case.last_tokens < case.T:
-        return (
-            f"needs {case.T} different queries (Assumption 1): {case.last_tokens} last tokens, "
-            "so two queries coincide"
-        )
+        found = f"{case.last_tokens} last tokens, so two queries coincide"
+        return f"needs {case.T} different queries (Assumption 1): {found}"
+    queries = _capacity(case)
     if case.family == "attention-only" and case.N is not None and queries > case.N:
         return f"needs H(r-1)+1 = {queries} different queries (Assumption 1): {case.N} tokens"
     return None
@@ -130,15 +130,10 @@ def _kruskal(case: Case) -> str | None:
 
 def _plain_scores(case: Case) -> str | None:
     if case.positions == "rotary":
-        return (
-            "needs one W_h for all positions: rotary positions change it with the distance (for "
-            "the bare layer, ask with `d`, `H`, `d_h`, `n`)"
-        )
+        bare = "(for the bare layer, ask with `d`, `H`, `d_h`, `n`)"
+        why = "rotary positions change it with the distance"
+        return f"needs one W_h for all positions: {why} {bare}"
     return "needs softmax attention, found hardmax" if case.attention == "hardmax" else None
-
-
-def _one_layer(case: Case) -> str | None:
-    return f"counts one layer: this one has {case.layers}" if (case.layers or 1) > 1 else None
 
 
 def _context(shared: bool) -> Hypothesis:
@@ -166,6 +161,8 @@ TWO = at_least("n", 2, "attention over one token is constant")
 QUERIES = Hypothesis(
     "every n queries independent (Assumption 1; only Q of them: n becomes Q)", _kruskal
 )
+ONE_LAYER = requires("one layer", lambda case: (case.layers or 1) <= 1,
+                     lambda case: f"counts one layer: this one has {case.layers}")  # fmt: skip
 GIVEN = requires(
     "queries and contexts are given vectors, not trained",
     lambda case: case.N is None and case.family != "transformer",
@@ -185,8 +182,7 @@ def _hard_limit(bound_id: str, shared: bool) -> Bound:
     def limit(case: Case) -> int:
         return effective_parameters(case["H"], case["n"], case["d"], case["d_h"], shared=shared)
 
-    one = Hypothesis("one layer", _one_layer)
-    given = (HEADS, TWO, _context(shared), GIVEN, one, "generic scalar labels")
+    given = (HEADS, TWO, _context(shared), GIVEN, ONE_LAYER, "generic scalar labels")
     return theorem(bound_id, SIZES, given, limit, _parameters)
 
 

@@ -124,11 +124,6 @@ def _vardi_size(case: Case) -> Size:
     return Size(count, {"width": 12}, "keys as integers 1..N^S")
 
 
-def _plain_network(case: Case) -> str | None:
-    wrong = f"is about plain ReLU networks of width 12, not {case.family}"
-    return wrong if case.family else None
-
-
 def _information_size(case: Case) -> Size:
     count = information_parameters(case["T"], max(2, case.answer_count), case.bits)
     return Size(count, {"bits": case.bits}, "no fewer, whatever the architecture")
@@ -146,19 +141,18 @@ def trained_associations(d: int, d_h: int, H: int) -> float:
     return 215 + 0.465 * (2 * (2 * d * d_h - d_h * d_h) * H)
 
 
-def _language_models(case: Case) -> str | None:
-    wrong = f"was measured on whole language models, not {case.family or 'this'}"
-    return wrong if case.family != "transformer" else None
-
-
 def _rate(bound_id: str, rate: float, remark: str) -> Bound:
     """So many bits a parameter: T = rate W / log2 A."""
-    trained = f"a language model trained until it holds no more ({rate} bits a parameter seen)"
+    trained = requires(
+        f"a language model trained until it holds no more ({rate} bits a parameter seen)",
+        lambda case: case.family == "transformer",
+        lambda case: f"was measured on whole language models, not {case.family or 'this'}",
+    )
     uniform = "answers uniform and independent: log2 A bits a fact"
     return theorem(
         bound_id,
         "parameters N",
-        (Hypothesis(trained, _language_models), TWO_ANSWERS, uniform),
+        (trained, TWO_ANSWERS, uniform),
         lambda case: math.floor(rate * case["parameters"] / math.log2(case.answer_count)),
         remark=lambda case: remark,
     )
@@ -195,7 +189,8 @@ BOUNDS = (
             size=_bubeck_size),
     theorem("related.vardi2022", "T N",
             (at_least("T", 2),
-             Hypothesis("a plain ReLU network, not a Transformer", _plain_network)),
+             requires("a plain ReLU network, not a Transformer", lambda case: not case.family,
+                      lambda case: f"is about plain ReLU networks of width 12, not {case.family}")),
             size=_vardi_size),
     theorem("related.park2021"),
     theorem("related.kim2023"),
