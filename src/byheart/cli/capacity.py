@@ -126,7 +126,7 @@ def _check_mode(facts: str | None, random: dict[str, object], table: dict[str, o
 
 def _report(found: Capacity, as_json: bool) -> None:
     from byheart.theory import bounds
-    from byheart.theory.tables import shown
+    from byheart.theory.registry import shown
 
     rows = [
         a for a in bounds(found.spec) if a.applies and a.capacity is not None and a.unit == "facts"

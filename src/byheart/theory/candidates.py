@@ -12,8 +12,7 @@ from byheart._search import bisect
 from byheart.errors import ByheartError, OptionError, check_choice
 from byheart.theory.bound import Size
 from byheart.theory.case import Case, Number
-from byheart.theory.registry import BOUNDS
-from byheart.theory.tables import Rows, shown
+from byheart.theory.registry import BOUNDS, Rows, shown
 
 if TYPE_CHECKING:
     from byheart.facts import Facts

@@ -30,9 +30,7 @@ def read_config(path: str | os.PathLike[str]) -> TransformerSpec:
     >>> read_config(path).parameters
     124439808
     """
-    file = Path(path)
-    if file.is_dir():
-        file = file / "config.json"
+    file = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -46,13 +44,7 @@ def read_config(path: str | os.PathLike[str]) -> TransformerSpec:
 
 
 def parse_config(config: Config, file: str = "config.json") -> TransformerSpec:
-    """The spec of a config that was read already; `file` is what messages name.
-
-    >>> parse_config({"model_type": "vit", "hidden_size": 768, "num_attention_heads": 12,
-    ...               "image_size": 224, "patch_size": 16, "num_hidden_layers": 12,
-    ...               "intermediate_size": 3072}).S
-    197
-    """
+    """The spec of a config that was read already; `file` is what messages name."""
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in READERS:
         raise ByheartError(
@@ -76,16 +68,13 @@ class _Reader:
 
     def whole(self, *names: str, default: int | None = None) -> int:
         """The first of `names` that is there, a whole number >= 1."""
-        for name in names:
-            value = self.config.get(name)
-            if value is None:
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise self.refuse(f"{name} must be a whole number >= 1, found {value!r}")
-            return value
-        if default is not None:
-            return default
-        raise self.refuse(f"{' or '.join(names)} is missing; found {_fields(self.config)}")
+        name = next((name for name in names if self.config.get(name) is not None), None)
+        if name is None and default is None:
+            raise self.refuse(f"{' or '.join(names)} is missing; found {_fields(self.config)}")
+        value = default if name is None else self.config[name]
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise self.refuse(f"{name} must be a whole number >= 1, found {value!r}")
+        return value
 
     def like(self, name: str, default: V) -> V:
         """A field of the kind of its default: a word, or true or false."""
@@ -110,14 +99,11 @@ class _Reader:
 def _gpt2(config: _Reader) -> TransformerSpec:
     blocks = config.blocks("GPT-2", "n_embd", "n_head", "n_layer")
     return replace(
-        blocks,
-        S=config.whole("n_positions", "n_ctx"),
-        N=config.whole("vocab_size"),
+        blocks, S=config.whole("n_positions", "n_ctx"), N=config.whole("vocab_size"),
         d_ff=config.whole("n_inner", default=4 * blocks.d),
         activation=config.like("activation_function", "gelu_new"),
-        tied=config.like("tie_word_embeddings", True),
-        other=2 * blocks.d,  # final layer norm
-    )
+        tied=config.like("tie_word_embeddings", True), other=2 * blocks.d,  # final layer norm
+    )  # fmt: skip
 
 
 def _hidden(config: _Reader, name: str, activation: str = "gelu") -> TransformerSpec:
@@ -132,13 +118,9 @@ def _bert(config: _Reader) -> TransformerSpec:
     d = blocks.d
     if (kind := config.like("position_embedding_type", "absolute")) != "absolute":
         raise config.refuse(f"position_embedding_type must be absolute, found {kind}")
-    return replace(
-        blocks,
-        S=config.whole("max_position_embeddings"),
-        N=config.whole("vocab_size"),
-        tied=True,
-        other=types * d + 2 * d + d * d + d,  # token types, norm of the embeddings, pooler
-    )
+    other = types * d + 2 * d + d * d + d  # token types, norm of the embeddings, pooler
+    S, N = config.whole("max_position_embeddings"), config.whole("vocab_size")
+    return replace(blocks, S=S, N=N, tied=True, other=other)
 
 
 def _llama(config: _Reader) -> TransformerSpec:
@@ -148,17 +130,11 @@ def _llama(config: _Reader) -> TransformerSpec:
             raise config.refuse(f"{name} = true is not counted for Llama. {next_step}")
     blocks = _hidden(config, "Llama", "silu")
     return replace(
-        blocks,
-        kv_heads=config.whole("num_key_value_heads", default=blocks.H),
-        S=config.whole("max_position_embeddings"),
-        N=config.whole("vocab_size"),
-        gated=True,
-        bias=False,
-        norm="rms",
-        positions="rotary",
-        tied=config.like("tie_word_embeddings", False),
-        other=blocks.d,  # final norm
-    )
+        blocks, kv_heads=config.whole("num_key_value_heads", default=blocks.H),
+        S=config.whole("max_position_embeddings"), N=config.whole("vocab_size"), gated=True,
+        bias=False, norm="rms", positions="rotary",
+        tied=config.like("tie_word_embeddings", False), other=blocks.d,  # final norm
+    )  # fmt: skip
 
 
 def _vit(config: _Reader) -> TransformerSpec:
