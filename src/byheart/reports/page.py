@@ -95,11 +95,7 @@ def json_text(data: object) -> str:
 
 
 def packed(values: np.ndarray, code: str) -> dict[str, str]:
-    """Numbers as base64, little-endian, as numpy names them: `core.js` has the inverse.
-
-    >>> packed(np.array([1, 2]), "u1")
-    {'t': 'u1', 'b': 'AQI='}
-    """
+    """Numbers as base64, little-endian, as numpy names them: `core.js` has the inverse."""
     array = np.ascontiguousarray(values, dtype=f"<{code}")
     return {"t": code, "b": base64.b64encode(array.tobytes()).decode()}
 
@@ -123,20 +119,12 @@ def _dangerous(character: str) -> bool:
 
 
 def whole(value: float | None) -> str:
-    """A count: 12,345, or 1.2 · 10^21 where nobody would count.
-
-    >>> whole(12345), whole(1.23e21), whole(None)
-    ('12,345', '1.23e+21', '-')
-    """
+    """A count: 12,345, or 1.2 · 10^21 where nobody would count."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if abs(value) < 1e15 else f"{value:.3g}"
 
 
 def short(value: float | None) -> str:
-    """Three significant digits.
-
-    >>> short(0.49749), short(None)
-    ('0.497', '-')
-    """
+    """Three significant digits."""
     return "-" if value is None else f"{value:.3g}"

@@ -84,12 +84,7 @@ def explore(output: str | os.PathLike[str] = "explorer.html", *, force: bool = F
 
 
 def kind_of(source: Source) -> str:
-    """memory, study or audit; anything else is refused with what was expected.
-
-    >>> import byheart as bh
-    >>> kind_of(bh.build("elements"))
-    'memory'
-    """
+    """memory, study or audit; anything else is refused with what was expected."""
     if not isinstance(source, (str, os.PathLike)):
         return MEMORY
     path = Path(source)

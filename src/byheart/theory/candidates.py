@@ -143,12 +143,7 @@ def facts_case(
     last_tokens: int | None = None,
     bits: int = 32,
 ) -> Case:
-    """The sizes of the facts, checked.
-
-    >>> case = facts_case(None, T=81, N=9, S=2)
-    >>> case.T, case.N, case.S
-    (81, 9, 2)
-    """
+    """The sizes of the facts, checked."""
     if facts is not None:
         if (T, N, S, answers, last_tokens) != (None,) * 5:
             raise ByheartError("give a table of facts or sizes (T, N, S, ...), not both.")
@@ -178,11 +173,7 @@ def facts_case(
 
 
 def choose(families: Sequence[str] | None) -> Sequence[Candidate]:
-    """The candidates with these ids; all of them by default.
-
-    >>> [candidate.bound for candidate in choose(["sqrt", "information"])]
-    ['kajitsuka2025.theorem41', 'related.information']
-    """
+    """The candidates with these ids; all of them by default."""
     if families is None:
         return CANDIDATES
     by_id = {candidate.id: candidate for candidate in CANDIDATES}
@@ -202,21 +193,12 @@ def sized(candidate: Candidate, case: Case) -> Sized:
 
 
 def sweep(case: Case, counts: Sequence[int], families: Sequence[str] | None = None) -> list[Sized]:
-    """Every candidate at every number of facts.
-
-    >>> rows = sweep(facts_case(None, 100, 50, 2), [10, 100], ["multi-head"])
-    >>> [(row.T, row.parameters) for row in rows]
-    [(10, 99), (100, 1089)]
-    """
+    """Every candidate at every number of facts."""
     return [sized(one, replace(case, T=T)) for T in counts for one in choose(families)]
 
 
 def decades(low: int, high: int, per_decade: int = 1) -> list[int]:
-    """Whole numbers from low to high, evenly spaced on a logarithmic scale.
-
-    >>> decades(100, 10**5)
-    [100, 1000, 10000, 100000]
-    """
+    """Whole numbers from low to high, evenly spaced on a logarithmic scale."""
     if high <= low:
         return [low]
     ratio = high / low

@@ -38,9 +38,6 @@ class Case:
     Facts: `T` of them, keys of `S` tokens, `answers` different ones, `last_tokens` different last
     tokens, a `uniform` prior or not.
     Data: `kruskal` rank Q of the queries, tokens in R^`d_in` with norm / distance `spread` = r/δ.
-
-    >>> Case(d=2, H=3).missing("d", "H", "N")
-    ['N']
     """
 
     family: str = ""
@@ -200,13 +197,7 @@ def case_of(
     answers: int | None = None,
     spread: float | None = None,
 ) -> Case:
-    """The sizes of a spec and of facts, checked against each other.
-
-    >>> from byheart.specs import AssociativeSpec
-    >>> case = case_of(AssociativeSpec(N=10, S=2, d=64), 50)
-    >>> case.d, case.n, case.N, case.T
-    (64, 2, 10, 50)
-    """
+    """The sizes of a spec and of facts, checked against each other."""
     options = {"bits": bits, "kruskal": kruskal, "answers": answers, "spread": spread}
     for name, value in options.items():
         least = 2 if name == "answers" else 1

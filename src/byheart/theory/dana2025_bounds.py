@@ -28,11 +28,7 @@ def _held(case: Case) -> int:
 
 
 def attention_size(case: Case) -> Size:
-    """The fewest heads for case.T facts at case.d and case.d_h (default d = 2, d_h = d).
-
-    >>> attention_size(Case(T=42, N=10, S=2)).sizes
-    {'d': 2, 'd_h': 2, 'H': 20}
-    """
+    """The fewest heads for case.T facts at case.d and case.d_h (default d = 2, d_h = d)."""
     d = case.d if case.d is not None else 2
     d_h = min(d, case.d_h) if case.d_h is not None else d
     # A key of one token gets a start token in front: attention over one position is constant.

@@ -147,8 +147,7 @@ def theoremF1(T: int, n: int, d: int, spread: float, C: int, B: int) -> Literal:
 def theorem43_parameters(T: int, n: int) -> float:
     """W >= sqrt(n T / (3 log2(48 e n³ T))): what shattering needs (Theorem 4.3, eqs 90-96).
 
-    The chain is n T <= W̄ log2(48 e n³ T), W̄ <= 3 W². With log2(48 e n³ T) <= 3 log2(48 e n T) it
-    gives the weaker W >= sqrt(nT/(9 log2(48 e n T))).
+    The chain is n T <= W̄ log2(48 e n³ T), W̄ <= 3 W².
 
     >>> round(theorem43_parameters(10**4, 1), 1)
     12.8
@@ -179,14 +178,9 @@ class Table:
     t: int
 
     @property
-    def record_bits(self) -> int:
-        """b = t + c."""
-        return self.t + self.c
-
-    @property
     def largest_weight_bits(self) -> int:
-        """k b + 1, the bits of a group's code Z_j."""
-        return self.k * self.record_bits + 1
+        """k b + 1, b = t + c: the bits of a group's code Z_j, the largest weight (without sign)."""
+        return self.k * (self.t + self.c) + 1
 
     @property
     def parameters(self) -> int:
@@ -195,7 +189,7 @@ class Table:
         >>> Table(K=10**4, w=26, c=1, k=31, t=17).parameters
         3864
         """
-        m, b = -(-self.K // self.k), self.record_bits
+        m, b = -(-self.K // self.k), self.t + self.c
         steps = 6 * (m - 1) + 6 * (self.w - self.t) + 7 * self.k + 3 * b * (self.k - 1)
         return 1 + steps + 6 * self.k.bit_length() + 8 * self.c + 2
 
@@ -239,11 +233,6 @@ class SparseSize:
     def parameters(self) -> int:
         return self.embedding + self.ff1 + self.attention + self.ff2
 
-    @property
-    def bits(self) -> int:
-        """Bits of the largest weight, a group's code (its sign not counted)."""
-        return self.table.largest_weight_bits
-
 
 def sparse_size(
     T: int, *, key_bits: int, C: int, d: int = 2, n: int = 2, folds: int = 12
@@ -256,11 +245,9 @@ def sparse_size(
         FF2: 2 to clear z; 6 a bit for l mod p; the table
 
     Labels 1..C with 0 for "unknown": bits(C) bits each. p of about log2(T^2 / 2) + 2 bits is drawn
-    until the T sums differ. Sum S of n ids, an id being a key times a random number of 8 bits, once
-    for each fold. An estimate: `byheart build --method sqrt` may need more folds and longer
-    numbers, and is a bit or two luckier with t. Built: 789 parameters for 236 facts about elements,
-    1,177 for 585 about countries, 4,693 and 16,797 for 10^4 and 10^5 random ones; this says 809,
-    1,203, 4,791 and 16,842.
+    until the T sums differ. An estimate: `byheart build --method sqrt` may need more folds and
+    longer numbers. Built: 789 and 1,177 parameters for elements and countries, 4,693 and 16,797 for
+    10^4 and 10^5 random facts; this says 809, 1,203, 4,791 and 16,842.
 
     >>> sparse_size(10**4, key_bits=11, C=1000).parameters
     4791

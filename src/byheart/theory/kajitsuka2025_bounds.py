@@ -48,9 +48,6 @@ SEPARATED = requires(
 def separation(case: Case) -> tuple[int, float]:
     """(d, r/δ) of the input tokens: as given, else the pairs (token, position), integers: d = 2,
     r = |(N, n)|, δ = 1.
-
-    >>> separation(Case(N=4, n=3))
-    (2, 5.0)
     """
     if case.d_in is not None and case.spread is not None:
         return case.d_in, case.spread
@@ -179,11 +176,7 @@ def _total_bits(case: Case) -> float:
 
 
 def sparse(case: Case) -> SparseSize:
-    """Our construction for case.T facts: keys are token + N · position.
-
-    >>> sparse(Case(T=1000, N=50, S=2)).ff1
-    94
-    """
+    """Our construction for case.T facts: keys are token + N · position."""
     key_bits = max(1, math.ceil(math.log2(case["N"] * case.key_length)))
     return sparse_size(case["T"], key_bits=key_bits, C=_labels(case), d=2, n=case.key_length)
 
@@ -191,7 +184,8 @@ def sparse(case: Case) -> SparseSize:
 def _sparse_size(case: Case) -> Size:
     network = sparse(case)
     sizes = {"width": 3, "k": network.table.k, "t": network.table.t}
-    return Size(network.parameters, sizes, f"weights of up to {network.bits:,} bits", network.bits)
+    bits = network.table.largest_weight_bits
+    return Size(network.parameters, sizes, f"weights of up to {bits:,} bits", bits)
 
 
 _next_token, _sequence, _sets = _counted(theorem41), _counted(corollary41), _counted(theoremD1)

@@ -58,15 +58,7 @@ def run(
     facts: Facts | int | None = None,
     **options: Unpack[Options],
 ) -> list[Point]:
-    """Every bound at every value; `spec_at` makes the spec for a value.
-
-    >>> from byheart.specs import AttentionOnlySpec
-    >>> points = run(
-    ...     Sweep.parse("heads=1:3"), lambda H: AttentionOnlySpec(N=9, S=2, d=4, d_h=2, H=H)
-    ... )
-    >>> [answer.capacity for _, answer in points if answer.id == "dana2025.corollary1"]
-    [6, 8, 10]
-    """
+    """Every bound at every value; `spec_at` makes the spec for a value."""
     return [
         (value, answer)
         for value in sweep.values
@@ -75,11 +67,7 @@ def run(
 
 
 def as_csv(name: str, rows: Sequence[dict[str, object]]) -> str:
-    """CSV text, one line a row; None is an empty cell. `name` is the first column.
-
-    >>> as_csv("heads", [{"heads": 1, "id": "a", "capacity": None}]).splitlines()
-    ['heads,id,capacity', '1,a,']
-    """
+    """CSV text, one line a row; None is an empty cell. `name` is the first column."""
     out = io.StringIO()
     columns = [name, *(key for key in rows[0] if key != name)]
     writer = csv.DictWriter(out, columns, lineterminator="\n")
