@@ -23,16 +23,7 @@ from byheart.models.memory import Memory
 from byheart.models.sharded_memory import ShardedMemory
 from byheart.models.token_memory import DistributionMemory, TokenMemory, token_table
 from byheart.models.vector_memory import VectorMemory
-from byheart.reports.carriers import (
-    NO_FACTS,
-    HeadMap,
-    colour_scale,
-    contributions,
-    head_count,
-    head_map,
-    held_facts,
-    why_no_heads,
-)
+from byheart.reports import carriers
 from byheart.reports.memory_page import capacity_bars
 
 if TYPE_CHECKING:
@@ -51,10 +42,10 @@ SHARDS = 400  # whose condition numbers are drawn, evenly chosen
 def head_map_figure(memory: Memory) -> Figure:
     """Facts by heads: what a fact loses of its margin when a head is replaced by its mean."""
     _needs_heads(memory)
-    heads = head_map(memory)
+    heads = carriers.head_map(memory)
     figure, (axes,) = style.new_figure(7.0, 4.6)
-    end = colour_scale(heads.effect)
-    image = _by_owner(axes, heads, heads.effect, style.diverging(), (-end, end))
+    end = carriers.colour_scale(heads.effect)
+    image = _by_owner(axes, heads, heads.effect, style.diverging(), -end, end)
     bar = figure.colorbar(image, ax=axes, shrink=0.8, extend="both")
     bar.set_label(f"loss {heads.what} without the head", fontsize=8)
     bar.ax.tick_params(labelsize=8)
@@ -68,9 +59,9 @@ def ablation_figure(memory: Memory) -> Figure:
     from matplotlib.colors import ListedColormap
 
     _needs_heads(memory)
-    heads = head_map(memory)
+    heads = carriers.head_map(memory)
     figure, (left, right) = style.new_figure(9.0, 4.2, panels=2)
-    _by_owner(left, heads, heads.lost, ListedColormap(["#f2f2f2", style.LOST]), (0, 1))
+    _by_owner(left, heads, heads.lost, ListedColormap(["#f2f2f2", style.LOST]), 0, 1)
     style.title(left, "Lost without the head (orange)")
     share = heads.lost.mean(0)
     right.bar(np.arange(len(share)), share, 0.9, color=style.LOST)
@@ -84,7 +75,7 @@ def margins_figure(memory: Memory) -> Figure:
     """The margins of all facts, sorted; zero is where a fact is lost."""
     from byheart.certificates import certify
 
-    facts, meaning = held_facts(memory), memory.page_words().margin
+    facts, meaning = carriers.held_facts(memory), memory.page_words().margin
     if meaning is None:
         raise ByheartError("an exact memory has no margins: its outputs are right or wrong.")
     margins = np.sort(memory.margins())
@@ -105,9 +96,9 @@ def margins_figure(memory: Memory) -> Figure:
 def attention_figure(memory: Memory, facts: int = 6) -> Figure:
     """Where the heads that carry a fact look: attention of the strongest heads, some facts."""
     _needs_heads(memory)
-    table, positions = held_facts(memory), memory.page_words().positions
+    table, positions = carriers.held_facts(memory), memory.page_words().positions
     chosen = np.unique(np.linspace(0, table.T - 1, facts).astype(int))
-    largest = contributions(memory, chosen, min(12, head_count(memory)))
+    largest = carriers.contributions(memory, chosen, min(12, carriers.head_count(memory)))
     figure, panels = style.new_figure(1.1 + 1.5 * len(chosen), 3.8, panels=len(chosen))
     for k, (i, axes) in enumerate(zip(chosen, panels, strict=True)):
         axes.grid(False)
@@ -154,7 +145,7 @@ def capacity_figure(memory: Memory) -> Figure:
 
 def condition_figure(memory: Memory) -> Figure:
     """The singular values of the equations behind the weights, or a condition number a shard."""
-    if why_no_heads(memory):
+    if carriers.why_no_heads(memory):
         raise ByheartError("condition numbers belong to memories that solve for attention heads.")
     spectra = [spectrum(X) for X in equations(memory)]
     conditions = np.sort([values[0] / values[-1] for values in spectra])
@@ -196,7 +187,7 @@ def _(memory: TokenMemory) -> Iterator[np.ndarray]:
     from byheart.models.architectures import module_of
 
     weights = {name: w[None].double() for name, w in memory.weights.items()}
-    inputs = memory.inputs_of(held_facts(memory))
+    inputs = memory.inputs_of(carriers.held_facts(memory))
     skip, F = module_of(memory.spec).head_outputs(memory.spec, weights, inputs)
     yield torch.cat([F[0].flatten(1), skip[0]], 1).numpy()
 
@@ -206,7 +197,7 @@ def _(memory: ShardedMemory) -> Iterator[np.ndarray]:
     """The own features F^h(t) of the facts of each shard."""
     from byheart.models.sharded import own_features
 
-    facts = token_table(held_facts(memory))
+    facts = token_table(carriers.held_facts(memory))
     tokens, shards = memory.in_order(facts.tokens), memory.shards_of(facts)
     names = np.unique(shards)
     starts = memory.weights["head_start"]
@@ -220,7 +211,7 @@ def _(memory: ShardedMemory) -> Iterator[np.ndarray]:
 @equations.register
 def _(memory: VectorMemory) -> Iterator[np.ndarray]:
     """[Σ_i a_i E_i] of every example, head by head."""
-    inputs = memory.inputs_of(held_facts(memory))
+    inputs = memory.inputs_of(carriers.held_facts(memory))
     a, E = memory.attention(inputs), inputs.context.double()
     z = a @ E if E.dim() == 2 else torch.einsum("thn,tnd->thd", a, E)
     yield z.flatten(1).numpy()
@@ -239,7 +230,7 @@ def _(memory: DistributionMemory) -> Figure:
 
     table = memory.distribution
     if table is None:
-        raise ByheartError(NO_FACTS)
+        raise ByheartError(carriers.NO_FACTS)
     exact = min(table.T, table.A - 1)
     ranks = list(range(1, min(RANKS, exact) + 1))
     rows = [encode(table, d, "best") for d in ranks]
@@ -315,19 +306,19 @@ def _draw(source: Source, name: str) -> Figure:
 
 
 def _needs_heads(memory: Memory) -> None:
-    if (why := why_no_heads(memory)) is not None:
+    if (why := carriers.why_no_heads(memory)) is not None:
         raise ByheartError(f"{why} The figure needs heads.")
 
 
 def _by_owner(
-    axes: Axes, heads: HeadMap, values: np.ndarray, colours: Colormap, ends: tuple[float, float]
-) -> AxesImage:
+    axes: Axes, heads: carriers.HeadMap, values: np.ndarray, colours: Colormap, low: float,
+    high: float,
+) -> AxesImage:  # fmt: skip
     """Facts by heads as a picture."""
     axes.grid(False)
     style.whole_ticks(axes)
     drawn = f"{len(heads.rows):,} of " if len(heads.rows) < heads.total else ""
     axes.set(xlabel="head", ylabel=f"{drawn}{heads.total:,} facts, by owner ({heads.owner_from})")
-    low, high = ends
     return axes.imshow(values, colours, aspect="auto", interpolation="nearest", vmin=low, vmax=high)
 
 

@@ -16,16 +16,9 @@ from byheart.facts import Facts, VectorFacts
 from byheart.models.memory import Memory
 from byheart.models.memory_files import inspect
 from byheart.models.token_memory import DistributionMemory
-from byheart.reports.carriers import (
-    HeadMap,
-    colour_scale,
-    contributions,
-    head_count,
-    head_map,
-    why_no_heads,
-)
+from byheart.reports import carriers
 from byheart.reports.page import Page, json_text, packed, render, short, shown, smallest_code, whole
-from byheart.specs import MultiHeadSpec, Spec
+from byheart.theory import bounds
 
 MOST_HEADS = 12  # shown for one fact; the others are summed up
 TOP = 5  # answers of a distribution
@@ -67,7 +60,8 @@ def memory_page(
         proof = Certificate.read(source)
     else:
         memory, damage, folder = source, (), ""
-    facts, meaning, no_heads = memory.facts, memory.page_words().margin, why_no_heads(memory)
+    facts, meaning = memory.facts, memory.page_words().margin
+    no_heads = carriers.why_no_heads(memory)
     data: Data = {"kind": "memory"}
     held, smallest, note, heads = 0, None, "", None
     if facts is not None:
@@ -86,7 +80,7 @@ def memory_page(
         }
         data["distribution"] = probabilities(memory, chosen, budget)
         if no_heads is None:
-            heads = head_map(memory, budget.rows)
+            heads = carriers.head_map(memory, budget.rows)
             room = budget.bytes - len(json_text(data).encode())
             data["split"] = _split(memory, chosen, room, budget)
             data["map"] = _map(heads, chosen, budget)
@@ -170,7 +164,7 @@ def _histogram(margins: np.ndarray) -> Data | None:
     return {"counts": counts.tolist(), **ends, "least": low, "most": most}
 
 
-def _map(heads: HeadMap, chosen: np.ndarray, budget: Budget) -> Data:
+def _map(heads: carriers.HeadMap, chosen: np.ndarray, budget: Budget) -> Data:
     """The head map as bytes: 127 is the `scale`."""
     effect, lost = heads.effect, heads.lost
     rows, H = effect.shape
@@ -181,7 +175,7 @@ def _map(heads: HeadMap, chosen: np.ndarray, budget: Budget) -> Data:
         largest = np.abs(blocks).argmax(2)[..., None]
         effect = np.take_along_axis(blocks, largest, 2)[..., 0]
         lost = np.pad(lost, short).reshape(blocks.shape).any(2)
-    scale = colour_scale(effect)
+    scale = carriers.colour_scale(effect)
     at = np.minimum(np.searchsorted(chosen, heads.rows), len(chosen) - 1)
     return {
         "rows": packed(heads.rows, "i4"), "height": rows, "width": effect.shape[1], "heads": H,
@@ -197,9 +191,9 @@ def _split(memory: Memory, chosen: np.ndarray, room: int, budget: Budget) -> Dat
     positions = memory.page_words().positions
     fit = 0.75 * (room - budget.names) / max(1, len(chosen)) - 16
     most = max(1, min(MOST_HEADS, int(fit / (HEAD_BYTES + len(positions)))))
-    largest = contributions(memory, chosen, most)
+    largest = carriers.contributions(memory, chosen, most)
     used, runners = np.unique(largest.runners_up, return_inverse=True)
-    H = head_count(memory)
+    H = carriers.head_count(memory)
     return {
         "K": largest.heads.shape[1], "H": H, "own": largest.most, "positions": list(positions),
         "heads": packed(np.where(largest.heads < 0, 65535, largest.heads), smallest_code(H)),
@@ -318,7 +312,10 @@ def capacity_bars(memory: Memory) -> list[Bar]:
     if made.capacity:
         note = made.theorem or "the construction's count"
         bars.append(Bar("room by the theorem", made.capacity, "lower bound", note))
-    bars += hard_limits(spec)
+    if getattr(spec, "d_out", None) == 1:  # counts of facts that no weights can hold
+        for a in bounds(spec):
+            if a.applies and a.id.startswith("mahdavi2024.effective"):
+                bars.append(Bar("no weights can hold more", a.capacity or 0, "upper bound", a.id))
     bars.append(Bar("parameters", spec.parameters, "size", "numbers in the weights"))
     stored, bits = stored_bits(memory), memory.page_words().bits
     if facts is not None and stored and bits:
@@ -326,23 +323,6 @@ def capacity_bars(memory: Memory) -> list[Bar]:
         bars.append(Bar("information limit", bits * facts.T / stored, "upper bound", note))
     top = math.log10(max(bar.value for bar in bars) or 1)
     return [replace(b, share=math.log10(max(b.value, 1)) / top if top else 1.0) for b in bars]
-
-
-@singledispatch
-def hard_limits(spec: Spec) -> list[Bar]:
-    """Counts of facts that no weights of this spec can hold, where theory knows any."""
-    return []
-
-
-@hard_limits.register
-def _(spec: MultiHeadSpec) -> list[Bar]:
-    from byheart.theory import bounds
-
-    return [
-        Bar("no weights can hold more", a.capacity or 0, "upper bound", a.id)
-        for a in (bounds(spec) if spec.d_out == 1 else ())
-        if a.applies and a.id.startswith("mahdavi2024.effective")
-    ]
 
 
 def loading(memory: Memory, folder: str) -> str:

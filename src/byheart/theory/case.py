@@ -6,20 +6,9 @@ from dataclasses import dataclass, field, replace
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
+from byheart import specs
 from byheart.errors import ByheartError, OptionError
-from byheart.specs import (
-    AttentionOnlySpec,
-    DeepMultiHeadSpec,
-    ExactSpec,
-    FeedForwardTransformerSpec,
-    MLPTransformerSpec,
-    MultiHeadSpec,
-    ShardedSpec,
-    SharedBottleneckSpec,
-    Spec,
-    TokenSpec,
-    TransformerSpec,
-)
+from byheart.specs import Spec
 
 if TYPE_CHECKING:
     from byheart.facts import Facts
@@ -107,7 +96,7 @@ SIZES = ("d", "d_h", "H", "kv_heads", "n", "N", "layers", "d_ff", "d_v", "d_out"
 def architecture(spec: Spec) -> Case:
     """The sizes that theorems read from a spec; another package registers its own class.
 
-    >>> architecture(AttentionOnlySpec(N=9, S=2, d=4, d_h=2, H=3)).layer_parameters
+    >>> architecture(specs.AttentionOnlySpec(N=9, S=2, d=4, d_h=2, H=3)).layer_parameters
     176
     """
     return _named(spec)
@@ -120,7 +109,7 @@ def _named(spec: Spec) -> Case:
 
 
 @architecture.register
-def _tokens(spec: TokenSpec) -> Case:
+def _tokens(spec: specs.TokenSpec) -> Case:
     """Keys of S tokens, and nothing that a theorem about attention could use."""
     d = getattr(spec, "d", None)
     return Case(
@@ -129,23 +118,23 @@ def _tokens(spec: TokenSpec) -> Case:
 
 
 @architecture.register
-def _attention_only(spec: AttentionOnlySpec) -> Case:
+def _attention_only(spec: specs.AttentionOnlySpec) -> Case:
     one = replace(spec, layers=1).parameters
     return replace(_named(spec), n=spec.S, d_ff=0, shared=False, layer_parameters=one)
 
 
 @architecture.register
-def _sharded(spec: ShardedSpec) -> Case:
+def _sharded(spec: specs.ShardedSpec) -> Case:
     return architecture(spec.dense())
 
 
 @architecture.register
-def _shared_bottleneck(spec: SharedBottleneckSpec) -> Case:
+def _shared_bottleneck(spec: specs.SharedBottleneckSpec) -> Case:
     return _tokens(spec) if spec.compressed else architecture(spec.heads)  # d = d_h: the paper's
 
 
 @architecture.register
-def _mlp_transformer(spec: MLPTransformerSpec) -> Case:
+def _mlp_transformer(spec: specs.MLPTransformerSpec) -> Case:
     return replace(
         architecture(spec.heads), family=spec.family, parameters=spec.parameters, d_ff=spec.w,
         activation=spec.activation, width=max(spec.d, spec.d_h * spec.H, spec.w),
@@ -153,7 +142,7 @@ def _mlp_transformer(spec: MLPTransformerSpec) -> Case:
 
 
 @architecture.register
-def _exact(spec: ExactSpec) -> Case:
+def _exact(spec: specs.ExactSpec) -> Case:
     # Weights are a sign and up to max_bits bits: a limit of 32 would be wrong.
     return replace(
         _named(spec), n=spec.S, layers=spec.depth, d_ff=spec.width, width=spec.width,
@@ -162,26 +151,26 @@ def _exact(spec: ExactSpec) -> Case:
 
 
 @architecture.register
-def _transformer(spec: TransformerSpec) -> Case:
+def _transformer(spec: specs.TransformerSpec) -> Case:
     bare = None if spec.N is None else spec.d * (spec.S + 2 * spec.N + 4 * spec.d_h * spec.H)
     width = max(spec.d, spec.d_h * spec.H, spec.d_ff)
     return replace(_named(spec), n=spec.S, width=width, shared=False, layer_parameters=bare)
 
 
 @architecture.register
-def _multi_head(spec: MultiHeadSpec) -> Case:
+def _multi_head(spec: specs.MultiHeadSpec) -> Case:
     one = spec.parameters
     return replace(_named(spec), layers=1, d_ff=0, skip=False, layer_parameters=one)
 
 
 @architecture.register
-def _deep_multi_head(spec: DeepMultiHeadSpec) -> Case:
+def _deep_multi_head(spec: specs.DeepMultiHeadSpec) -> Case:
     one = replace(spec, layers=1).parameters
     return replace(_named(spec), d_ff=0, layer_parameters=one)
 
 
 @architecture.register
-def _feed_forward(spec: FeedForwardTransformerSpec) -> Case:
+def _feed_forward(spec: specs.FeedForwardTransformerSpec) -> Case:
     return replace(
         _named(spec), d=spec.m, d_in=spec.d, layers=spec.blocks, d_ff=spec.q, d_out=None,
         width=spec.width, activation="relu", positions="none",
