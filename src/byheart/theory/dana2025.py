@@ -66,20 +66,12 @@ def phi_inverse(accuracy: float, N: int, T0: int) -> float:
 
 
 def proposition3_margin(N: int) -> float:
-    """1 - cos(2π/N), the margin of N answers on a circle (Proposition 3), as 2 sin²(π/N).
-
-    >>> round(proposition3_margin(10), 3)
-    0.191
-    """
+    """1 - cos(2π/N), the margin of N answers on a circle (Proposition 3), as 2 sin²(π/N)."""
     return 2 * math.sin(math.pi / N) ** 2
 
 
 def random_coherence(N: int, d: int) -> float:
-    """C = sqrt(32 log(N+1)/d): Johnson-Lindenstrauss coherence of N random directions in R^d.
-
-    >>> round(random_coherence(50, 504), 4)
-    0.4996
-    """
+    """C = sqrt(32 log(N+1)/d): Johnson-Lindenstrauss coherence of N random directions in R^d."""
     return math.sqrt(32 * math.log(N + 1) / d)
 
 
@@ -112,9 +104,6 @@ def theorem1_constant_svd(X1: ArrayLike, X2: ArrayLike) -> float:
 
     The same number as `theorem1_constant`: V_11 V_11^T + V_12 V_12^T = I and
     X_1^{-1} X_2 = V_11^{-1} V_12.
-
-    >>> round(theorem1_constant_svd([[2.0, 0.0], [0.0, 1.0]], [[6.0], [4.0]]) ** 2, 9)
-    26.0
     """
     X1, X2 = _blocks(X1, X2)
     V1 = np.linalg.svd(np.hstack([X1, X2]), full_matrices=False)[2]
@@ -127,9 +116,6 @@ def theorem1_excess(C: float, eps: float, logits: ArrayLike) -> float:
     `logits` is W E as (T, N) or (N, T), for each sequence up to a constant (softmax sees none).
     Source: Dana et al. 2025, Theorem 1, with the factor max_i |e_i - π|_2 <= sqrt 2 of eq. 13 that
     the printed statement drops.
-
-    >>> theorem1_excess(5.0, 0.1, np.eye(2))
-    0.7071067811865476
     """
     if not 0 <= eps <= 1 or C < 1:
         raise ByheartError(f"needs 0 <= eps <= 1 and C >= 1, found eps = {eps}, C = {C}")
@@ -158,11 +144,7 @@ def theorem1_excess_per_sequence(
 
 
 def coherence(W: ArrayLike) -> tuple[float, float, float]:
-    """(C, μ₊, μ₋): C = ||W W^T - I_N||_max, μ₊ = max and μ₋ = -min of W_i·W_j over i != j.
-
-    >>> coherence(np.eye(3))
-    (0.0, 0.0, -0.0)
-    """
+    """(C, μ₊, μ₋): C = ||W W^T - I_N||_max, μ₊ = max and μ₋ = -min of W_i·W_j over i != j."""
     W = np.asarray(W, float)
     gram = W @ W.T
     off = gram[~np.eye(len(W), dtype=bool)]
@@ -219,9 +201,6 @@ def theorem2_logits(pi: ArrayLike, W: ArrayLike) -> Array:
 
     The right side falls from log N at λ = 0 to 0: one root, found by bisection. A point mass
     (H = 0) has λ = ∞ and is refused.
-
-    >>> theorem2_logits([[0.5, 0.5]], np.eye(2))
-    array([[0., 0.]])
     """
     pi, _, _ = _task(pi, None)
     W = np.asarray(W, float)
@@ -288,11 +267,7 @@ def slides_weighted_least_squares(pi: ArrayLike, prior: ArrayLike, d: int) -> fl
 
 
 def shannon(pi: ArrayLike) -> Array:
-    """H_t = -Σ_j π_j log π_j >= 0, in nats.
-
-    >>> shannon([[0.5, 0.5], [1.0, 0.0]])
-    array([0.69314718, 0.        ])
-    """
+    """H_t = -Σ_j π_j log π_j >= 0, in nats."""
     pi = np.asarray(pi, float)
     return np.abs(np.sum(pi * _log(pi), axis=1))
 

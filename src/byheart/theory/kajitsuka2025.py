@@ -51,11 +51,7 @@ def memorizer_depth(T: int, log2_R: float, log2_C: float) -> int:
 
 
 def log2_R(T: int, n: int, d: int, spread: float) -> float:
-    """log2 of R = 400 sqrt(3d) n³ r T⁵ δ^{-1} π (Theorem 4.1).
-
-    >>> round(log2_R(10**4, n=10, d=4, spread=2**11), 1)
-    99.5
-    """
+    """log2 of R = 400 sqrt(3d) n³ r T⁵ δ^{-1} π (Theorem 4.1)."""
     return log2(400 * math.pi) + 0.5 * log2(3 * d) + 3 * log2(n) + log2(spread) + 5 * log2(T)
 
 
@@ -89,11 +85,7 @@ def theorem41(T: int, n: int, d: int, spread: float, C: int) -> Literal:
 
 
 def corollary41(T: int, n: int, d: int, spread: float, C: int) -> Literal:
-    """Corollary 4.1, sequence to sequence: n T next-token problems, one for each token.
-
-    >>> corollary41(1000, n=10, d=4, spread=2**11, C=2) == theorem41(10**4, 10, 4, 2**11, 2)
-    True
-    """
+    """Corollary 4.1, sequence to sequence: n T next-token problems, one for each token."""
     return theorem41(n * T, n, d, spread, C)
 
 
@@ -101,9 +93,6 @@ def theoremD1(T: int, M: int, d: int, spread: float, C: int) -> Literal:
     """Theorem D.1, deep sets ρ(Σ φ(x)) on T multisets of at most M: R = 80 M² T⁵ r δ^{-1} π sqrt d.
 
     φ is Lemma B.3, ρ Lemma C.1, both of width 12: 12·13 (depth φ + depth ρ) parameters.
-
-    >>> theoremD1(100, M=10, d=4, spread=2**11, C=2).width
-    12
     """
     R = log2(80 * math.pi) + 2 * log2(M) + 5 * log2(T) + log2(spread) + 0.5 * log2(d)
     depth = memorizer_depth(T, *_ids(T, M, d, spread)) + memorizer_depth(T, R, log2(C))
@@ -113,10 +102,7 @@ def theoremD1(T: int, M: int, d: int, spread: float, C: int) -> Literal:
 def theoremE1(T: int, n: int, spread: float, C: int, omega: int) -> Literal:
     """Theorem E.1, token ids in [ω]: FF1 is a table of ω ids; R = 200 sqrt 3 n² r T⁵ δ^{-1} ω π.
 
-        parameters = ω + 12·13 depth(FF2)
-
-    >>> theoremE1(10**4, n=10, spread=1.0, C=2, omega=1000).parameters > 1000
-    True
+    parameters = ω + 12·13 depth(FF2)
     """
     R = log2(200 * math.sqrt(3) * math.pi) + 2 * log2(n) + log2(spread) + 5 * log2(T) + log2(omega)
     depth = memorizer_depth(T, R, log2(C))
@@ -198,19 +184,12 @@ def low_bits(K: int, k: int, w: int) -> int:
     """t = min(w, ceil(log2 K + log2 k - 1.5)): low bits that tell the keys of every group apart.
 
     An expectation for random keys (about K k / 2 pairs share a group); w bits always suffice.
-
-    >>> low_bits(10**4, 31, 26)
-    17
     """
     return max(1, min(w, math.ceil(log2(K) + log2(k) - 1.5)))
 
 
 def best_table(K: int, w: int, c: int) -> Table:
-    """The group size with the fewest parameters, near k = sqrt(6K/(3b+7)).
-
-    >>> best_table(10**4, 26, 1).k
-    31
-    """
+    """The group size with the fewest parameters, near k = sqrt(6K/(3b+7))."""
     b = log2(max(2, K)) + c
     start = math.sqrt(6 * K / (3 * b + 7))
     # The optimum is flat: sizes from a third to three times the estimate, one per cent apart.

@@ -46,11 +46,7 @@ def memorized_bits(T: int, N: int, accuracy: float = 1.0) -> float:
 
 
 def sharded_heads(T: int, d_h: int, shard: int = 250, slack: float = 0.05) -> int:
-    """H = ceil(T/n) ceil(n (1 + slack)/d_h): every shard of n facts owns whole heads.
-
-    >>> sharded_heads(10**6, d_h=16)
-    68000
-    """
+    """H = ceil(T/n) ceil(n (1 + slack)/d_h): every shard of n facts owns whole heads."""
     return ceil_div(T, shard) * math.ceil(shard * (1 + slack) / d_h)
 
 
@@ -74,11 +70,7 @@ def sharded_size(case: Case) -> Size:
 
 
 def information_parameters(T: int, answers: int, bits: int) -> int:
-    """ceil(T log2 A / bits): fewer parameters cannot tell the A^T tables apart.
-
-    >>> information_parameters(1000, answers=1024, bits=32)
-    313
-    """
+    """ceil(T log2 A / bits): fewer parameters cannot tell the A^T tables apart."""
     return math.ceil(T * math.log2(answers) / bits)
 
 
