@@ -20,6 +20,8 @@ from byheart.specs import AttentionOnlySpec
 from byheart.theory.bound import ceil_div
 
 Array = NDArray[np.float64]
+Prior = ArrayLike | None  # None: all sequences alike
+Form = Literal["unit", "published"]
 
 
 def corollary1_capacity(spec: AttentionOnlySpec, last_tokens: int | None = None) -> int:
@@ -75,7 +77,7 @@ def random_coherence(N: int, d: int) -> float:
     return math.sqrt(32 * math.log(N + 1) / d)
 
 
-def divergence(pi: ArrayLike, f: ArrayLike, prior: ArrayLike | None = None) -> float:
+def divergence(pi: ArrayLike, f: ArrayLike, prior: Prior = None) -> float:
     """d_KL(π, f) = E_t KL(π_t || softmax f_t), in nats.
 
     >>> round(divergence([[0.5, 0.5]], [[3.0, 3.0]]), 12)
@@ -134,8 +136,7 @@ def theorem1_excess_per_sequence(
     >>> theorem1_excess_per_sequence(half, [0.9, 0.1], np.eye(2), np.eye(2), [[1.0, 0.0]])
     0.05
     """
-    pi, W, E = np.asarray(pi, float), np.asarray(W, float), np.asarray(E, float)
-    X, prior = np.asarray(X, float), np.asarray(prior, float)
+    pi, prior, W, E, X = (np.asarray(x, float) for x in (pi, prior, W, E, X))
     m = X.shape[0]
     X1, X2 = _blocks(X[:, :m], X[:, m:])
     change = (W @ (E[:, :m] @ _solve(X1, X2) - E[:, m:])).T
@@ -151,7 +152,7 @@ def coherence(W: ArrayLike) -> tuple[float, float, float]:
     return float(np.abs(gram - np.eye(len(W))).max()), float(off.max()), float(-off.min())
 
 
-def theorem2_factor(W: ArrayLike, form: Literal["unit", "published"] = "unit") -> float:
+def theorem2_factor(W: ArrayLike, form: Form = "unit") -> float:
     """What multiplies E[(1-π_g) log((N-1)/(e^H-1))] in Theorem 2.
 
     "unit": (1+μ₋)/(1-μ₊), unit rows, no two equal (derived here). "published": (1+2C)/(1-2C),
@@ -175,12 +176,7 @@ def theorem2_factor(W: ArrayLike, form: Literal["unit", "published"] = "unit") -
     return (1 + mu_minus) / (1 - mu_plus)
 
 
-def theorem2_bound(
-    pi: ArrayLike,
-    W: ArrayLike,
-    prior: ArrayLike | None = None,
-    form: Literal["unit", "published"] = "unit",
-) -> float:
+def theorem2_bound(pi: ArrayLike, W: ArrayLike, prior: Prior = None, form: Form = "unit") -> float:
     """d_KL(π, f) <= factor(W) · E_t[(1-π_g) log((N-1)/(e^{H_t}-1))], H_t the Shannon entropy.
 
     For f = `theorem2_logits`. Source: Dana et al. 2025, Theorem 2, in the corrected sign (the
@@ -219,7 +215,7 @@ def theorem2_logits(pi: ArrayLike, W: ArrayLike) -> Array:
     return high[:, None] * scores
 
 
-def bennett_bound(pi: ArrayLike, f: ArrayLike, prior: ArrayLike | None = None) -> float:
+def bennett_bound(pi: ArrayLike, f: ArrayLike, prior: Prior = None) -> float:
     """d_KL(π, f) <= E_t log(1 + Var_π(Z) (e^b - 1 - b)/b²), Z = f - log π, b = max Z - E_π Z.
 
     Derived here (Bennett's inequality on log E_π e^Z - E_π Z = KL_t): the rigorous form of the
@@ -229,9 +225,7 @@ def bennett_bound(pi: ArrayLike, f: ArrayLike, prior: ArrayLike | None = None) -
     True
     """
     pi, f, weights = _task(pi, prior, f)
-    if pi.min() <= 0:
-        raise ByheartError("needs full support (Assumption 2): a probability is 0")
-    Z = f - np.log(pi)
+    Z = f - _full_log(pi)
     Z -= np.sum(pi * Z, axis=1, keepdims=True)
     variance, b = np.sum(pi * Z**2, axis=1), Z.max(axis=1)
     small = b < 1e-4  # (e^b-1-b)/b² = 1/2 + b/6 + O(b²) there; the quotient cancels
@@ -283,9 +277,13 @@ def _log(pi: Array) -> Array:
 
 def _joint(pi: ArrayLike, prior: ArrayLike) -> tuple[Array, Array]:
     pi, _, weights = _task(pi, prior)
+    return weights[:, None] * pi, _full_log(pi)
+
+
+def _full_log(pi: Array) -> Array:
     if pi.min() <= 0:
         raise ByheartError("needs full support (Assumption 2): a probability is 0")
-    return weights[:, None] * pi, np.log(pi)
+    return np.log(pi)
 
 
 def _singular(matrix: Array, d: int) -> float:
@@ -309,9 +307,7 @@ def _solve(X1: Array, X2: Array) -> Array:
         raise ByheartError(f"X_1 is singular: {dependent}") from None
 
 
-def _task(
-    pi: ArrayLike, prior: ArrayLike | None, f: ArrayLike | None = None
-) -> tuple[Array, Array, Array]:
+def _task(pi: ArrayLike, prior: Prior, f: ArrayLike | None = None) -> tuple[Array, Array, Array]:
     pi = np.asarray(pi, float)
     if pi.ndim != 2 or pi.shape[1] < 2:
         raise ByheartError(f"pi must be (T, N) with N >= 2, found shape {pi.shape}")
