@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 Function = ast.FunctionDef | ast.Lambda
 LONG = 200  # characters of a constant from which it gets a name of its own
-RUNTIME = "py"  # the name of templates/python.js in the page
-KEPT = {  # builtins and standard functions that the runtime has
+KEPT = {  # builtins that templates/python.js has, which is `py` in the page
     "bool", "dict", "float", "getattr", "int", "isinstance", "len", "max", "min", "object", "range",
     "round", "set", "sorted", "str", "vars",
 }  # fmt: skip
@@ -79,13 +78,13 @@ class Translation:
             text = "[" + ", ".join(map(self.value, item)) + "]"
             return text if len(text) < LONG else self._declare(item, "table", lambda: text)
         if isinstance(item, dict):
-            return f"{RUNTIME}.map([{', '.join(self._pair(*pair) for pair in item.items())}])"
+            return f"py.map([{', '.join(self._pair(*pair) for pair in item.items())}])"
         if item in (math, dataclasses) or module in ("math", "dataclasses"):
-            return RUNTIME + (f".{module}" if module else "") + f".{name}"
+            return f"py.{module}.{name}" if module else f"py.{name}"
         if isinstance(item, type) and issubclass(item, BaseException):
-            return f"{RUNTIME}.exception({json.dumps(name)})"
+            return f"py.exception({json.dumps(name)})"
         if getattr(builtins, name, None) is item:
-            return f"{RUNTIME}.{name}" if name in KEPT else missing(name)
+            return f"py.{name}" if name in KEPT else missing(name)
         if isinstance(item, types.FunctionType):
             return self._declare(item, name, lambda: self._function(item))
         if dataclasses.is_dataclass(item):
@@ -112,7 +111,7 @@ class Translation:
         methods = getattr(function, "registry", None)
         if methods is not None:  # functools.singledispatch
             pairs = [self._pair(kind, method) for kind, method in methods.items()]
-            return f"{RUNTIME}.dispatch([{', '.join(pairs)}])"
+            return f"py.dispatch([{', '.join(pairs)}])"
         return Body(self, function, node_of(function)).text
 
     def _class(self, item: type[DataclassInstance]) -> str:
@@ -134,7 +133,7 @@ class Translation:
                 getters.append(f"{name}: () => {literal(member)}")
         fields, functions, properties = map(", ".join, (shown, methods, getters))
         parts = f"[{fields}], {{{functions}}}, {{{properties}}}"
-        return f'{RUNTIME}.dataclass("{item.__name__}", {parts})'
+        return f'py.dataclass("{item.__name__}", {parts})'
 
     def text(self) -> str:
         return "\n".join(self.lines)
@@ -144,10 +143,8 @@ class Translation:
         free = function.__code__.co_freevars
         if name in free and function.__closure__ is not None:
             return self.value(function.__closure__[free.index(name)].cell_contents)
-        for place in (function.__globals__, vars(builtins)):
-            if name in place:
-                return self.value(place[name])
-        return missing(name)
+        place = function.__globals__ if name in function.__globals__ else vars(builtins)
+        return self.value(place[name]) if name in place else missing(name)
 
 
 def literal(item: bool | int | float | str | None) -> str:
@@ -166,7 +163,7 @@ def literal(item: bool | int | float | str | None) -> str:
 
 
 def missing(what: str) -> str:
-    return f"{RUNTIME}.missing({json.dumps(what)})"
+    return f"py.missing({json.dumps(what)})"
 
 
 def written(function: types.FunctionType) -> bool:
@@ -181,19 +178,15 @@ def _tree(module: str) -> ast.Module:
 
 def node_of(function: types.FunctionType) -> Function:
     """The syntax tree of a function or lambda: the innermost that encloses all of its code."""
-    spots = [
-        ((line, start), (last, end))
-        for line, last, start, end in function.__code__.co_positions()
-        if None not in (line, last, start, end) and (line, start) != (last, end)
-    ]
-    first, last = min(spot[0] for spot in spots), max(spot[1] for spot in spots)
+    found = [spot for spot in function.__code__.co_positions() if None not in spot]
+    spots = [((a, c), (b, d)) for a, b, c, d in found if (a, c) != (b, d)]
+    first, last = min(start for start, _ in spots), max(end for _, end in spots)
+    functions = [n for n in ast.walk(_tree(function.__module__)) if isinstance(n, Function)]
     around = [
-        node
-        for node in ast.walk(_tree(function.__module__))
-        if isinstance(node, Function)
-        and (node.lineno, node.col_offset) <= first
+        node for node in functions
+        if (node.lineno, node.col_offset) <= first
         and last <= (node.end_lineno, node.end_col_offset)
-    ]
+    ]  # fmt: skip
     return around[-1]  # ast.walk goes from the outside in
 
 

@@ -129,8 +129,7 @@ def _page(source: Source, kind: str) -> Page:
 
     if not isinstance(source, (str, os.PathLike)):
         return memory_page(source)
-    makers = {MEMORY: memory_page, STUDY: study_page, AUDIT: audit_page}
-    return makers[kind](Path(source))
+    return {MEMORY: memory_page, STUDY: study_page, AUDIT: audit_page}[kind](Path(source))
 
 
 def _beside(target: Path, number: int, page: Page) -> Path:

@@ -164,11 +164,9 @@ def facts_case(
     if answers is not None and answers > N:
         raise ByheartError(f"{answers:,} answers are more than the vocabulary of {N:,} tokens.")
     if S < T.bit_length() and T > N**S:
-        least = math.ceil(T ** (1 / S))
-        raise ByheartError(
-            f"{T:,} facts are more than the {N:,}^{S} = {N**S:,} different keys. "
-            f"Give `N={least}` or more, or a greater `S`."
-        )
+        hint = f"Give `N={math.ceil(T ** (1 / S))}` or more, or a greater `S`."
+        keys = f"{N:,}^{S} = {N**S:,} different keys"
+        raise ByheartError(f"{T:,} facts are more than the {keys}. {hint}")
     return Case(T=T, N=N, S=S, n=None, answers=answers, last_tokens=last_tokens, bits=bits)
 
 

@@ -111,10 +111,8 @@ def _named(spec: Spec) -> Case:
 @architecture.register
 def _tokens(spec: specs.TokenSpec) -> Case:
     """Keys of S tokens, and nothing that a theorem about attention could use."""
-    d = getattr(spec, "d", None)
-    return Case(
-        spec.family, d, n=spec.S, N=spec.N, parameters=spec.parameters, positions="none", d_ff=0
-    )
+    case = Case(spec.family, getattr(spec, "d", None), n=spec.S, N=spec.N, positions="none", d_ff=0)
+    return replace(case, parameters=spec.parameters)
 
 
 @architecture.register
@@ -208,10 +206,8 @@ def _with_facts(case: Case, facts: Facts | int | None) -> Case:
         sizes = {"T": int(facts.T), "S": int(facts.S), "last_tokens": int(facts.last_tokens)}
         prior = facts.prior
     except AttributeError as error:
-        raise ByheartError(
-            "facts must be a table (bh.read_facts) or a number of facts, found "
-            f"{type(facts).__name__}: {error}"
-        ) from None
+        expected = "facts must be a table (bh.read_facts) or a number of facts"
+        raise ByheartError(f"{expected}, found {type(facts).__name__}: {error}") from None
     answers = getattr(facts, "answer_ids", None)
     count, uniform = None if answers is None else len(answers), bool(prior.min() == prior.max())
     return replace(case, facts=facts, answers=count, uniform=uniform, **sizes)
@@ -228,7 +224,6 @@ def _agree(case: Case) -> None:
         raise ByheartError(f"{found}. Give `n={facts.S}` or more.")
     # log2(N^n) >= n for N >= 2, so the power is only computed where it can be small.
     if T is not None and N is not None and n is not None and n < T.bit_length() and T > N**n:
-        raise ByheartError(
-            f"{T:,} facts are more than the N^n = {N:,}^{n} = {N**n:,} different keys. "
-            "Give a larger `N` or `n`, or fewer facts."
-        )
+        keys = f"N^n = {N:,}^{n} = {N**n:,} different keys"
+        hint = "Give a larger `N` or `n`, or fewer facts."
+        raise ByheartError(f"{T:,} facts are more than the {keys}. {hint}")

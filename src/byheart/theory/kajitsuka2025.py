@@ -5,10 +5,8 @@ each, `d` their dimension, `spread` = r/δ, `C` the number of labels. Logarithms
 them Lemma C.1 gives the depth 14,643 and 2.57 million parameters at T = 10^4, n = 10, d = 4,
 r/δ = 2^11. The theorems as objects are in `kajitsuka2025_bounds`.
 
-At the end, the parameters of our own sparse O~(sqrt T) construction, counted before it is built:
-integer weights, ReLU blocks with skip of width 3, one uniform attention; nonzero parameters. The
-recipe is the paper's with cheaper parts: tent folds (3 parameters a bit), matches that extract no
-key, low-bit keys, a hash in place of FF1 (byheart.exact).
+At the end, the nonzero parameters of our own sparse O~(sqrt T) construction, counted before it is
+built (byheart.exact): the paper's recipe in integers, with cheaper parts.
 """
 
 from __future__ import annotations

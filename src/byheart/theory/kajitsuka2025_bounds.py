@@ -17,7 +17,6 @@ from byheart.theory.bound import (
 from byheart.theory.case import Case
 from byheart.theory.kajitsuka2025 import (
     Literal,
-    SparseSize,
     corollary41,
     sparse_size,
     theorem41,
@@ -45,28 +44,23 @@ SEPARATED = requires(
 )
 
 
-def separation(case: Case) -> tuple[int, float]:
-    """(d, r/δ) of the input tokens: as given, else the pairs (token, position), integers: d = 2,
-    r = |(N, n)|, δ = 1.
-    """
-    if case.d_in is not None and case.spread is not None:
-        return case.d_in, case.spread
-    return 2, math.hypot(case["N"], case.key_length)
-
-
 def _labels(case: Case) -> int:
     given = case.N if case.answers is None else case.answers
     return 2 if given is None else max(2, given)
 
 
+def _data(case: Case) -> tuple[int, int, float, int]:
+    """n, d, r/δ and C of the input: as given, else the pairs (token, position), integers: d = 2,
+    r = |(N, n)|, δ = 1."""
+    n, C = case.key_length, _labels(case)
+    if case.d_in is not None and case.spread is not None:
+        return n, case.d_in, case.spread, C
+    return n, 2, math.hypot(case["N"], n), C
+
+
 def _counted(formula: Callable[[int, int, int, float, int], Literal]) -> Construction:
     """A formula of T, n, d, r/δ and C as a construction for a case."""
-
-    def construction(T: int, case: Case) -> Literal:
-        d, spread = separation(case)
-        return formula(T, case.key_length, d, spread, _labels(case))
-
-    return construction
+    return lambda T, case: formula(T, *_data(case))
 
 
 def _table(T: int, case: Case) -> Literal:
@@ -76,10 +70,9 @@ def _table(T: int, case: Case) -> Literal:
 
 
 def _limited(T: int, case: Case) -> Literal:
-    d, spread = separation(case)
-    C, n = _labels(case), case.key_length
-    B = largest(lambda B: theoremF1(T, n, d, spread, C, B).bits <= case.bits, 2, math.isqrt(T))
-    return theoremF1(T, n, d, spread, C, max(2, B))
+    T, data = max(4, T), _data(case)
+    B = largest(lambda B: theoremF1(T, *data, B).bits <= case.bits, 2, math.isqrt(T))
+    return theoremF1(T, *data, max(2, B))
 
 
 def _size(construction: Construction) -> Callable[[Case], Size]:
@@ -152,8 +145,7 @@ def _constant(case: Case) -> str | None:
 def _bits_fit(case: Case) -> str | None:
     if case.T is None or case.T < 4:
         return None
-    d, spread = separation(case)
-    needed = theoremF1(case.T, case.key_length, d, spread, _labels(case), 2).bits
+    needed = theoremF1(case.T, *_data(case), 2).bits
     needs = f"needs B >= 2, about {needed:,.0f} bits a parameter (up to a constant)"
     return f"{needs}: {case.bits}" if needed > case.bits else None
 
@@ -166,23 +158,16 @@ def _limited_capacity(case: Case) -> int:
     return largest(within, 4)
 
 
-def _at_least_4(T: int, case: Case) -> Literal:
-    return _limited(max(4, T), case)
-
-
 def _total_bits(case: Case) -> float:
     network = _next_token(max(2, case["T"]), case)
     return network.parameters * network.bits
 
 
-def sparse(case: Case) -> SparseSize:
+def _sparse_size(case: Case) -> Size:
     """Our construction for case.T facts: keys are token + N · position."""
     key_bits = max(1, math.ceil(math.log2(case["N"] * case.key_length)))
-    return sparse_size(case["T"], key_bits=key_bits, C=_labels(case), d=2, n=case.key_length)
-
-
-def _sparse_size(case: Case) -> Size:
-    network = sparse(case)
+    C, n = _labels(case), case.key_length
+    network = sparse_size(case["T"], key_bits=key_bits, C=C, d=2, n=n)
     sizes = {"width": 3, "k": network.table.k, "t": network.table.t}
     bits = network.table.largest_weight_bits
     return Size(network.parameters, sizes, f"weights of up to {bits:,} bits", bits)
@@ -201,9 +186,9 @@ BOUNDS = (
     _network("kajitsuka2025.theoremD1", _sets, 12),
     _network("kajitsuka2025.theoremE1", _table, 14, "N"),
     theorem("kajitsuka2025.theoremF1", "width layers n T",
-            (at_least("T", 4), *_fits(_at_least_4, 15),
+            (at_least("T", 4), *_fits(_limited, 15),
              Hypothesis("B >= 2 within the bits of a parameter", _bits_fit)),
-            _limited_capacity, size=_size(_at_least_4)),
+            _limited_capacity, size=_size(_limited)),
     theorem("kajitsuka2025.bits", "T n N", (at_least("T", 2),), _total_bits,
             lambda case: _next_token(case["T"], case).parameters,
             lambda case: (
