@@ -135,14 +135,9 @@ def sizes(case: Case, candidates: Sequence[Candidate] = CANDIDATES) -> list[Size
 
 
 def facts_case(
-    facts: Facts | None,
-    T: int | None,
-    N: int | None,
-    S: int | None,
-    answers: int | None = None,
-    last_tokens: int | None = None,
-    bits: int = 32,
-) -> Case:
+    facts: Facts | None, T: int | None, N: int | None, S: int | None,
+    answers: int | None = None, last_tokens: int | None = None, bits: int = 32,
+) -> Case:  # fmt: skip
     """The sizes of the facts, checked."""
     if facts is not None:
         if (T, N, S, answers, last_tokens) != (None,) * 5:

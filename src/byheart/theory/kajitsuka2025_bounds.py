@@ -33,10 +33,9 @@ NO_NORM = requires("no layer norm", lambda case: case.family != "transformer",
 HARDMAX = requires("hardmax attention", lambda case: case.attention == "hardmax",
                    "needs hardmax attention, found softmax")  # fmt: skip
 PIECES = requires(
-    "ReLU or no feed-forward",
-    lambda case: not case.d_ff or case.activation == "relu",
+    "ReLU or no feed-forward", lambda case: not case.d_ff or case.activation == "relu",
     lambda case: f"needs ReLU (the proof counts linear pieces), found {case.activation}",
-)
+)  # fmt: skip
 SEPARATED = requires(
     "n >= 1 tokens, (r, δ)-separated, consistently labelled",
     lambda case: case.N is not None or (case.d_in is not None and case.spread is not None),
@@ -90,13 +89,8 @@ def _fits(construction: Construction, width: int) -> tuple[Hypothesis, ...]:
         least, found = construction(2, case).depth, case["layers"]
         return f"needs depth >= {least} for 2 sequences: {found}" if found < least else None
 
-    return (
-        SEPARATED,
-        Hypothesis("ReLU feed-forward blocks", _relu),
-        NO_NORM,
-        at_least("width", width),
-        Hypothesis("deep enough", deep),
-    )
+    relu, enough = Hypothesis("ReLU feed-forward blocks", _relu), Hypothesis("deep enough", deep)
+    return (SEPARATED, relu, NO_NORM, at_least("width", width), enough)
 
 
 def _network(bound_id: str, construction: Construction, width: int, reads: str = "") -> Bound:

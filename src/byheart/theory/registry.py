@@ -27,12 +27,8 @@ if TYPE_CHECKING:
 
     from byheart.facts import Facts
 
-BOUNDS: tuple[Bound, ...] = (
-    *dana2025_bounds.BOUNDS,
-    *mahdavi2024.BOUNDS,
-    *kajitsuka2025_bounds.BOUNDS,
-    *related.BOUNDS,
-)
+PAPERS = (dana2025_bounds, mahdavi2024, kajitsuka2025_bounds, related)
+BOUNDS: tuple[Bound, ...] = tuple(bound for paper in PAPERS for bound in paper.BOUNDS)
 
 
 class Options(TypedDict, total=False):

@@ -141,13 +141,12 @@ def _rate(bound_id: str, rate: float, remark: str) -> Bound:
         lambda case: f"was measured on whole language models, not {case.family or 'this'}",
     )
     uniform = "answers uniform and independent: log2 A bits a fact"
-    return theorem(
-        bound_id,
-        "parameters N",
-        (trained, TWO_ANSWERS, uniform),
-        lambda case: math.floor(rate * case["parameters"] / math.log2(case.answer_count)),
-        remark=lambda case: remark,
-    )
+
+    def held(case: Case) -> int:
+        return math.floor(rate * case["parameters"] / math.log2(case.answer_count))
+
+    given = (trained, TWO_ANSWERS, uniform)
+    return theorem(bound_id, "parameters N", given, held, remark=lambda case: remark)
 
 
 def _in_range(case: Case) -> str | None:
