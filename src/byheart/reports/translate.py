@@ -21,12 +21,9 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 Function = ast.FunctionDef | ast.Lambda
+Fields = tuple[dataclasses.Field[object], ...]
 LONG = 200  # characters of a constant from which it gets a name of its own
 KEPT = {  # builtins that templates/python.js has, which is `py` in the page
     "bool", "dict", "float", "getattr", "int", "isinstance", "len", "max", "min", "object", "range",
@@ -88,9 +85,10 @@ class Translation:
         if isinstance(item, types.FunctionType):
             return self._declare(item, name, lambda: self._function(item))
         if dataclasses.is_dataclass(item):
+            fields = dataclasses.fields(item)
             if isinstance(item, type):
-                return self._declare(item, name, lambda: self._class(item))
-            return self._declare(item, type(item).__name__, lambda: self._instance(item))
+                return self._declare(item, name, lambda: self._class(item, fields))
+            return self._declare(item, type(item).__name__, lambda: self._instance(item, fields))
         return missing(f"{type(item).__name__} {name}".strip())
 
     def _pair(self, key: object, value: object) -> str:
@@ -103,8 +101,8 @@ class Translation:
         self.lines.append(f"const {name} = {write()};")
         return name
 
-    def _instance(self, item: DataclassInstance) -> str:
-        values = [self.value(getattr(item, field.name)) for field in dataclasses.fields(item)]
+    def _instance(self, item: object, fields: Fields) -> str:
+        values = [self.value(getattr(item, field.name)) for field in fields]
         return f"{self.value(type(item))}({', '.join(values)})"
 
     def _function(self, function: types.FunctionType) -> str:
@@ -114,10 +112,10 @@ class Translation:
             return f"py.dispatch([{', '.join(pairs)}])"
         return Body(self, function, node_of(function)).text
 
-    def _class(self, item: type[DataclassInstance]) -> str:
+    def _class(self, item: type, fields: Fields) -> str:
         """A dataclass with its fields, methods and properties, the inherited ones too."""
         shown, methods, getters = [], [], []
-        for field in dataclasses.fields(item):
+        for field in fields:
             default = field.default
             known = "" if default is dataclasses.MISSING else f", () => {self.value(default)}"
             shown.append(f"[{json.dumps(field.name)}{known}]")
@@ -131,8 +129,8 @@ class Translation:
                 methods.append(f"{name}: {self._function(member)}")
             elif isinstance(member, (str, int)) and not special:
                 getters.append(f"{name}: () => {literal(member)}")
-        fields, functions, properties = map(", ".join, (shown, methods, getters))
-        parts = f"[{fields}], {{{functions}}}, {{{properties}}}"
+        names, functions, properties = map(", ".join, (shown, methods, getters))
+        parts = f"[{names}], {{{functions}}}, {{{properties}}}"
         return f'py.dataclass("{item.__name__}", {parts})'
 
     def text(self) -> str:
