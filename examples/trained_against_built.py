@@ -7,7 +7,7 @@ times as many facts into a head, and is certain only once it is certified.
 from __future__ import annotations
 
 import byheart as bh
-from byheart.theory.bits import memorized_bits
+from byheart.theory.related import memorized_bits
 
 
 def main() -> None:

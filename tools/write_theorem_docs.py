@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from byheart.theory import BOUNDS, Bound
-from byheart.theory.explain import explanation
+from byheart.theory.bound import explanation
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs" / "theorems.md"

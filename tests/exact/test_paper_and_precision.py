@@ -14,8 +14,7 @@ from byheart.exact import evaluate, memorize
 from byheart.exact.literal import run
 from byheart.exact.precision import FORMATS, evaluate_in, rounded_integer, to_bfloat16
 from byheart.measure.precision import limits, precision
-from byheart.theory.kajitsuka2025 import memorizer_depth, theorem41
-from byheart.theory.kajitsuka2025_sparse import sparse_size
+from byheart.theory.kajitsuka2025 import memorizer_depth, sparse_size, theorem41
 
 few = settings(deadline=None, max_examples=25)  # a busy machine is slow at times
 

@@ -56,7 +56,7 @@ def test_parts_add_up_and_attention_is_a_distribution(kind, memories):
         meant = np.asarray(memory.outputs(memory.inputs_of(facts)))[:, 0]
     else:
         meant = memory.margins()
-    assert np.allclose(largest.totals, meant, atol=1e-3)
+    assert np.allclose(largest.skip + largest.parts.sum(1) + largest.rest, meant, atol=1e-3)
     assert np.allclose(largest.attention.sum(2)[largest.heads >= 0], 1, atol=1e-9)
 
 

@@ -247,7 +247,7 @@ def test_a_damaged_or_unproved_memory_is_not_called_proved(memories, tmp_path, v
 
 
 def test_the_loading_code_runs(memories, tmp_path, monkeypatch):
-    from byheart.reports.memory_words import loading
+    from byheart.reports.memory_page import loading
 
     for name, folder in memories.items():
         monkeypatch.chdir(folder.parent)

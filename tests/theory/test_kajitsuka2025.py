@@ -12,9 +12,13 @@ from byheart.facts import random_associations
 from byheart.specs import AttentionOnlySpec, FeedForwardTransformerSpec, TransformerSpec
 from byheart.theory.bound import Case
 from byheart.theory.kajitsuka2025 import (
+    Table,
+    best_table,
     corollary41,
     log2_R,
+    low_bits,
     memorizer_depth,
+    sparse_size,
     theorem41,
     theorem42_parameters,
     theorem43_parameters,
@@ -22,7 +26,6 @@ from byheart.theory.kajitsuka2025 import (
     theoremE1,
     theoremF1,
 )
-from byheart.theory.kajitsuka2025_sparse import Table, best_table, low_bits, sparse_size
 from byheart.theory.registry import case_of, find
 
 DATA = {"n": 10, "d": 4, "spread": 2.0**11}

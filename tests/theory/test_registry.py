@@ -19,7 +19,7 @@ from byheart.specs import (
     TransformerSpec,
 )
 from byheart.theory import BOUNDS, find
-from byheart.theory.explain import explanation
+from byheart.theory.bound import explanation
 
 IDS = [bound.id for bound in BOUNDS]
 HUGE = 10**12

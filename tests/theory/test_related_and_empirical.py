@@ -13,9 +13,13 @@ from byheart.specs import (
     TransformerSpec,
 )
 from byheart.theory.bound import Case
-from byheart.theory.empirical import trained_associations
 from byheart.theory.registry import find
-from byheart.theory.related import bubeck_neurons, information_parameters, vardi_parameters
+from byheart.theory.related import (
+    bubeck_neurons,
+    information_parameters,
+    trained_associations,
+    vardi_parameters,
+)
 
 LAYER = AttentionOnlySpec(N=1024, S=2, d=4, d_h=2, H=3)
 GPT2 = TransformerSpec(

@@ -5,7 +5,7 @@ import pytest
 from byheart.specs import AttentionOnlySpec
 from byheart.theory.bound import Case
 from byheart.theory.registry import find
-from byheart.theory.sharded import sharded_heads
+from byheart.theory.related import sharded_heads
 
 
 @pytest.mark.parametrize(

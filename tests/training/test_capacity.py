@@ -21,7 +21,7 @@ from byheart.specs import (
     MultiHeadSpec,
     SharedBottleneckSpec,
 )
-from byheart.theory.bits import memorized_bits
+from byheart.theory.related import memorized_bits
 from byheart.training import Recipe, capacity, dana2025, smallest, training_spec
 from byheart.training.largest_table import (
     SEED_STRIDE,

@@ -155,7 +155,7 @@ def _answer(spec: Spec, question: Question, as_json: bool) -> None:
 
 def _explain(bound_id: str, as_json: bool) -> None:
     from byheart.theory import find
-    from byheart.theory.explain import explanation
+    from byheart.theory.bound import explanation
     from byheart.theory.registry import all_bounds
 
     if bound_id == "all":

@@ -126,7 +126,7 @@ def _check_mode(facts: str | None, random: dict[str, object], table: dict[str, o
 
 def _report(found: Capacity, as_json: bool) -> None:
     from byheart.theory import bounds
-    from byheart.theory.tables import shown
+    from byheart.theory.registry import shown
 
     rows = [
         a for a in bounds(found.spec) if a.applies and a.capacity is not None and a.unit == "facts"
@@ -219,7 +219,7 @@ def _smallest(
 def _report_smallest(
     found: Smallest, facts: Facts, vary: str, threshold: float, as_json: bool
 ) -> None:
-    from byheart.theory.bits import memorized_bits
+    from byheart.theory.related import memorized_bits
 
     T, spec = facts.T, found.spec
     per_fact = per_bit = None

@@ -132,7 +132,7 @@ def _flat(row: Sized) -> str:
 
 
 def _print_sweep(case: Case, rows: list[Sized], crossed: list[Crossing]) -> None:
-    from byheart.theory.tables import shown
+    from byheart.theory.registry import shown
 
     counts = sorted({row.T for row in rows})
     at = {(row.family, row.T): _short(row.parameters) for row in rows}

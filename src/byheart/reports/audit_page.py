@@ -30,36 +30,23 @@ EXPLAINED = {
 def audit_page(source: str | Path) -> Page:
     """The page of an audit written by `byheart audit -o FILE.json`."""
     record = read_audit(source)
-    model, data, settings = record["model"], record["data"], record["settings"]
-    layers = record["layers"]
-    kinds = list(dict.fromkeys(layer["weights"] for layer in layers))
+    layers, main = record["layers"], record["settings"]["queries"][0]
     names = list(layers[0]["checks"])
-    main = settings["queries"][0]
-    cells = {kind: [_cells(x, names) for x in layers if x["weights"] == kind] for kind in kinds}
+    grids: dict[str, list[Record]] = {}
+    for layer in layers:
+        grids.setdefault(layer["weights"], []).append(_cells(layer, names))
     table = [_row(layer, main) for layer in layers]
-    promises = _promises(layers)
+    rows = [list(row.values()) for row in table]
     return render(
-        "audit.html",
-        ("core.js", "chart.js", "audit.js"),
-        {
-            "kind": "audit",
-            "columns": list(table[0]),
-            "rows": [list(row.values()) for row in table],
-            "promised": promises,
-        },
-        title=f"Audit of {model['name']}",
-        line=f"Measured on {data['contexts']:,} contexts",
-        model=model,
-        audited=data,
-        settings=settings,
-        main=main,
-        kinds=kinds,
+        "audit.html", ("core.js", "chart.js", "audit.js"),
+        {"kind": "audit", "columns": list(table[0]), "rows": rows},
+        title=f"Audit of {record['model']['name']}",
+        line=f"Measured on {record['data']['contexts']:,} contexts",
+        model=record["model"], audited=record["data"], settings=record["settings"], main=main,
         checks=[(x, check_label(x), EXPLAINED.get(x.partition(".")[0], "")) for x in names],
-        grids=list(cells.items()),
-        summary=summary(record),
-        promises=promises,
+        grids=list(grids.items()), summary=summary(record), promises=_promises(layers),
         seconds=record.get("cpu_seconds"),
-    )
+    )  # fmt: skip
 
 
 def read_audit(source: str | Path) -> Record:
@@ -69,62 +56,50 @@ def read_audit(source: str | Path) -> Record:
     except OSError as error:
         raise ByheartError(f"{source} cannot be read: {error.strerror}.") from None
     except (ValueError, RecursionError) as error:
-        raise ByheartError(
-            f"{source}: not JSON, or cut short ({error}). Give a file of `byheart audit`."
-        ) from None
+        why = f"not JSON, or cut short ({error}). Give a file of `byheart audit`."
+        raise ByheartError(f"{source}: {why}") from None
     if not isinstance(record, dict) or record.get("kind") != "byheart audit":
-        raise ByheartError(
-            f'{source}: expected an audit ("kind": "byheart audit"). `byheart audit` writes one.'
-        )
+        expected = 'expected an audit ("kind": "byheart audit")'
+        raise ByheartError(f"{source}: {expected}. `byheart audit` writes one.")
     schema = record.get("schema")
     if not isinstance(schema, int) or schema > SCHEMA:
-        raise ByheartError(
-            f"{source}: schema {schema}, this byheart reads up to {SCHEMA}. Update byheart."
-        )
+        known = f"this byheart reads up to {SCHEMA}. Update byheart."
+        raise ByheartError(f"{source}: schema {schema}, {known}")
     try:
         for layer in record["layers"]:
             _cells(layer, list(record["layers"][0]["checks"]))
             _row(layer, record["settings"]["queries"][0])
         whole(record["model"]["parameters"])
         short(record["data"]["n"])
-        found = bool(record["layers"])
     except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
-        raise ByheartError(
-            f"{source}: an audit with a part missing or changed ({type(error).__name__}: {error}). "
-            "Run the audit again."
-        ) from None
-    if not found:
+        why = f"a part missing or changed ({type(error).__name__}: {error}). Run the audit again."
+        raise ByheartError(f"{source}: an audit with {why}") from None
+    if not record["layers"]:
         raise ByheartError(f"{source}: an audit without layers. Run the audit again.")
     return record
 
 
 def _cells(layer: Record, names: list[str]) -> Record:
+    """Verdicts, each with what is known besides: a share, a rank or a ratio."""
     cells = []
     for name in names:
-        check = layer["checks"][name]
+        check, detail = layer["checks"][name], ""
         verdict = str(check["verdict"])
         state = "good" if verdict in GOOD else "bad" if verdict in BAD else ""
-        cells.append({"verdict": verdict, "state": state, "detail": _detail(check)})
+        if "share" in check:
+            detail = f"{100 * check['share']:.3g} % of {check['seen']:,}"
+        elif "Q" in check:
+            detail = f"Q = {check['Q']}"
+        elif "spread" in check:
+            detail = f"r/δ = {short(check['spread'])}"
+        cells.append({"verdict": verdict, "state": state, "detail": detail})
     return {"layer": layer["layer"], "name": str(layer["name"]), "cells": cells}
-
-
-def _detail(check: Record) -> str:
-    """What a cell shows besides its verdict."""
-    if "share" in check:
-        return f"{100 * check['share']:.3g} % of {check['seen']:,}"
-    if "Q" in check:
-        return f"Q = {check['Q']}"
-    if "spread" in check:
-        return f"r/δ = {short(check['spread'])}"
-    return ""
 
 
 def _row(layer: Record, main: str) -> Record:
     """Numbers of one layer, for the chart."""
-    query = layer["queries"][main]
-    exact = [s for s in query["settings"] if s["dtype"] == "float64" and not s["centred"]]
-    heads = layer.get("heads") or []
-    full = [c for c in layer["contexts"] if c["dtype"] == "float64" and not c["centred"]]
+    query, heads = layer["queries"][main], layer.get("heads") or []
+    exact, full = _plain(query["settings"]), _plain(layer["contexts"])
 
     def mean(name: str) -> float | None:
         return sum(head[name] for head in heads) / len(heads) if heads else None
@@ -136,14 +111,19 @@ def _row(layer: Record, main: str) -> Record:
         "weights": layer["weights"],
         "Q": query["Q"],
         "Q of query + mean": layer["queries"]["e+mean"]["Q"],
-        "rank of all queries": exact[0]["rank"] if exact else None,
-        "independent share": exact[0]["independent"] if exact else None,
-        "contexts of full rank": full[0]["full"] / full[0]["contexts"] if full else None,
+        "rank of all queries": exact and exact["rank"],
+        "independent share": exact and exact["independent"],
+        "contexts of full rank": full and full["full"] / full["contexts"],
         "r/δ": layer["separation"]["spread"],
         "saturated heads": mean("saturated"),
         "entropy of attention": mean("entropy"),
         "Theorem 1 promises": promised,
     }
+
+
+def _plain(measured: list[Record]) -> Record | None:
+    """What was measured in float64, with nothing taken off."""
+    return next((m for m in measured if m["dtype"] == "float64" and not m["centred"]), None)
 
 
 def _promises(layers: list[Record]) -> list[Record]:

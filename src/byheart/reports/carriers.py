@@ -36,8 +36,8 @@ class Contributions:
 
     `heads` (B, K) with -1 where there are fewer, `parts` (B, K), `attention` (B, K, P), `skip`
     (B,) (biases included), `rest` (B,) of all other heads, `runners_up` (B,) token or class ids;
-    margin = skip + Σ parts + rest. Vector memories with numbers as labels: parts of the output.
-    `most`: as many heads belong to one fact, at most.
+    margin (or number, where that is the label) = skip + Σ parts + rest. `most`: as many heads
+    belong to one fact, at most.
     """
 
     heads: np.ndarray
@@ -47,10 +47,6 @@ class Contributions:
     rest: np.ndarray
     runners_up: np.ndarray
     most: int
-
-    @property
-    def totals(self) -> np.ndarray:
-        return self.skip + self.parts.sum(1) + self.rest
 
 
 @dataclass(frozen=True)
@@ -73,11 +69,11 @@ class HeadMap:
         total = size.sum(1)
         return float((size.max(1)[total > 0] / total[total > 0]).mean()) if total.any() else 0.0
 
-    @property
-    def scale(self) -> float:
-        """The 99th percentile of the effects that are not 0: the end of the colours."""
-        size = np.abs(self.effect[self.effect != 0])
-        return float(np.quantile(size, 0.99)) if len(size) else 1.0
+
+def colour_scale(effect: np.ndarray) -> float:
+    """The 99th percentile of the effects that are not 0: the end of the colours."""
+    size = np.abs(effect[effect != 0])
+    return float(np.quantile(size, 0.99)) if len(size) else 1.0
 
 
 def why_no_heads(memory: Memory) -> str | None:
@@ -110,18 +106,18 @@ def contributions(memory: Memory, chosen: np.ndarray, K: int) -> Contributions:
     >>> import byheart as bh
     >>> memory = bh.build("elements")
     >>> largest = contributions(memory, np.array([0, 1]), 5)
-    >>> bool(np.allclose(largest.totals, memory.margins()[:2], atol=1e-4))
+    >>> margins = largest.skip + largest.parts.sum(1) + largest.rest
+    >>> bool(np.allclose(margins, memory.margins()[:2], atol=1e-4))
     True
     """
     tables, most = [], 0
     for part in parts_of(memory, chosen):
         most = max(most, len(part.heads))
-        k = min(K, len(part.heads))
-        top = part.parts.abs().topk(k, dim=1).indices
+        top = part.parts.abs().topk(min(K, len(part.heads)), dim=1).indices
         largest = part.parts.gather(1, top)
         seen = part.attention.gather(1, top[:, :, None].expand(-1, -1, part.attention.shape[2]))
         rest = part.parts.sum(1) - largest.sum(1)
-        short = (0, K - k)
+        short = (0, K - top.shape[1])
         heads = pad(part.heads[top], short, value=-1)
         columns = (heads, pad(largest, short), pad(seen, (0, 0, *short)), part.skip, rest)
         tables.append((part.at, *columns, part.runners_up))

@@ -23,22 +23,16 @@ from byheart.models.memory import Memory
 from byheart.models.sharded_memory import ShardedMemory
 from byheart.models.token_memory import DistributionMemory, TokenMemory, token_table
 from byheart.models.vector_memory import VectorMemory
-from byheart.reports.carriers import (
-    NO_FACTS,
-    HeadMap,
-    contributions,
-    head_count,
-    head_map,
-    held_facts,
-    why_no_heads,
-)
-from byheart.reports.memory_words import capacity_bars
+from byheart.reports import carriers
+from byheart.reports.memory_page import capacity_bars
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
+
+    from byheart.reports.write import Source
 
 LARGEST_SVD = 4000  # rows and columns
 RANKS = 12  # of encoders, at most
@@ -48,9 +42,10 @@ SHARDS = 400  # whose condition numbers are drawn, evenly chosen
 def head_map_figure(memory: Memory) -> Figure:
     """Facts by heads: what a fact loses of its margin when a head is replaced by its mean."""
     _needs_heads(memory)
-    heads = head_map(memory)
+    heads = carriers.head_map(memory)
     figure, (axes,) = style.new_figure(7.0, 4.6)
-    image = _by_owner(axes, heads, heads.effect, style.diverging(), (-heads.scale, heads.scale))
+    end = carriers.colour_scale(heads.effect)
+    image = _by_owner(axes, heads, heads.effect, style.diverging(), -end, end)
     bar = figure.colorbar(image, ax=axes, shrink=0.8, extend="both")
     bar.set_label(f"loss {heads.what} without the head", fontsize=8)
     bar.ax.tick_params(labelsize=8)
@@ -64,15 +59,14 @@ def ablation_figure(memory: Memory) -> Figure:
     from matplotlib.colors import ListedColormap
 
     _needs_heads(memory)
-    heads = head_map(memory)
+    heads = carriers.head_map(memory)
     figure, (left, right) = style.new_figure(9.0, 4.2, panels=2)
-    _by_owner(left, heads, heads.lost, ListedColormap(["#f2f2f2", style.LOST]), (0, 1))
+    _by_owner(left, heads, heads.lost, ListedColormap(["#f2f2f2", style.LOST]), 0, 1)
     style.title(left, "Lost without the head (orange)")
     share = heads.lost.mean(0)
     right.bar(np.arange(len(share)), share, 0.9, color=style.LOST)
-    right.set_ylim(0, 1.02)
+    right.set(ylim=(0, 1.02), xlabel="head")
     style.whole_ticks(right)
-    right.set_xlabel("head")
     style.title(right, "Share of the facts that a head takes with it")
     return figure
 
@@ -81,7 +75,7 @@ def margins_figure(memory: Memory) -> Figure:
     """The margins of all facts, sorted; zero is where a fact is lost."""
     from byheart.certificates import certify
 
-    facts, meaning = held_facts(memory), memory.page_words().margin
+    facts, meaning = carriers.held_facts(memory), memory.page_words().margin
     if meaning is None:
         raise ByheartError("an exact memory has no margins: its outputs are right or wrong.")
     margins = np.sort(memory.margins())
@@ -94,8 +88,7 @@ def margins_figure(memory: Memory) -> Figure:
         style.level(axes, float(ideal), "lower bound", "smallest margin by construction")
     error = certify(memory).error_bound
     proven = "" if error is None else f"; proven error at most {error:.1e}"
-    axes.set_xlabel("facts, by margin")
-    axes.set_ylabel(meaning)
+    axes.set(xlabel="facts, by margin", ylabel=meaning)
     style.title(axes, f"Margins of {facts.T:,} facts, smallest {margins[0]:.3g}{proven}")
     return figure
 
@@ -103,9 +96,9 @@ def margins_figure(memory: Memory) -> Figure:
 def attention_figure(memory: Memory, facts: int = 6) -> Figure:
     """Where the heads that carry a fact look: attention of the strongest heads, some facts."""
     _needs_heads(memory)
-    table, positions = held_facts(memory), memory.page_words().positions
+    table, positions = carriers.held_facts(memory), memory.page_words().positions
     chosen = np.unique(np.linspace(0, table.T - 1, facts).astype(int))
-    largest = contributions(memory, chosen, min(12, head_count(memory)))
+    largest = carriers.contributions(memory, chosen, min(12, carriers.head_count(memory)))
     figure, panels = style.new_figure(1.1 + 1.5 * len(chosen), 3.8, panels=len(chosen))
     for k, (i, axes) in enumerate(zip(chosen, panels, strict=True)):
         axes.grid(False)
@@ -141,49 +134,42 @@ def capacity_figure(memory: Memory) -> Figure:
             axes.barh(y, bar.value, 0.6, color=colours[bar.kind])
         else:
             edge = style.BUILT if bar.kind == "lower bound" else style.QUIET
-            axes.barh(
-                y, bar.value, 0.6, color="none", edgecolor=edge, lw=1.6,
-                linestyle=style.DASHES[bar.kind],
-            )  # fmt: skip
+            line = {"edgecolor": edge, "lw": 1.6, "linestyle": style.DASHES[bar.kind]}
+            axes.barh(y, bar.value, 0.6, color="none", **line)
         style.name(axes, bar.value, y, f"{bar.value:,.0f}")
     axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
-    axes.set_xscale("log")
-    axes.set_xlim(1, 10 * max(bar.value for bar in bars))
+    axes.set(xscale="log", xlim=(1, 10 * max(bar.value for bar in bars)))
     axes.set_xlabel("count (dashed: promised, dotted: a limit)")
     return figure
 
 
 def condition_figure(memory: Memory) -> Figure:
     """The singular values of the equations behind the weights, or a condition number a shard."""
-    if why_no_heads(memory):
+    if carriers.why_no_heads(memory):
         raise ByheartError("condition numbers belong to memories that solve for attention heads.")
     spectra = [spectrum(X) for X in equations(memory)]
     conditions = np.sort([values[0] / values[-1] for values in spectra])
+    worst = conditions[-1]
     figure, (axes,) = style.new_figure()
     if len(spectra) > 1:
         axes.plot(np.arange(1, len(conditions) + 1), conditions, ".", color=style.MEASURED, ms=5)
-        axes.set_ylim(1, 10 * conditions[-1])
+        axes.set_ylim(1, 10 * worst)
         style.whole_ticks(axes)
-        axes.set_xlabel("shards, by condition number")
-        axes.set_ylabel("condition number")
+        axes.set(xlabel="shards, by condition number", ylabel="condition number")
     else:
         axes.plot(np.arange(1, len(spectra[0]) + 1), spectra[0], color=style.MEASURED, lw=1.8)
-        axes.set_xlabel("singular value")
-        axes.set_ylabel("size")
+        axes.set(xlabel="singular value", ylabel="size")
     axes.set_yscale("log")
-    worst = conditions[-1]
-    lost = math.log10(worst)
-    style.title(axes, f"Condition number {worst:.3g}: about {lost:.0f} decimal digits are lost")
+    lost = f"about {math.log10(worst):.0f} decimal digits are lost"
+    style.title(axes, f"Condition number {worst:.3g}: {lost}")
     return figure
 
 
 def spectrum(X: np.ndarray) -> np.ndarray:
     """The singular values of `X` that are not rounding errors, the largest first."""
     if min(X.shape) > LARGEST_SVD:
-        raise ByheartError(
-            f"the equations are {X.shape[0]:,} x {X.shape[1]:,}: too many for a picture of their "
-            f"singular values (at most {LARGEST_SVD:,})."
-        )
+        size = f"{X.shape[0]:,} x {X.shape[1]:,}, at most {LARGEST_SVD:,}"
+        raise ByheartError(f"too many equations for a picture of their singular values: {size}.")
     values = np.linalg.svd(X, compute_uv=False)
     return values[values > values[0] * np.finfo(float).eps * max(X.shape)]
 
@@ -201,7 +187,7 @@ def _(memory: TokenMemory) -> Iterator[np.ndarray]:
     from byheart.models.architectures import module_of
 
     weights = {name: w[None].double() for name, w in memory.weights.items()}
-    inputs = memory.inputs_of(held_facts(memory))
+    inputs = memory.inputs_of(carriers.held_facts(memory))
     skip, F = module_of(memory.spec).head_outputs(memory.spec, weights, inputs)
     yield torch.cat([F[0].flatten(1), skip[0]], 1).numpy()
 
@@ -211,7 +197,7 @@ def _(memory: ShardedMemory) -> Iterator[np.ndarray]:
     """The own features F^h(t) of the facts of each shard."""
     from byheart.models.sharded import own_features
 
-    facts = token_table(held_facts(memory))
+    facts = token_table(carriers.held_facts(memory))
     tokens, shards = memory.in_order(facts.tokens), memory.shards_of(facts)
     names = np.unique(shards)
     starts = memory.weights["head_start"]
@@ -225,7 +211,7 @@ def _(memory: ShardedMemory) -> Iterator[np.ndarray]:
 @equations.register
 def _(memory: VectorMemory) -> Iterator[np.ndarray]:
     """[Σ_i a_i E_i] of every example, head by head."""
-    inputs = memory.inputs_of(held_facts(memory))
+    inputs = memory.inputs_of(carriers.held_facts(memory))
     a, E = memory.attention(inputs), inputs.context.double()
     z = a @ E if E.dim() == 2 else torch.einsum("thn,tnd->thd", a, E)
     yield z.flatten(1).numpy()
@@ -244,7 +230,7 @@ def _(memory: DistributionMemory) -> Figure:
 
     table = memory.distribution
     if table is None:
-        raise ByheartError(NO_FACTS)
+        raise ByheartError(carriers.NO_FACTS)
     exact = min(table.T, table.A - 1)
     ranks = list(range(1, min(RANKS, exact) + 1))
     rows = [encode(table, d, "best") for d in ranks]
@@ -254,17 +240,13 @@ def _(memory: DistributionMemory) -> Figure:
     axes.plot(ranks, kl, "o-", color=style.MEASURED, lw=1.8, ms=4, label="best encoder found")
     points = [(d, b) for d, b in zip(ranks, proved, strict=True) if b is not None and b > 0]
     if points:
-        dashes = style.DASHES["upper bound"]
-        label = "Bennett's bound"
-        axes.plot(*zip(*points, strict=True), linestyle=dashes, color=style.INK, label=label)
+        line = {"linestyle": style.DASHES["upper bound"], "label": "Bennett's bound"}
+        axes.plot(*zip(*points, strict=True), color=style.INK, **line)
     loss = max(memory_losses(memory).mean()["kl"], 1e-16)
-    d = len(memory.weights["W_U"])
-    axes.plot(d, loss, "D", color=style.LOST, ms=7, label="this memory")
+    axes.plot(len(memory.weights["W_U"]), loss, "D", color=style.LOST, ms=7, label="this memory")
     axes.axvline(exact, linestyle=style.DASHES["lower bound"], color=style.BUILT, lw=1.4)
     style.name(axes, exact, max(kl), "exact (Proposition 2)", style.BUILT)
-    axes.set_yscale("log")
-    axes.set_xlabel("rank d")
-    axes.set_ylabel("d_KL, nats")
+    axes.set(yscale="log", xlabel="rank d", ylabel="d_KL, nats")
     style.legend(axes)
     style.title(axes, "How near a model of width d can come")
     return figure
@@ -281,11 +263,7 @@ FIGURES: dict[str, tuple[Callable[[Memory], Figure], str]] = {
 }
 
 
-def figure(
-    source: str | os.PathLike[str] | Memory,
-    name: str,
-    output: str | os.PathLike[str] | None = None,
-) -> Figure:
+def figure(source: Source, name: str, output: str | os.PathLike[str] | None = None) -> Figure:
     """Draw figure `name` of a memory (or its folder), a study or an audit; save it to `output`.
 
     Studies: `name` is the study's (dana2025/fig1a); audits: "layers".
@@ -304,46 +282,43 @@ def figure(
     return drawn
 
 
-def _draw(source: str | os.PathLike[str] | Memory, name: str) -> Figure:
+def _draw(source: Source, name: str) -> Figure:
     from byheart.models import load
     from byheart.reports.write import AUDIT, STUDY, kind_of
 
     kind = kind_of(source)
     if isinstance(source, (str, os.PathLike)):
-        path = Path(source)
         if kind == STUDY:
             from byheart.reports.study_page import study_figure
 
-            return study_figure(path, name)
+            return study_figure(Path(source), name)
         if kind == AUDIT:
             from byheart.audits.tables import audit_figure
             from byheart.reports.audit_page import read_audit
 
             if name != "layers":
                 raise ByheartError(f"an audit has the figure layers, found {name!r}.")
-            return audit_figure(read_audit(path))
-        source = load(path)
+            return audit_figure(read_audit(Path(source)))
+        source = load(Path(source))
     if name not in FIGURES:
         raise ByheartError(f"there is no figure {name!r}: choose from {', '.join(FIGURES)}.")
     return FIGURES[name][0](source)
 
 
 def _needs_heads(memory: Memory) -> None:
-    why = why_no_heads(memory)
-    if why is not None:
+    if (why := carriers.why_no_heads(memory)) is not None:
         raise ByheartError(f"{why} The figure needs heads.")
 
 
 def _by_owner(
-    axes: Axes, heads: HeadMap, values: np.ndarray, colours: Colormap, ends: tuple[float, float]
-) -> AxesImage:
+    axes: Axes, heads: carriers.HeadMap, values: np.ndarray, colours: Colormap, low: float,
+    high: float,
+) -> AxesImage:  # fmt: skip
     """Facts by heads as a picture."""
     axes.grid(False)
-    axes.set_xlabel("head")
     style.whole_ticks(axes)
     drawn = f"{len(heads.rows):,} of " if len(heads.rows) < heads.total else ""
-    axes.set_ylabel(f"{drawn}{heads.total:,} facts, by owner ({heads.owner_from})")
-    low, high = ends
+    axes.set(xlabel="head", ylabel=f"{drawn}{heads.total:,} facts, by owner ({heads.owner_from})")
     return axes.imshow(values, colours, aspect="auto", interpolation="nearest", vmin=low, vmax=high)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import singledispatch
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,9 +16,9 @@ from byheart.facts import Facts, VectorFacts
 from byheart.models.memory import Memory
 from byheart.models.memory_files import inspect
 from byheart.models.token_memory import DistributionMemory
-from byheart.reports import memory_words as words
-from byheart.reports.carriers import HeadMap, contributions, head_count, head_map, why_no_heads
-from byheart.reports.page import Page, json_text, packed, render, shown, smallest_code
+from byheart.reports import carriers
+from byheart.reports.page import Page, json_text, packed, render, short, shown, smallest_code, whole
+from byheart.theory import bounds
 
 MOST_HEADS = 12  # shown for one fact; the others are summed up
 TOP = 5  # answers of a distribution
@@ -58,7 +60,8 @@ def memory_page(
         proof = Certificate.read(source)
     else:
         memory, damage, folder = source, (), ""
-    facts, meaning, no_heads = memory.facts, memory.page_words().margin, why_no_heads(memory)
+    facts, meaning = memory.facts, memory.page_words().margin
+    no_heads = carriers.why_no_heads(memory)
     data: Data = {"kind": "memory"}
     held, smallest, note, heads = 0, None, "", None
     if facts is not None:
@@ -77,28 +80,20 @@ def memory_page(
         }
         data["distribution"] = probabilities(memory, chosen, budget)
         if no_heads is None:
-            heads = head_map(memory, budget.rows)
+            heads = carriers.head_map(memory, budget.rows)
             room = budget.bytes - len(json_text(data).encode())
             data["split"] = _split(memory, chosen, room, budget)
             data["map"] = _map(heads, chosen, budget)
-    verdict = words.verdict(memory, proof, damage, held, folder)
+    said = verdict(memory, proof, damage, held, folder)
     return render(
-        "memory.html",
-        ("core.js", "memory.js"),
-        data,
+        "memory.html", ("core.js", "memory.js"), data,
         title=shown(facts.name if facts is not None else folder or "memory"),
-        line=f"{verdict.headline}. A memory: {memory.name}.",
-        memory=memory,
-        verdict=verdict,
-        tiles=words.tiles(memory, held, smallest),
-        bars=words.capacity_bars(memory),
-        loading="\n".join(map(shown, words.loading(memory, folder).split("\n"))),
-        condition=getattr(memory.construction, "condition", None),
-        meaning=meaning,
-        sample_note=note,
-        heads_note=no_heads,
-        map=heads,
-    )
+        line=f"{said.headline}. A memory: {memory.name}.", memory=memory, verdict=said,
+        tiles=tiles(memory, held, smallest), bars=capacity_bars(memory),
+        loading="\n".join(map(shown, loading(memory, folder).split("\n"))),
+        condition=getattr(memory.construction, "condition", None), meaning=meaning,
+        sample_note=note, heads_note=no_heads, map=heads,
+    )  # fmt: skip
 
 
 def _chosen(
@@ -118,12 +113,11 @@ def _chosen(
         if room <= 100 or len(text.encode()) <= budget.tokens:
             break
         room = min(room, T) // 2
-    if len(chosen) == T:
-        return chosen, ""
-    return chosen, (
+    note = (
         f"{len(chosen):,} of the {T:,} facts are listed, spread evenly, and every lost one: the "
         "page stays small. All of them were asked, and all count in the numbers above."
     )
+    return chosen, "" if len(chosen) == T else note
 
 
 def _fact_bytes(memory: Memory, facts: Facts | VectorFacts) -> float:
@@ -153,28 +147,25 @@ def listing(facts: Facts, chosen: np.ndarray) -> Data:
 @listing.register
 def _(facts: VectorFacts, chosen: np.ndarray) -> Data:
     label = facts.targets[chosen] if facts.classes is None else facts.label[chosen, None]
-    return {
-        "width": int(label.shape[1]),
-        "vectors": True,
-        "classes": facts.classes,
-        "labels": packed(label[:, :LABELS], "f4"),
-    }
+    labels = packed(label[:, :LABELS], "f4")
+    width = int(label.shape[1])
+    return {"width": width, "vectors": True, "classes": facts.classes, "labels": labels}
 
 
 def _histogram(margins: np.ndarray) -> Data | None:
     real = margins[np.isfinite(margins)]
     if not len(real):
         return None
-    low, high = float(real.min()), float(real.max())
-    seen = {"least": low, "most": high}
-    if high - low < 1e-9 * max(1.0, abs(high)):
-        high = low + max(abs(low), 1e-9) * 0.01
+    low, most = float(real.min()), float(real.max())
+    flat = most - low < 1e-9 * max(1.0, abs(most))
+    high = low + max(abs(low), 1e-9) * 0.01 if flat else most
     counts, edges = np.histogram(real, bins=40, range=(low, high))
-    return {"counts": counts.tolist(), "low": float(edges[0]), "high": float(edges[-1]), **seen}
+    ends = {"low": float(edges[0]), "high": float(edges[-1])}
+    return {"counts": counts.tolist(), **ends, "least": low, "most": most}
 
 
-def _map(heads: HeadMap, chosen: np.ndarray, budget: Budget) -> Data:
-    """The head map as bytes: 127 is the `scale`, the 99th percentile of what is not 0."""
+def _map(heads: carriers.HeadMap, chosen: np.ndarray, budget: Budget) -> Data:
+    """The head map as bytes: 127 is the `scale`."""
     effect, lost = heads.effect, heads.lost
     rows, H = effect.shape
     group = -(-H // budget.columns)
@@ -184,21 +175,15 @@ def _map(heads: HeadMap, chosen: np.ndarray, budget: Budget) -> Data:
         largest = np.abs(blocks).argmax(2)[..., None]
         effect = np.take_along_axis(blocks, largest, 2)[..., 0]
         lost = np.pad(lost, short).reshape(blocks.shape).any(2)
-    size = np.abs(effect[effect != 0])
-    scale = (float(np.quantile(size, 0.99)) if len(size) else 1.0) or 1.0
+    scale = carriers.colour_scale(effect)
     at = np.minimum(np.searchsorted(chosen, heads.rows), len(chosen) - 1)
     return {
-        "rows": packed(heads.rows, "i4"),
-        "height": rows,
-        "width": effect.shape[1],
-        "heads": H,
-        "group": group,
-        "scale": scale,
-        "what": heads.what,
+        "rows": packed(heads.rows, "i4"), "height": rows, "width": effect.shape[1], "heads": H,
+        "group": group, "scale": scale, "what": heads.what,
         "cells": packed(np.clip(np.round(127 * effect / scale), -127, 127), "i1"),
         "lost": packed(np.packbits(lost), "u1"),
         "index": packed(np.where(chosen[at] == heads.rows, at, -1), "i4"),
-    }
+    }  # fmt: skip
 
 
 def _split(memory: Memory, chosen: np.ndarray, room: int, budget: Budget) -> Data:
@@ -206,30 +191,26 @@ def _split(memory: Memory, chosen: np.ndarray, room: int, budget: Budget) -> Dat
     positions = memory.page_words().positions
     fit = 0.75 * (room - budget.names) / max(1, len(chosen)) - 16
     most = max(1, min(MOST_HEADS, int(fit / (HEAD_BYTES + len(positions)))))
-    largest = contributions(memory, chosen, most)
+    largest = carriers.contributions(memory, chosen, most)
     used, runners = np.unique(largest.runners_up, return_inverse=True)
-    H = head_count(memory)
+    H = carriers.head_count(memory)
     return {
-        "K": largest.heads.shape[1],
-        "H": H,
-        "own": largest.most,
-        "positions": list(positions),
+        "K": largest.heads.shape[1], "H": H, "own": largest.most, "positions": list(positions),
         "heads": packed(np.where(largest.heads < 0, 65535, largest.heads), smallest_code(H)),
         "parts": packed(largest.parts, "f4"),
         "attention": packed(np.round(255 * largest.attention), "u1"),
-        "skip": packed(largest.skip, "f4"),
-        "rest": packed(largest.rest, "f4"),
+        "skip": packed(largest.skip, "f4"), "rest": packed(largest.rest, "f4"),
         "runners": packed(runners, smallest_code(len(used))),
         "runner_names": _names(memory, used, budget),
-    }
+    }  # fmt: skip
 
 
 def _names(memory: Memory, ids: np.ndarray, budget: Budget) -> list[str]:
     """Answers beside those of the listed facts, cut short where they would fill the page."""
     names = [str(memory.answer_name(int(t))) for t in ids]
-    most = max(8, budget.names // (4 * max(1, len(names))))
     if len(json_text(names).encode()) <= budget.names:
         return names
+    most = max(8, budget.names // (4 * max(1, len(names))))
     return [name if len(name) <= most else f"{name[:most]}…" for name in names]
 
 
@@ -249,9 +230,102 @@ def _(memory: DistributionMemory, chosen: np.ndarray, budget: Budget) -> Data | 
     top = min(TOP, stored.shape[1])
     order = np.argsort(-np.maximum(stored, recalled), axis=1, kind="stable")[:, :top]
     return {
-        "top": top,
-        "names": _names(memory, table.support, budget),
+        "top": top, "names": _names(memory, table.support, budget),
         "ids": packed(order, smallest_code(len(table.support))),
         "stored": packed(np.take_along_axis(stored, order, 1), "f4"),
         "recalled": packed(np.take_along_axis(recalled, order, 1), "f4"),
-    }
+    }  # fmt: skip
+
+
+class Verdict(NamedTuple):
+    """`state` is proved, unproved or damaged; `words` are sentences."""
+
+    state: str
+    headline: str
+    words: tuple[str, ...]
+
+
+def verdict(
+    memory: Memory, proof: Certificate | None, damage: tuple[str, ...], held: int, folder: str
+) -> Verdict:
+    """The certificate in plain words; one that belongs to other weights or facts is no proof."""
+    measured: tuple[str, ...] = ()
+    if memory.facts is not None:
+        answers = f"{held:,} of {memory.facts.T:,} answers"
+        measured = (f"Asked here: {answers} are right as the weights stand.",)
+    if damage:
+        changes = tuple(f"{line[0].upper()}{line[1:]}." for line in damage)
+        return Verdict("damaged", "Changed after it was built", (*changes, *measured))
+    if proof is None:
+        command = f"byheart certify {folder}".strip()
+        hint = f"`{command}` proves it, and the proof goes into the folder."
+        return Verdict("unproved", "Not proved yet", (*measured, hint))
+    if proof.about(memory):
+        return Verdict("proved", "Proved", (*proof.sentences(), *measured))
+    other = "The certificate in the folder is about other weights or facts."
+    why = other if proof.certified else f"{proof.verdict()} {proof.summary()}."
+    return Verdict("unproved", "Not proved", (why, *measured))
+
+
+def tiles(memory: Memory, held: int, smallest: float | None) -> list[tuple[str, str, str]]:
+    """(number, what it is, how it is counted)."""
+    facts, spec = memory.facts, memory.spec
+    rows = []
+    if facts is not None:
+        rows.append((f"{held:,} of {facts.T:,}", "facts recalled", "asked again for this page"))
+    rows.append((whole(spec.parameters), "parameters", str(spec)))
+    bits = stored_bits(memory)
+    if bits is not None:
+        counted = f"{bits:,.0f} bits: T·log2(answers)"
+        rows.append((short(bits / spec.parameters), "bits per parameter", counted))
+    if smallest is not None:
+        how = f"{memory.page_words().margin}, as stored"
+        rows.append((short(smallest), "smallest margin", how))
+    return rows
+
+
+def stored_bits(memory: Memory) -> float | None:
+    """T log2 A of the facts; None for numbers as labels."""
+    answers = memory.page_words().answers
+    if memory.facts is None or answers is None:
+        return None
+    return memory.facts.T * math.log2(max(2, answers))
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar of the capacity drawing; `share` of the width on a logarithmic scale."""
+
+    label: str
+    value: float
+    kind: str
+    note: str
+    share: float = 0.0
+
+
+def capacity_bars(memory: Memory) -> list[Bar]:
+    """Facts held, what the theorem promises, the parameters, the information limit."""
+    facts, spec, made = memory.facts, memory.spec, memory.construction
+    bars = []
+    if facts is not None:
+        bars.append(Bar("facts held", facts.T, "held", "what this memory recalls"))
+    if made.capacity:
+        note = made.theorem or "the construction's count"
+        bars.append(Bar("room by the theorem", made.capacity, "lower bound", note))
+    if getattr(spec, "d_out", None) == 1:  # counts of facts that no weights can hold
+        for a in bounds(spec):
+            if a.applies and a.id.startswith("mahdavi2024.effective"):
+                bars.append(Bar("no weights can hold more", a.capacity or 0, "upper bound", a.id))
+    bars.append(Bar("parameters", spec.parameters, "size", "numbers in the weights"))
+    stored, bits = stored_bits(memory), memory.page_words().bits
+    if facts is not None and stored and bits:
+        note = "bits of all weights / log2 A"
+        bars.append(Bar("information limit", bits * facts.T / stored, "upper bound", note))
+    top = math.log10(max(bar.value for bar in bars) or 1)
+    return [replace(b, share=math.log10(max(b.value, 1)) / top if top else 1.0) for b in bars]
+
+
+def loading(memory: Memory, folder: str) -> str:
+    """Python that loads the memory and asks it, from where the folder is."""
+    load = ("import byheart as bh", f"memory = bh.load({folder or 'DIR'!r})")
+    return "\n".join((*load, *memory.page_words().asking))

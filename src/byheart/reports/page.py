@@ -50,46 +50,31 @@ def source(name: str) -> str:
 
 @lru_cache
 def _environment() -> Environment:
-    from jinja2 import DictLoader, Environment, StrictUndefined
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-    names = ("base.html", "memory.html", "explorer.html", "study.html", "audit.html", "index.html")
-    loader = DictLoader({name: source(name) for name in names})
     environment = Environment(
-        loader=loader,
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+        loader=FunctionLoader(source), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
     environment.filters |= {"whole": whole, "short": short, "shown": shown}
     return environment
 
 
 def render(
-    template: str,
-    scripts: tuple[str, ...],
-    data: Mapping[str, object],
-    *,
-    title: str,
-    line: str = "",
-    extra: str = "",
-    **context: object,
-) -> Page:
+    template: str, scripts: tuple[str, ...], data: Mapping[str, object], *,
+    title: str, line: str = "", extra: str = "", **context: object,
+) -> Page:  # fmt: skip
     """The page: `template` with `context`, the `scripts` with `extra`, and `data` as JSON."""
     from byheart._version import __version__
 
     style = source("page.css")
     first, *others = map(source, scripts)
     script = "\n".join(['"use strict";', first, extra, *others])
-    context |= {
-        "policy": POLICY.format(script=_sha256(script), style=_sha256(style)),
-        "style": style,
-        "script": script,
-        "data": json_text(data),
-        "version": __version__,
-        "title": title,
-    }
-    html = _environment().get_template(template).render(context)
+    policy = POLICY.format(script=_sha256(script), style=_sha256(style))
+    html = _environment().get_template(template).render(
+        context, policy=policy, style=style, script=script, data=json_text(data),
+        version=__version__, title=title,
+    )  # fmt: skip
     return Page(str(data["kind"]), title, line, html)
 
 
@@ -110,11 +95,7 @@ def json_text(data: object) -> str:
 
 
 def packed(values: np.ndarray, code: str) -> dict[str, str]:
-    """Numbers as base64, little-endian, as numpy names them: `core.js` has the inverse.
-
-    >>> packed(np.array([1, 2]), "u1")
-    {'t': 'u1', 'b': 'AQI='}
-    """
+    """Numbers as base64, little-endian, as numpy names them: `core.js` has the inverse."""
     array = np.ascontiguousarray(values, dtype=f"<{code}")
     return {"t": code, "b": base64.b64encode(array.tobytes()).decode()}
 
@@ -138,20 +119,12 @@ def _dangerous(character: str) -> bool:
 
 
 def whole(value: float | None) -> str:
-    """A count: 12,345, or 1.2 · 10^21 where nobody would count.
-
-    >>> whole(12345), whole(1.23e21), whole(None)
-    ('12,345', '1.23e+21', '-')
-    """
+    """A count: 12,345, or 1.2 · 10^21 where nobody would count."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if abs(value) < 1e15 else f"{value:.3g}"
 
 
 def short(value: float | None) -> str:
-    """Three significant digits.
-
-    >>> short(0.49749), short(None)
-    ('0.497', '-')
-    """
+    """Three significant digits."""
     return "-" if value is None else f"{value:.3g}"

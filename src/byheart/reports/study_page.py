@@ -34,16 +34,14 @@ def study_page(source: str | Path) -> Page:
     with open_store(source, create=False) as store:
         names = sorted({row.study for row in store.rows()})
         if not names:
-            raise ByheartError(
-                f"{source}: a store without rows. `byheart reproduce NAME --store {source}` fills "
-                "it."
-            )
+            hint = f"`byheart reproduce NAME --store {source}` fills it."
+            raise ByheartError(f"{source}: a store without rows. {hint}")
         parts = [_part(store, name, FIGURES // len(names)) for name in names]
     data = [_data(part, TABLE // len(parts)) for part in parts]
-    several = f"{Path(source).name}: {len(parts)} studies"
-    title = parts[0]["title"] if len(parts) == 1 else several
-    verdict = (parts[0]["verdict"] or "no verdict").capitalize()
-    line = f"{verdict}. {parts[0]['name']}, {len(parts[0]['rows']):,} rows."
+    first, several = parts[0], f"{Path(source).name}: {len(parts)} studies"
+    title = first["title"] if len(parts) == 1 else several
+    verdict = (first["verdict"] or "no verdict").capitalize()
+    line = f"{verdict}. {first['name']}, {len(first['rows']):,} rows."
     return render(
         "study.html", ("core.js", "chart.js", "study.js"), {"kind": "study", "studies": data},
         title=title, line=line, studies=parts, data_studies=data,
@@ -95,20 +93,19 @@ def _part(store: Store, name: str, room: int) -> Record:
             account = result.account(room)
     elif account is not None:
         rows = [row for row in store.rows(name, profile=account["profile"]) if row.error is None]
-    words = dict.fromkeys(("source", "claim", "rule", "measurement", "settings", "profile"), "")
-    part: Record = {**words, "name": name, "title": name, "disagreements": (), "axes": []}
-    part |= {"verdict": "", "sentence": UNKNOWN, "numbers": [], "tables": [], "picture": None}
-    part |= {"lines": [], "rows": rows, "failed": failed, **(account or {})}
-    if account is not None:
-        finding = Finding.from_json(account["finding"])
-        part |= {"verdict": finding.verdict, "sentence": finding.sentence}
-        part["numbers"] = [(key, number_text(v, DIGITS)) for key, v in finding.numbers.items()]
-        part["tables"] = [(key, *_table(rows)) for key, rows in finding.tables.items() if rows]
+    words = ("source", "claim", "rule", "measurement", "settings", "profile")
+    part: Record = {**dict.fromkeys(words, ""), "name": name, "title": name, "disagreements": ()}
+    part |= {"axes": [], "picture": None, "lines": [], "rows": rows, "failed": failed}
+    part |= account or {}
+    finding = Finding.from_json(account["finding"]) if account else Finding("undecided", UNKNOWN)
+    numbers = [(key, number_text(value, DIGITS)) for key, value in finding.numbers.items()]
+    tables = [(key, *_table(table)) for key, table in finding.tables.items() if table]
     fits = part["picture"] is not None and len(part["picture"]) <= room
     return part | {
-        "figure": part["picture"] if fits else None,
-        "state": MARKS.get(part["verdict"], "unproved"),
-    }
+        "verdict": finding.verdict if account else "", "sentence": finding.sentence,
+        "numbers": numbers, "tables": tables, "figure": part["picture"] if fits else None,
+        "state": MARKS.get(finding.verdict, "unproved"),
+    }  # fmt: skip
 
 
 def _table(rows: Sequence[Mapping[str, object]]) -> tuple[list[str], list[list[str]]]:
@@ -129,42 +126,36 @@ def _cell(value: object) -> str:
 def _data(part: Record, room: int) -> Record:
     """Rows as columns, constants apart; and what the chart begins with."""
     records = [_flat(row) for row in part["rows"]]
-    names = list(dict.fromkeys(key for record in records for key in record))
+    names = dict.fromkeys(key for record in records for key in record)
     constants: Record = {}
-    columns: list[str] = []
-    for name in names:
-        values = {json.dumps(record.get(name)) for record in records}
-        if len(values) == 1 and len(records) > 1 and name not in ("seed", "variant"):
+    for name in names if len(records) > 1 else ():
+        same = len({json.dumps(record.get(name)) for record in records}) == 1
+        if same and name not in ("seed", "variant"):
             constants[name] = records[0].get(name)
-        else:
-            columns.append(name)
+    columns = [name for name in names if name not in constants]
     rows = [[record.get(name) for name in columns] for record in records]
     size = len(json.dumps(rows))
     kept = rows if size <= room else rows[: max(1, int(len(rows) * room / size))]
     measured = {key for row in part["rows"] for key in row.measurements}
-    parameters = {key for row in part["rows"] for key in row.params} - measured
+    parameters = {key for row in part["rows"] for key in row.params} - measured - {"seed"}
     return {
-        "name": part["name"],
-        "columns": columns,
-        "rows": kept,
-        "all": len(rows),
-        "constants": constants,
-        "parameters": [c for c in columns if c in parameters and c != "seed"],
+        "name": part["name"], "columns": columns, "rows": kept, "all": len(rows),
+        "constants": constants, "parameters": [c for c in columns if c in parameters],
         **_chart(part, columns, rows),
-    }
+    }  # fmt: skip
 
 
 def _flat(row: Row) -> dict[str, Json]:
     """A row as the chart reads it: numbers in eight digits, lists as text."""
-    labels = {name: getattr(row, name) for name in ("experiment", "variant", "seed", "seconds")}
-    inside = {k: v for k, v in {**row.params, **row.measurements}.items() if k not in SKIPPED}
-    return {name: _shown(plain(value)) for name, value in (labels | inside).items()}
-
-
-def _shown(value: Json) -> Json:
-    if isinstance(value, float):
-        return float(f"{value:.8g}")
-    return json.dumps(value) if isinstance(value, (list, dict)) else value
+    values = {name: getattr(row, name) for name in ("experiment", "variant", "seed", "seconds")}
+    values |= {k: v for k, v in {**row.params, **row.measurements}.items() if k not in SKIPPED}
+    flat: dict[str, Json] = {}
+    for name, value in values.items():
+        found = plain(value)
+        if isinstance(found, float):
+            found = float(f"{found:.8g}")
+        flat[name] = json.dumps(found) if isinstance(found, (list, dict)) else found
+    return flat
 
 
 def _chart(part: Record, columns: list[str], rows: list[list[Json]]) -> Record:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,11 +41,11 @@ def report(
     *,
     force: bool = False,
 ) -> list[Written]:
-    """Write the page of a memory folder, a study (.db) or an audit (.json), or of several.
+    """Write the page of a memory (its folder or in hand), a study (.db) or an audit (.json).
 
-    `sources`: one source or a list of them; a memory in hand will do, too. Several give an index
-    page `output` and a page each beside it. Nothing is written unless every page could be made.
-    A file that is there is replaced if byheart wrote it, or with `force`.
+    Several `sources` give an index page `output` and a page each beside it. Nothing is written
+    unless every page could be made. A file that is there is replaced if byheart wrote it, or with
+    `force`.
 
     >>> import byheart as bh, tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "elements.html"
@@ -65,10 +64,13 @@ def report(
             raise ByheartError(f"{one}: its page would be larger than {LIMIT:,} bytes.")
     paths = [target]
     if len(pages) > 1:
-        names = _names(target, pages)
-        for name in names:
-            check_target(name, force)
-        paths, pages = [*names, target], [*pages, _index(names, pages)]
+        paths = [_beside(target, number, page) for number, page in enumerate(pages, start=1)]
+        for path in paths:
+            check_target(path, force)
+        cards = [(path.name, page) for path, page in zip(paths, pages, strict=True)]
+        title, data = f"{len(pages)} reports", {"kind": "index"}
+        pages.append(render("index.html", ("core.js",), data, title=title, cards=cards))
+        paths.append(target)
     return [_write(path, page) for path, page in zip(paths, pages, strict=True)]
 
 
@@ -82,35 +84,27 @@ def explore(output: str | os.PathLike[str] = "explorer.html", *, force: bool = F
 
 
 def kind_of(source: Source) -> str:
-    """memory, study or audit; anything else is refused with what was expected.
-
-    >>> kind_of("nowhere.memory")
-    Traceback (most recent call last):
-    ...
-    byheart.errors.ByheartError: nowhere.memory: there is no such file or folder. A report takes a \
-memory folder (`byheart build`), a study (.db of `byheart reproduce`) or an audit (.json of \
-`byheart audit`).
-    """
+    """memory, study or audit; anything else is refused with what was expected."""
     if not isinstance(source, (str, os.PathLike)):
         return MEMORY
     path = Path(source)
-    expected = (
-        "A report takes a memory folder (`byheart build`), a study (.db of `byheart reproduce`) "
-        "or an audit (.json of `byheart audit`)."
-    )
     if not path.exists():
-        raise ByheartError(f"{source}: there is no such file or folder. {expected}")
-    if path.is_dir():
+        wrong = "there is no such file or folder"
+    elif path.is_dir():
         if (path / "memory.json").exists():
             return MEMORY
-        raise ByheartError(f"{source}: a folder without memory.json. {expected}")
-    with path.open("rb") as file:
-        head = file.read(16)
-    if head.startswith(b"SQLite format 3\0"):
-        return STUDY
-    if path.suffix == ".json":
-        return AUDIT
-    raise ByheartError(f"{source}: neither a study nor an audit. {expected}")
+        wrong = "a folder without memory.json"
+    else:
+        with path.open("rb") as file:
+            if file.read(16).startswith(b"SQLite format 3\0"):
+                return STUDY
+        if path.suffix == ".json":
+            return AUDIT
+        wrong = "neither a study nor an audit"
+    raise ByheartError(
+        f"{source}: {wrong}. A report takes a memory folder (`byheart build`), a study (.db of "
+        "`byheart reproduce`) or an audit (.json of `byheart audit`)."
+    )
 
 
 def check_target(path: Path, force: bool) -> None:
@@ -124,10 +118,8 @@ def check_target(path: Path, force: bool) -> None:
     if path.exists() and not force:
         with path.open("rb") as file:
             if MARK.encode() not in file.read(4096):
-                raise ByheartError(
-                    f"{path} exists and is no page of byheart. Give another `output`, or `force` "
-                    "to replace it."
-                )
+                hint = "Give another `output`, or `force` to replace it."
+                raise ByheartError(f"{path} exists and is no page of byheart. {hint}")
 
 
 def _page(source: Source, kind: str) -> Page:
@@ -137,24 +129,14 @@ def _page(source: Source, kind: str) -> Page:
 
     if not isinstance(source, (str, os.PathLike)):
         return memory_page(source)
-    makers = {MEMORY: memory_page, STUDY: study_page, AUDIT: audit_page}
-    return makers[kind](Path(source))
+    return {MEMORY: memory_page, STUDY: study_page, AUDIT: audit_page}[kind](Path(source))
 
 
-def _names(target: Path, pages: Sequence[Page]) -> list[Path]:
-    """report.html -> report-1-countries.html, ...: ASCII, and no two alike."""
-    names = []
-    for number, page in enumerate(pages, start=1):
-        slug = re.sub(r"[^a-z0-9]+", "-", page.title.lower().encode("ascii", "ignore").decode())
-        slug = slug.strip("-")[:40] or page.kind
-        names.append(target.with_name(f"{target.stem}-{number}-{slug}{target.suffix}"))
-    return names
-
-
-def _index(names: Sequence[Path], pages: Sequence[Page]) -> Page:
-    cards = [(path.name, page) for path, page in zip(names, pages, strict=True)]
-    title = f"{len(pages)} reports"
-    return render("index.html", ("core.js",), {"kind": "index"}, title=title, cards=cards)
+def _beside(target: Path, number: int, page: Page) -> Path:
+    """report.html -> report-1-countries.html: ASCII, and no two alike."""
+    slug = re.sub(r"[^a-z0-9]+", "-", page.title.lower().encode("ascii", "ignore").decode())
+    slug = slug.strip("-")[:40] or page.kind
+    return target.with_name(f"{target.stem}-{number}-{slug}{target.suffix}")
 
 
 def _write(path: Path, page: Page) -> Written:

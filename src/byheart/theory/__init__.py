@@ -9,26 +9,10 @@ from byheart.theory.bound import Answer, Bound, Capacity, Claim, Hypothesis, Siz
 from byheart.theory.candidates import CANDIDATES, Sizes, size
 from byheart.theory.case import Case, architecture
 from byheart.theory.dana2025 import corollary1_capacity, corollary1_heads
-from byheart.theory.registry import BOUNDS, bounds, find
-from byheart.theory.tables import Answers
+from byheart.theory.registry import BOUNDS, Answers, bounds, find
 
 __all__ = [
-    "BOUNDS",
-    "CANDIDATES",
-    "Answer",
-    "Answers",
-    "Bound",
-    "Capacity",
-    "Case",
-    "Claim",
-    "Hypothesis",
-    "Size",
-    "Sizes",
-    "Statement",
-    "architecture",
-    "bounds",
-    "corollary1_capacity",
-    "corollary1_heads",
-    "find",
-    "size",
-]
+    "BOUNDS", "CANDIDATES", "Answer", "Answers", "Bound", "Capacity", "Case", "Claim",
+    "Hypothesis", "Size", "Sizes", "Statement", "architecture", "bounds", "corollary1_capacity",
+    "corollary1_heads", "find", "size",
+]  # fmt: skip

@@ -1,10 +1,16 @@
-"""A bound: one theorem as an object that answers a case with a number or with a reason."""
+"""A bound: one theorem as an object that answers a case with a number or with a reason.
+
+What it says stands in theorems.toml, what it needs and computes in Python: `theorem` joins the two.
+"""
 
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
+from importlib.resources import files
 from typing import Literal
 
 from byheart._search import smallest
@@ -20,19 +26,13 @@ Exactness = Literal[
 Check = Callable[[Case], str | None]
 
 WORDS = {
-    "d": "the width `d`",
-    "d_h": "the head width `d_h`",
-    "H": "the heads `H`",
-    "n": "the context `n`",
-    "N": "a vocabulary `N`",
-    "T": "the number of `facts`",
-    "S": "the length `S` of the keys",
-    "layers": "the `layers`",
-    "parameters": "the parameters of the whole model",
-    "answers": "the number of answers",
+    "d": "the width `d`", "d_h": "the head width `d_h`", "H": "the heads `H`",
+    "n": "the context `n`", "N": "a vocabulary `N`", "T": "the number of `facts`",
+    "S": "the length `S` of the keys", "layers": "the `layers`",
+    "parameters": "the parameters of the whole model", "answers": "the number of answers",
     "d_in": "tokens in R^d that are (r, δ)-separated",
     "width": "feed-forward blocks (this one has none, or their width is not known)",
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,6 @@ class Hypothesis:
 
     text: str
     check: Check | None = None
-
-
-def model_parameters(case: Case) -> Number | None:
-    return case.parameters
-
-
-def layer_parameters(case: Case) -> Number | None:
-    return case.layer_parameters
 
 
 @dataclass(frozen=True)
@@ -178,11 +170,8 @@ class Bound:
             if reason:
                 return False, reason
         if self.capacity is None:
-            exactness = self.claim.exactness
-            return (
-                None,
-                self.statement.matrices or f"{exactness}, no constant is published: no number",
-            )
+            no_constant = f"{self.claim.exactness}, no constant is published: no number"
+            return None, self.statement.matrices or no_constant
         return True, ""
 
     def answer(self, case: Case) -> Answer:
@@ -191,53 +180,97 @@ class Bound:
         capacity = self.capacity if applies else None
         value = capacity.value(case) if capacity else None
         return Answer(
-            id=self.id,
-            applies=applies,
-            reason=reason,
-            capacity=value,
-            unit=self.claim.unit,
-            parameters=capacity.parameters(case) if capacity else None,
-            kind=self.claim.kind,
-            exactness=self.claim.exactness,
-            scope=self.claim.scope,
+            self.id, applies, reason, capacity=value, unit=self.claim.unit,
+            parameters=capacity.parameters(case) if capacity else None, kind=self.claim.kind,
+            exactness=self.claim.exactness, scope=self.claim.scope,
             note=capacity.remark(case) if capacity else "",
             answers=case.N if case.answers is None else case.answers,
             holds=self._holds(case, value),
-        )
+        )  # fmt: skip
 
     def _holds(self, case: Case, value: Number | None) -> bool | None:
         """Does it promise (lower bound) or forbid (upper bound) the facts asked about?"""
         if value is None or case.T is None or self.claim.unit != "facts":
             return None
-        if self.claim.kind == "lower bound":
-            return True if value >= case.T else None
-        if self.claim.kind in ("upper bound", "necessary size"):
-            return False if value < case.T else None
-        return None
+        if value >= case.T:
+            return True if self.claim.kind == "lower bound" else None
+        return False if self.claim.kind in ("upper bound", "necessary size") else None
+
+
+@cache
+def statements() -> dict[str, tuple[Statement, Claim]]:
+    """Statement and claim of every theorem that byheart knows, by id."""
+    text = files("byheart.theory").joinpath("theorems.toml").read_text(encoding="utf-8")
+    claimed = {field.name for field in fields(Claim)}
+    entries = {}
+    for name, entry in tomllib.loads(text).items():
+        entry["corrections"] = tuple(entry.get("corrections", ()))
+        claim = {key: entry.pop(key) for key in claimed & entry.keys()}
+        entries[name] = (Statement(**entry), Claim(**claim))
+    return entries
+
+
+def model_parameters(case: Case) -> Number | None:
+    return case.parameters
+
+
+def layer_parameters(case: Case) -> Number | None:
+    return case.layer_parameters
+
+
+def theorem(
+    bound_id: str,
+    reads: str = "",
+    hypotheses: tuple[Hypothesis | str, ...] = (),
+    value: Callable[[Case], Number] | None = None,
+    parameters: Callable[[Case], Number | None] = model_parameters,
+    remark: Callable[[Case], str] = lambda case: "",
+    size: Callable[[Case], Size] | None = None,
+) -> Bound:
+    """The bound whose statement stands in theorems.toml under this id. `reads` are names with
+    spaces between; a hypothesis that is text alone is assumed.
+
+    >>> theorem("related.vc_dimension").statement.formula
+    'T = O(W²) (Goldberg and Jerrum 1995); O(W L log W) with depth L'
+    """
+    given = tuple(Hypothesis(one) if isinstance(one, str) else one for one in hypotheses)
+    capacity = None if value is None else Capacity(value, parameters, remark)
+    words, claim = statements()[bound_id]
+    return Bound(bound_id, words, claim, tuple(reads.split()), given, capacity, size)
+
+
+def explanation(bound: Bound) -> dict[str, str | list[str]]:
+    """Statement, formula, hypotheses (checked or assumed), source, corrections."""
+    words = bound.statement
+    lines: dict[str, str | list[str]] = {
+        "id": bound.id,
+        "about": words.title,
+        "statement": words.text,
+        "formula": words.formula,
+        "source": words.source,
+        **vars(bound.claim),
+        "needs": [h.text + ("" if h.check else " (assumed)") for h in bound.hypotheses],
+        "constants": words.constants,
+        "call": words.matrices,
+        "inverse": "sizes a model for given facts" if bound.size else "",
+        "corrections": list(words.corrections),
+    }
+    return {name: value for name, value in lines.items() if value}
 
 
 def at_most(left: str, right: str) -> Hypothesis:
-    """left <= right, where both are known.
-
-    >>> at_most("n", "d").check(Case(n=1024, d=768))
-    'needs n <= d: 1024 > 768'
-    """
+    """left <= right, where both are known."""
 
     def check(case: Case) -> str | None:
         a, b = getattr(case, left), getattr(case, right)
-        if a is None or b is None or a <= b:
-            return None
-        return f"needs {left} <= {right}: {a} > {b}"
+        fine = a is None or b is None or a <= b
+        return None if fine else f"needs {left} <= {right}: {a} > {b}"
 
     return Hypothesis(f"{left} <= {right}", check)
 
 
 def at_least(name: str, least: int, why: str = "", text: str = "") -> Hypothesis:
-    """name >= least, where it is known.
-
-    >>> at_least("N", 2).check(Case(N=1))
-    'needs N >= 2: 1 < 2'
-    """
+    """name >= least, where it is known."""
 
     def check(case: Case) -> str | None:
         value = getattr(case, name)
@@ -248,26 +281,26 @@ def at_least(name: str, least: int, why: str = "", text: str = "") -> Hypothesis
     return Hypothesis(text or f"{name} >= {least}", check)
 
 
-def requires(text: str, holds: Callable[[Case], bool], reason: str) -> Hypothesis:
-    """A hypothesis whose reason needs no numbers."""
-    return Hypothesis(text, lambda case: None if holds(case) else reason)
+def requires(
+    text: str, holds: Callable[[Case], bool], reason: str | Callable[[Case], str]
+) -> Hypothesis:
+    """A hypothesis that holds or not, and the reason to give where it does not."""
+
+    def check(case: Case) -> str | None:
+        if holds(case):
+            return None
+        return reason if isinstance(reason, str) else reason(case)
+
+    return Hypothesis(text, check)
 
 
 TOKENS = at_least("N", 2, text="N >= 2 tokens")
-TWO_ANSWERS = Hypothesis(
-    "at least 2 answers",
-    lambda case: (
-        None if case.answer_count >= 2 else f"needs at least 2 answers: {case.answer_count}"
-    ),
-)
+TWO_ANSWERS = requires("at least 2 answers", lambda case: case.answer_count >= 2,
+                       lambda case: f"needs at least 2 answers: {case.answer_count}")  # fmt: skip
 
 
 def ceil_div(a: int, b: int) -> int:
-    """ceil(a / b) in whole numbers of any size.
-
-    >>> ceil_div(10**30 + 1, 10)
-    100000000000000000000000000001
-    """
+    """ceil(a / b) in whole numbers of any size."""
     return -(-a // b)
 
 

@@ -12,8 +12,7 @@ from byheart._search import bisect
 from byheart.errors import ByheartError, OptionError, check_choice
 from byheart.theory.bound import Size
 from byheart.theory.case import Case, Number
-from byheart.theory.registry import BOUNDS
-from byheart.theory.tables import Rows, shown
+from byheart.theory.registry import BOUNDS, Rows, shown
 
 if TYPE_CHECKING:
     from byheart.facts import Facts
@@ -116,10 +115,11 @@ def size(
     bits: int = 32,
     families: Sequence[str] | None = None,
 ) -> Sizes:
-    """The smallest model of every candidate for a table of facts, or for T facts over N tokens.
+    """The smallest model of every candidate for a table of facts, or for T facts over N tokens,
+    smallest first.
 
     Keys have S tokens; `answers` different ones (default N); `bits` a parameter for the information
-    limit; `families`: only the candidates with these ids. Smallest first.
+    limit; `families`: only the candidates with these ids.
 
     >>> rows = {row.family: row.parameters for row in size(T=1000, N=50, S=2)}
     >>> rows["attention-2"] == 2 * (2 + 2 * 50 + 4 * (1000 - 2))
@@ -135,20 +135,10 @@ def sizes(case: Case, candidates: Sequence[Candidate] = CANDIDATES) -> list[Size
 
 
 def facts_case(
-    facts: Facts | None,
-    T: int | None,
-    N: int | None,
-    S: int | None,
-    answers: int | None = None,
-    last_tokens: int | None = None,
-    bits: int = 32,
-) -> Case:
-    """The sizes of the facts, checked.
-
-    >>> case = facts_case(None, T=81, N=9, S=2)
-    >>> case.T, case.N, case.S
-    (81, 9, 2)
-    """
+    facts: Facts | None, T: int | None, N: int | None, S: int | None,
+    answers: int | None = None, last_tokens: int | None = None, bits: int = 32,
+) -> Case:  # fmt: skip
+    """The sizes of the facts, checked."""
     if facts is not None:
         if (T, N, S, answers, last_tokens) != (None,) * 5:
             raise ByheartError("give a table of facts or sizes (T, N, S, ...), not both.")
@@ -157,12 +147,10 @@ def facts_case(
         T, N, S = int(facts.T), int(facts.N), int(facts.S)
         answers, last_tokens = len(facts.answer_ids), int(facts.last_tokens)
     if T is None or N is None or S is None:
-        sizes = {"T": T, "N": N, "S": S}
-        missing = ", ".join(f"`{name}`" for name, value in sizes.items() if value is None)
-        raise ByheartError(
-            f"expected the number of facts T, the vocabulary N and the key length S: {missing} "
-            "missing."
-        )
+        given = {"T": T, "N": N, "S": S}
+        missing = ", ".join(f"`{name}`" for name, value in given.items() if value is None)
+        expected = "expected the number of facts T, the vocabulary N and the key length S"
+        raise ByheartError(f"{expected}: {missing} missing.")
     whole = {"T": T, "N": N, "S": S, "bits": bits, "answers": 1 if answers is None else answers}
     for name, value in whole.items():
         least = 2 if name == "N" else 1
@@ -171,20 +159,14 @@ def facts_case(
     if answers is not None and answers > N:
         raise ByheartError(f"{answers:,} answers are more than the vocabulary of {N:,} tokens.")
     if S < T.bit_length() and T > N**S:
-        least = math.ceil(T ** (1 / S))
-        raise ByheartError(
-            f"{T:,} facts are more than the {N:,}^{S} = {N**S:,} different keys. "
-            f"Give `N={least}` or more, or a greater `S`."
-        )
+        hint = f"Give `N={math.ceil(T ** (1 / S))}` or more, or a greater `S`."
+        keys = f"{N:,}^{S} = {N**S:,} different keys"
+        raise ByheartError(f"{T:,} facts are more than the {keys}. {hint}")
     return Case(T=T, N=N, S=S, n=None, answers=answers, last_tokens=last_tokens, bits=bits)
 
 
 def choose(families: Sequence[str] | None) -> Sequence[Candidate]:
-    """The candidates with these ids; all of them by default.
-
-    >>> [candidate.bound for candidate in choose(["sqrt", "information"])]
-    ['kajitsuka2025.theorem41', 'related.information']
-    """
+    """The candidates with these ids; all of them by default."""
     if families is None:
         return CANDIDATES
     by_id = {candidate.id: candidate for candidate in CANDIDATES}
@@ -197,39 +179,23 @@ def sized(candidate: Candidate, case: Case) -> Sized:
     """One candidate, one number of facts."""
     model = candidate.size(case)
     return Sized(
-        family=candidate.id,
-        title=candidate.title,
-        bound=candidate.bound,
-        T=case["T"],
-        parameters=model.parameters,
-        sizes=model.sizes,
-        bits=model.bits,
-        exactness=EXACTNESS[candidate.bound],
-        note=model.note,
+        candidate.id, candidate.title, candidate.bound, case["T"], model.parameters, model.sizes,
+        model.bits, exactness=EXACTNESS[candidate.bound], note=model.note,
         answers=max(2, case.answer_count),
-    )
+    )  # fmt: skip
 
 
 def sweep(case: Case, counts: Sequence[int], families: Sequence[str] | None = None) -> list[Sized]:
-    """Every candidate at every number of facts.
-
-    >>> rows = sweep(facts_case(None, 100, 50, 2), [10, 100], ["multi-head"])
-    >>> [(row.T, row.parameters) for row in rows]
-    [(10, 99), (100, 1089)]
-    """
+    """Every candidate at every number of facts."""
     return [sized(one, replace(case, T=T)) for T in counts for one in choose(families)]
 
 
 def decades(low: int, high: int, per_decade: int = 1) -> list[int]:
-    """Whole numbers from low to high, evenly spaced on a logarithmic scale.
-
-    >>> decades(100, 10**5)
-    [100, 1000, 10000, 100000]
-    """
-    steps = max(1, round(per_decade * math.log10(high / low))) if high > low else 0
-    if steps == 0:
+    """Whole numbers from low to high, evenly spaced on a logarithmic scale."""
+    if high <= low:
         return [low]
     ratio = high / low
+    steps = max(1, round(per_decade * math.log10(ratio)))
     return sorted({low, high, *(round(low * ratio ** (i / steps)) for i in range(1, steps))})
 
 

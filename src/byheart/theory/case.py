@@ -6,20 +6,9 @@ from dataclasses import dataclass, field, replace
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
+from byheart import specs
 from byheart.errors import ByheartError, OptionError
-from byheart.specs import (
-    AttentionOnlySpec,
-    DeepMultiHeadSpec,
-    ExactSpec,
-    FeedForwardTransformerSpec,
-    MLPTransformerSpec,
-    MultiHeadSpec,
-    ShardedSpec,
-    SharedBottleneckSpec,
-    Spec,
-    TokenSpec,
-    TransformerSpec,
-)
+from byheart.specs import Spec
 
 if TYPE_CHECKING:
     from byheart.facts import Facts
@@ -38,9 +27,6 @@ class Case:
     Facts: `T` of them, keys of `S` tokens, `answers` different ones, `last_tokens` different last
     tokens, a `uniform` prior or not.
     Data: `kruskal` rank Q of the queries, tokens in R^`d_in` with norm / distance `spread` = r/δ.
-
-    >>> Case(d=2, H=3).missing("d", "H", "N")
-    ['N']
     """
 
     family: str = ""
@@ -110,44 +96,43 @@ SIZES = ("d", "d_h", "H", "kv_heads", "n", "N", "layers", "d_ff", "d_v", "d_out"
 def architecture(spec: Spec) -> Case:
     """The sizes that theorems read from a spec; another package registers its own class.
 
-    >>> architecture(AttentionOnlySpec(N=9, S=2, d=4, d_h=2, H=3)).layer_parameters
+    >>> architecture(specs.AttentionOnlySpec(N=9, S=2, d=4, d_h=2, H=3)).layer_parameters
     176
     """
-    sizes = {name: getattr(spec, name) for name in SIZES if hasattr(spec, name)}
-    return Case(spec.family, parameters=spec.parameters, **sizes)
+    return _named(spec)
+
+
+def _named(spec: Spec) -> Case:
+    sizes = {name: getattr(spec, name, None) for name in SIZES}
+    known = {name: value for name, value in sizes.items() if value is not None}
+    return Case(spec.family, parameters=spec.parameters, **known)
 
 
 @architecture.register
-def _tokens(spec: TokenSpec) -> Case:
+def _tokens(spec: specs.TokenSpec) -> Case:
     """Keys of S tokens, and nothing that a theorem about attention could use."""
-    d = getattr(spec, "d", None)
-    return Case(
-        spec.family, d, n=spec.S, N=spec.N, parameters=spec.parameters, positions="none", d_ff=0
-    )
+    case = Case(spec.family, getattr(spec, "d", None), n=spec.S, N=spec.N, positions="none", d_ff=0)
+    return replace(case, parameters=spec.parameters)
 
 
 @architecture.register
-def _attention_only(spec: AttentionOnlySpec) -> Case:
-    return Case(
-        spec.family, spec.d, spec.d_h, spec.H, n=spec.S, N=spec.N, layers=spec.layers, d_ff=0,
-        qk_rank=spec.qk_rank, skip=spec.skip, positions=spec.positions, attention=spec.attention,
-        parameters=spec.parameters, layer_parameters=replace(spec, layers=1).parameters,
-        shared=False,
-    )  # fmt: skip
+def _attention_only(spec: specs.AttentionOnlySpec) -> Case:
+    one = replace(spec, layers=1).parameters
+    return replace(_named(spec), n=spec.S, d_ff=0, shared=False, layer_parameters=one)
 
 
 @architecture.register
-def _sharded(spec: ShardedSpec) -> Case:
+def _sharded(spec: specs.ShardedSpec) -> Case:
     return architecture(spec.dense())
 
 
 @architecture.register
-def _shared_bottleneck(spec: SharedBottleneckSpec) -> Case:
+def _shared_bottleneck(spec: specs.SharedBottleneckSpec) -> Case:
     return _tokens(spec) if spec.compressed else architecture(spec.heads)  # d = d_h: the paper's
 
 
 @architecture.register
-def _mlp_transformer(spec: MLPTransformerSpec) -> Case:
+def _mlp_transformer(spec: specs.MLPTransformerSpec) -> Case:
     return replace(
         architecture(spec.heads), family=spec.family, parameters=spec.parameters, d_ff=spec.w,
         activation=spec.activation, width=max(spec.d, spec.d_h * spec.H, spec.w),
@@ -155,50 +140,38 @@ def _mlp_transformer(spec: MLPTransformerSpec) -> Case:
 
 
 @architecture.register
-def _exact(spec: ExactSpec) -> Case:
+def _exact(spec: specs.ExactSpec) -> Case:
     # Weights are a sign and up to max_bits bits: a limit of 32 would be wrong.
-    return Case(
-        spec.family, n=spec.S, N=spec.N, layers=spec.depth, d_ff=spec.width, width=spec.width,
-        activation="relu", positions="none", parameters=spec.parameters, bits=spec.max_bits + 1,
-        answers=spec.classes,
-    )  # fmt: skip
-
-
-@architecture.register
-def _transformer(spec: TransformerSpec) -> Case:
-    bare = None if spec.N is None else spec.d * (spec.S + 2 * spec.N + 4 * spec.d_h * spec.H)
-    return Case(
-        spec.family, spec.d, spec.d_h, spec.H, spec.kv_heads, spec.S, spec.N, spec.layers,
-        spec.d_ff, positions=spec.positions, activation=spec.activation, shared=False,
-        width=max(spec.d, spec.d_h * spec.H, spec.d_ff), parameters=spec.parameters,
-        layer_parameters=bare,
-    )  # fmt: skip
-
-
-@architecture.register
-def _multi_head(spec: MultiHeadSpec) -> Case:
-    return Case(
-        spec.family, spec.d, spec.d_h, spec.H, n=spec.n, d_v=spec.d_v, d_out=spec.d_out, layers=1,
-        d_ff=0, shared=spec.shared, skip=False, parameters=spec.parameters,
-        layer_parameters=spec.parameters,
-    )  # fmt: skip
-
-
-@architecture.register
-def _deep_multi_head(spec: DeepMultiHeadSpec) -> Case:
-    one = MultiHeadSpec(spec.d, spec.n, spec.d_h, spec.H, spec.d_v, spec.d_out, spec.shared)
     return replace(
-        architecture(one), family=spec.family, layers=spec.layers, skip=True,
-        parameters=spec.parameters, layer_parameters=replace(spec, layers=1).parameters,
+        _named(spec), n=spec.S, layers=spec.depth, d_ff=spec.width, width=spec.width,
+        activation="relu", positions="none", bits=spec.max_bits + 1, answers=spec.classes,
     )  # fmt: skip
 
 
 @architecture.register
-def _feed_forward(spec: FeedForwardTransformerSpec) -> Case:
-    return Case(
-        spec.family, spec.m, n=spec.n, layers=spec.blocks, d_ff=spec.q, width=spec.width,
-        activation="relu", attention=spec.attention, positions="none", d_in=spec.d,
-        parameters=spec.parameters,
+def _transformer(spec: specs.TransformerSpec) -> Case:
+    bare = None if spec.N is None else spec.d * (spec.S + 2 * spec.N + 4 * spec.d_h * spec.H)
+    width = max(spec.d, spec.d_h * spec.H, spec.d_ff)
+    return replace(_named(spec), n=spec.S, width=width, shared=False, layer_parameters=bare)
+
+
+@architecture.register
+def _multi_head(spec: specs.MultiHeadSpec) -> Case:
+    one = spec.parameters
+    return replace(_named(spec), layers=1, d_ff=0, skip=False, layer_parameters=one)
+
+
+@architecture.register
+def _deep_multi_head(spec: specs.DeepMultiHeadSpec) -> Case:
+    one = replace(spec, layers=1).parameters
+    return replace(_named(spec), d_ff=0, layer_parameters=one)
+
+
+@architecture.register
+def _feed_forward(spec: specs.FeedForwardTransformerSpec) -> Case:
+    return replace(
+        _named(spec), d=spec.m, d_in=spec.d, layers=spec.blocks, d_ff=spec.q, d_out=None,
+        width=spec.width, activation="relu", positions="none",
     )  # fmt: skip
 
 
@@ -211,13 +184,7 @@ def case_of(
     answers: int | None = None,
     spread: float | None = None,
 ) -> Case:
-    """The sizes of a spec and of facts, checked against each other.
-
-    >>> from byheart.specs import AssociativeSpec
-    >>> case = case_of(AssociativeSpec(N=10, S=2, d=64), 50)
-    >>> case.d, case.n, case.N, case.T
-    (64, 2, 10, 50)
-    """
+    """The sizes of a spec and of facts, checked against each other."""
     options = {"bits": bits, "kruskal": kruskal, "answers": answers, "spread": spread}
     for name, value in options.items():
         least = 2 if name == "answers" else 1
@@ -239,33 +206,24 @@ def _with_facts(case: Case, facts: Facts | int | None) -> Case:
         sizes = {"T": int(facts.T), "S": int(facts.S), "last_tokens": int(facts.last_tokens)}
         prior = facts.prior
     except AttributeError as error:
-        raise ByheartError(
-            "facts must be a table (bh.read_facts) or a number of facts, found "
-            f"{type(facts).__name__}: {error}"
-        ) from None
+        expected = "facts must be a table (bh.read_facts) or a number of facts"
+        raise ByheartError(f"{expected}, found {type(facts).__name__}: {error}") from None
     answers = getattr(facts, "answer_ids", None)
-    count = None if answers is None else len(answers)
-    return replace(
-        case, facts=facts, answers=count, uniform=bool(prior.min() == prior.max()), **sizes
-    )
+    count, uniform = None if answers is None else len(answers), bool(prior.min() == prior.max())
+    return replace(case, facts=facts, answers=count, uniform=uniform, **sizes)
 
 
 def _agree(case: Case) -> None:
     """Facts that the architecture cannot even read are a contradiction, not a bound."""
     facts, N, n, T = case.facts, case.N, case.n, case.T
     if facts is not None and N is not None and facts.N > N:
-        raise ByheartError(
-            f"the facts have {facts.N:,} tokens, the vocabulary of the model {N:,}. "
-            f"Give `N={facts.N}` or more."
-        )
+        found = f"the facts have {facts.N:,} tokens, the vocabulary of the model {N:,}"
+        raise ByheartError(f"{found}. Give `N={facts.N}` or more.")
     if facts is not None and n is not None and facts.S > n:
-        raise ByheartError(
-            f"keys have {facts.S} tokens, the context of the model is {n}. "
-            f"Give `n={facts.S}` or more."
-        )
+        found = f"keys have {facts.S} tokens, the context of the model is {n}"
+        raise ByheartError(f"{found}. Give `n={facts.S}` or more.")
     # log2(N^n) >= n for N >= 2, so the power is only computed where it can be small.
     if T is not None and N is not None and n is not None and n < T.bit_length() and T > N**n:
-        raise ByheartError(
-            f"{T:,} facts are more than the N^n = {N:,}^{n} = {N**n:,} different keys. "
-            "Give a larger `N` or `n`, or fewer facts."
-        )
+        keys = f"N^n = {N:,}^{n} = {N**n:,} different keys"
+        hint = "Give a larger `N` or `n`, or fewer facts."
+        raise ByheartError(f"{T:,} facts are more than the {keys}. {hint}")

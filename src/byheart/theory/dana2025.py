@@ -1,7 +1,7 @@
 """Dana, Pydi, Chevaleyre, "Memorization in Attention-only Transformers" (AISTATS 2025).
 
 First counts from sizes, then what needs matrices: Theorem 1's C, Theorem 2, Bennett, the slides.
-The theorems as objects are in `dana2025_bounds` and `dana2025_kl_bounds`.
+The theorems as objects are in `dana2025_bounds`.
 
 Shapes: `pi` (T, N) one distribution a row, `prior` (T,), logits `f` (T, N), `W` (N, d) rows W_j,
 `X` (m, T) one sequence a column, `E` (d, T). Divergences are in nats.
@@ -20,6 +20,8 @@ from byheart.specs import AttentionOnlySpec
 from byheart.theory.bound import ceil_div
 
 Array = NDArray[np.float64]
+Prior = ArrayLike | None  # None: all sequences alike
+Form = Literal["unit", "published"]
 
 
 def corollary1_capacity(spec: AttentionOnlySpec, last_tokens: int | None = None) -> int:
@@ -32,8 +34,7 @@ def corollary1_capacity(spec: AttentionOnlySpec, last_tokens: int | None = None)
     >>> corollary1_capacity(spec), corollary1_capacity(spec, last_tokens=3)
     (1000, 993)
     """
-    skip = spec.d if last_tokens is None else min(spec.d, last_tokens)
-    return spec.H * spec.d_h + skip
+    return spec.H * spec.d_h + (spec.d if last_tokens is None else min(spec.d, last_tokens))
 
 
 def corollary1_heads(T: int, d: int, d_h: int, last_tokens: int | None = None) -> int:
@@ -67,24 +68,16 @@ def phi_inverse(accuracy: float, N: int, T0: int) -> float:
 
 
 def proposition3_margin(N: int) -> float:
-    """1 - cos(2π/N), the margin of N answers on a circle (Proposition 3), as 2 sin²(π/N).
-
-    >>> round(proposition3_margin(10), 3)
-    0.191
-    """
+    """1 - cos(2π/N), the margin of N answers on a circle (Proposition 3), as 2 sin²(π/N)."""
     return 2 * math.sin(math.pi / N) ** 2
 
 
 def random_coherence(N: int, d: int) -> float:
-    """C = sqrt(32 log(N+1)/d): Johnson-Lindenstrauss coherence of N random directions in R^d.
-
-    >>> round(random_coherence(50, 504), 4)
-    0.4996
-    """
+    """C = sqrt(32 log(N+1)/d): Johnson-Lindenstrauss coherence of N random directions in R^d."""
     return math.sqrt(32 * math.log(N + 1) / d)
 
 
-def divergence(pi: ArrayLike, f: ArrayLike, prior: ArrayLike | None = None) -> float:
+def divergence(pi: ArrayLike, f: ArrayLike, prior: Prior = None) -> float:
     """d_KL(π, f) = E_t KL(π_t || softmax f_t), in nats.
 
     >>> round(divergence([[0.5, 0.5]], [[3.0, 3.0]]), 12)
@@ -99,16 +92,13 @@ def theorem1_constant(X1: ArrayLike, X2: ArrayLike) -> float:
     """C = sqrt(1 + ||X_1^{-1} X_2||²), the constant of Theorem 1 (eq. 14): one solve, one norm.
 
     X = [X_1 X_2] holds [W_V A(t); x_S] of the m likely (X_1, square) and the other sequences.
-    Source: Dana et al. 2025, Theorem 1; the simplification is derived here and equals
-    `theorem1_constant_svd`.
+    Source: Dana et al. 2025, Theorem 1; simplified here, equal to `theorem1_constant_svd`.
 
     >>> theorem1_constant([[2.0, 0.0], [0.0, 1.0]], [[6.0], [4.0]])  # X_1^{-1} X_2 = (3, 4)
     5.0990195135927845
     """
     X1, X2 = _blocks(X1, X2)
-    if X2.shape[1] == 0:
-        return 1.0
-    return math.hypot(1.0, float(np.linalg.norm(_solve(X1, X2), 2)))
+    return math.hypot(1.0, float(np.linalg.norm(_solve(X1, X2), 2))) if X2.shape[1] else 1.0
 
 
 def theorem1_constant_svd(X1: ArrayLike, X2: ArrayLike) -> float:
@@ -116,9 +106,6 @@ def theorem1_constant_svd(X1: ArrayLike, X2: ArrayLike) -> float:
 
     The same number as `theorem1_constant`: V_11 V_11^T + V_12 V_12^T = I and
     X_1^{-1} X_2 = V_11^{-1} V_12.
-
-    >>> round(theorem1_constant_svd([[2.0, 0.0], [0.0, 1.0]], [[6.0], [4.0]]) ** 2, 9)
-    26.0
     """
     X1, X2 = _blocks(X1, X2)
     V1 = np.linalg.svd(np.hstack([X1, X2]), full_matrices=False)[2]
@@ -128,13 +115,9 @@ def theorem1_constant_svd(X1: ArrayLike, X2: ArrayLike) -> float:
 def theorem1_excess(C: float, eps: float, logits: ArrayLike) -> float:
     """|d_KL(π, f) - d_KL(π, T)| <= sqrt 2 · C · ε · ||W E||_2.
 
-    `logits` is W E as (T, N) or (N, T); a constant for each sequence may be taken off first, which
-    makes the norm smaller (softmax does not see it).
+    `logits` is W E as (T, N) or (N, T), for each sequence up to a constant (softmax sees none).
     Source: Dana et al. 2025, Theorem 1, with the factor max_i |e_i - π|_2 <= sqrt 2 of eq. 13 that
     the printed statement drops.
-
-    >>> theorem1_excess(5.0, 0.1, np.eye(2))
-    0.7071067811865476
     """
     if not 0 <= eps <= 1 or C < 1:
         raise ByheartError(f"needs 0 <= eps <= 1 and C >= 1, found eps = {eps}, C = {C}")
@@ -153,8 +136,7 @@ def theorem1_excess_per_sequence(
     >>> theorem1_excess_per_sequence(half, [0.9, 0.1], np.eye(2), np.eye(2), [[1.0, 0.0]])
     0.05
     """
-    pi, W, E = np.asarray(pi, float), np.asarray(W, float), np.asarray(E, float)
-    X, prior = np.asarray(X, float), np.asarray(prior, float)
+    pi, prior, W, E, X = (np.asarray(x, float) for x in (pi, prior, W, E, X))
     m = X.shape[0]
     X1, X2 = _blocks(X[:, :m], X[:, m:])
     change = (W @ (E[:, :m] @ _solve(X1, X2) - E[:, m:])).T
@@ -163,18 +145,14 @@ def theorem1_excess_per_sequence(
 
 
 def coherence(W: ArrayLike) -> tuple[float, float, float]:
-    """(C, μ₊, μ₋): C = ||W W^T - I_N||_max, μ₊ = max and μ₋ = -min of W_i·W_j over i != j.
-
-    >>> coherence(np.eye(3))
-    (0.0, 0.0, -0.0)
-    """
+    """(C, μ₊, μ₋): C = ||W W^T - I_N||_max, μ₊ = max and μ₋ = -min of W_i·W_j over i != j."""
     W = np.asarray(W, float)
     gram = W @ W.T
     off = gram[~np.eye(len(W), dtype=bool)]
     return float(np.abs(gram - np.eye(len(W))).max()), float(off.max()), float(-off.min())
 
 
-def theorem2_factor(W: ArrayLike, form: Literal["unit", "published"] = "unit") -> float:
+def theorem2_factor(W: ArrayLike, form: Form = "unit") -> float:
     """What multiplies E[(1-π_g) log((N-1)/(e^H-1))] in Theorem 2.
 
     "unit": (1+μ₋)/(1-μ₊), unit rows, no two equal (derived here). "published": (1+2C)/(1-2C),
@@ -198,12 +176,7 @@ def theorem2_factor(W: ArrayLike, form: Literal["unit", "published"] = "unit") -
     return (1 + mu_minus) / (1 - mu_plus)
 
 
-def theorem2_bound(
-    pi: ArrayLike,
-    W: ArrayLike,
-    prior: ArrayLike | None = None,
-    form: Literal["unit", "published"] = "unit",
-) -> float:
+def theorem2_bound(pi: ArrayLike, W: ArrayLike, prior: Prior = None, form: Form = "unit") -> float:
     """d_KL(π, f) <= factor(W) · E_t[(1-π_g) log((N-1)/(e^{H_t}-1))], H_t the Shannon entropy.
 
     For f = `theorem2_logits`. Source: Dana et al. 2025, Theorem 2, in the corrected sign (the
@@ -216,24 +189,7 @@ def theorem2_bound(
     0.145939463
     """
     pi, _, weights = _task(pi, prior)
-    entropy = shannon(pi)
-    return theorem2_factor(W, form) * float(weights @ _terms(1 - pi.max(axis=1), entropy, pi))
-
-
-def theorem2_simplified(pi: ArrayLike, W: ArrayLike, prior: ArrayLike | None = None) -> float:
-    """FALSE as a bound: factor · E[1-π_g] · log((N-1)/(e^{E H}-1)), the paper's "simpler bound".
-
-    h -> log((N-1)/(e^h-1)) is convex, so Jensen goes the wrong way. Kept for its counterexample.
-
-    >>> one, all = [0.7, 0.3] + [0.0] * 48, [0.7] + [0.3 / 49] * 49
-    >>> round(theorem2_simplified([one, all], np.eye(50)), 5)
-    0.91737
-    >>> round(divergence([one, all], theorem2_logits([one, all], np.eye(50))), 5)
-    0.95433
-    """
-    pi, _, weights = _task(pi, prior)
-    lost, entropy = weights @ (1 - pi.max(axis=1)), weights @ shannon(pi)
-    return theorem2_factor(W) * float(_terms(np.array([lost]), np.array([entropy]), pi)[0])
+    return theorem2_factor(W, form) * float(weights @ ((1 - pi.max(axis=1)) * _sharpness(pi)))
 
 
 def theorem2_logits(pi: ArrayLike, W: ArrayLike) -> Array:
@@ -241,9 +197,6 @@ def theorem2_logits(pi: ArrayLike, W: ArrayLike) -> Array:
 
     The right side falls from log N at λ = 0 to 0: one root, found by bisection. A point mass
     (H = 0) has λ = ∞ and is refused.
-
-    >>> theorem2_logits([[0.5, 0.5]], np.eye(2))
-    array([[0., 0.]])
     """
     pi, _, _ = _task(pi, None)
     W = np.asarray(W, float)
@@ -254,8 +207,7 @@ def theorem2_logits(pi: ArrayLike, W: ArrayLike) -> Array:
     gaps = scores - scores[np.arange(len(pi)), answer][:, None]
     _, mu_plus, _ = coherence(W)
     theorem2_factor(W)
-    low = np.zeros(len(pi))
-    high = np.maximum(0.0, _terms(np.ones(len(pi)), entropy, pi)) / (1 - mu_plus)
+    low, high = np.zeros(len(pi)), np.maximum(0.0, _sharpness(pi)) / (1 - mu_plus)
     for _ in range(100):  # halves 100 times: below the last bit of a float64
         middle = (low + high) / 2
         above = np.logaddexp.reduce(middle[:, None] * gaps, axis=1) > entropy
@@ -263,19 +215,17 @@ def theorem2_logits(pi: ArrayLike, W: ArrayLike) -> Array:
     return high[:, None] * scores
 
 
-def bennett_bound(pi: ArrayLike, f: ArrayLike, prior: ArrayLike | None = None) -> float:
+def bennett_bound(pi: ArrayLike, f: ArrayLike, prior: Prior = None) -> float:
     """d_KL(π, f) <= E_t log(1 + Var_π(Z) (e^b - 1 - b)/b²), Z = f - log π, b = max Z - E_π Z.
 
     Derived here (Bennett's inequality on log E_π e^Z - E_π Z = KL_t): the rigorous form of the
-    slides' least-squares bounds. With log(1+x) <= x it is Var_π(Z) (e^b-1-b)/b².
+    slides' least-squares bounds.
 
     >>> bennett_bound([[0.5, 0.5]], [[0.2, 0.0]]) >= divergence([[0.5, 0.5]], [[0.2, 0.0]])
     True
     """
     pi, f, weights = _task(pi, prior, f)
-    if pi.min() <= 0:
-        raise ByheartError("needs full support (Assumption 2): a probability is 0")
-    Z = f - np.log(pi)
+    Z = f - _full_log(pi)
     Z -= np.sum(pi * Z, axis=1, keepdims=True)
     variance, b = np.sum(pi * Z**2, axis=1), Z.max(axis=1)
     small = b < 1e-4  # (e^b-1-b)/b² = 1/2 + b/6 + O(b²) there; the quotient cancels
@@ -311,17 +261,14 @@ def slides_weighted_least_squares(pi: ArrayLike, prior: ArrayLike, d: int) -> fl
 
 
 def shannon(pi: ArrayLike) -> Array:
-    """H_t = -Σ_j π_j log π_j >= 0, in nats.
-
-    >>> shannon([[0.5, 0.5], [1.0, 0.0]])
-    array([0.69314718, 0.        ])
-    """
+    """H_t = -Σ_j π_j log π_j >= 0, in nats."""
     pi = np.asarray(pi, float)
     return np.abs(np.sum(pi * _log(pi), axis=1))
 
 
-def _terms(lost: Array, entropy: Array, pi: Array) -> Array:
-    return lost * np.log((pi.shape[1] - 1) / np.expm1(entropy))
+def _sharpness(pi: Array) -> Array:
+    """log((N-1)/(e^H-1)) of every sequence."""
+    return np.log((pi.shape[1] - 1) / np.expm1(shannon(pi)))
 
 
 def _log(pi: Array) -> Array:
@@ -330,9 +277,13 @@ def _log(pi: Array) -> Array:
 
 def _joint(pi: ArrayLike, prior: ArrayLike) -> tuple[Array, Array]:
     pi, _, weights = _task(pi, prior)
+    return weights[:, None] * pi, _full_log(pi)
+
+
+def _full_log(pi: Array) -> Array:
     if pi.min() <= 0:
         raise ByheartError("needs full support (Assumption 2): a probability is 0")
-    return weights[:, None] * pi, np.log(pi)
+    return np.log(pi)
 
 
 def _singular(matrix: Array, d: int) -> float:
@@ -343,10 +294,8 @@ def _singular(matrix: Array, d: int) -> float:
 def _blocks(X1: ArrayLike, X2: ArrayLike) -> tuple[Array, Array]:
     X1, X2 = np.atleast_2d(np.asarray(X1, float)), np.atleast_2d(np.asarray(X2, float))
     if X1.shape[0] != X1.shape[1] or X2.shape[0] != X1.shape[0]:
-        raise ByheartError(
-            f"needs X_1 (m, m) and X_2 (m, T - m), found {X1.shape} and {X2.shape}: "
-            "m = H d_h + d features, one sequence a column"
-        )
+        needs = "needs X_1 (m, m) and X_2 (m, T - m), m = H d_h + d features, one sequence a column"
+        raise ByheartError(f"{needs}: found {X1.shape} and {X2.shape}")
     return X1, X2
 
 
@@ -354,14 +303,11 @@ def _solve(X1: Array, X2: Array) -> Array:
     try:
         return np.asarray(np.linalg.solve(X1, X2), dtype=np.float64)
     except np.linalg.LinAlgError:
-        raise ByheartError(
-            "X_1 is singular: the features of the likely sequences are dependent (Lemma 2 fails)"
-        ) from None
+        dependent = "the features of the likely sequences are dependent (Lemma 2 fails)"
+        raise ByheartError(f"X_1 is singular: {dependent}") from None
 
 
-def _task(
-    pi: ArrayLike, prior: ArrayLike | None, f: ArrayLike | None = None
-) -> tuple[Array, Array, Array]:
+def _task(pi: ArrayLike, prior: Prior, f: ArrayLike | None = None) -> tuple[Array, Array, Array]:
     pi = np.asarray(pi, float)
     if pi.ndim != 2 or pi.shape[1] < 2:
         raise ByheartError(f"pi must be (T, N) with N >= 2, found shape {pi.shape}")
@@ -369,9 +315,8 @@ def _task(
     weights = np.full(T, 1 / T) if prior is None else np.asarray(prior, float)
     logits = np.zeros_like(pi) if f is None else np.asarray(f, float)
     if weights.shape != (T,) or logits.shape != pi.shape:
-        raise ByheartError(
-            f"prior must be ({T},) and f {pi.shape}, found {weights.shape} and {logits.shape}"
-        )
+        found = f"found {weights.shape} and {logits.shape}"
+        raise ByheartError(f"prior must be ({T},) and f {pi.shape}, {found}")
     # Rounding of N or T terms that sum to one.
     for name, sums, terms in (("rows of pi", pi.sum(axis=1), pi.shape[1]),
                               ("prior", weights.sum(), T)):  # fmt: skip

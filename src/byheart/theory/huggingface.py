@@ -11,12 +11,13 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from byheart.errors import ByheartError
 from byheart.specs import TransformerSpec
 
 Config = dict[str, Any]
+V = TypeVar("V", bool, str)
 
 
 def read_config(path: str | os.PathLike[str]) -> TransformerSpec:
@@ -29,15 +30,12 @@ def read_config(path: str | os.PathLike[str]) -> TransformerSpec:
     >>> read_config(path).parameters
     124439808
     """
-    file = Path(path)
-    if file.is_dir():
-        file = file / "config.json"
+    file = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ByheartError(
-            f"{file} cannot be read: {error.strerror}. Give a config.json."
-        ) from None
+        why = error.strerror
+        raise ByheartError(f"{file} cannot be read: {why}. Give a config.json.") from None
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise ByheartError(f"{file} is not JSON: {error}. Give a config.json.") from None
     if not isinstance(config, dict):
@@ -46,13 +44,7 @@ def read_config(path: str | os.PathLike[str]) -> TransformerSpec:
 
 
 def parse_config(config: Config, file: str = "config.json") -> TransformerSpec:
-    """The spec of a config that was read already; `file` is what messages name.
-
-    >>> parse_config({"model_type": "vit", "hidden_size": 768, "num_attention_heads": 12,
-    ...               "image_size": 224, "patch_size": 16, "num_hidden_layers": 12,
-    ...               "intermediate_size": 3072}).S
-    197
-    """
+    """The spec of a config that was read already; `file` is what messages name."""
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in READERS:
         raise ByheartError(
@@ -76,27 +68,20 @@ class _Reader:
 
     def whole(self, *names: str, default: int | None = None) -> int:
         """The first of `names` that is there, a whole number >= 1."""
-        for name in names:
-            value = self.config.get(name)
-            if value is None:
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise self.refuse(f"{name} must be a whole number >= 1, found {value!r}")
-            return value
-        if default is not None:
-            return default
-        raise self.refuse(f"{' or '.join(names)} is missing; found {_fields(self.config)}")
-
-    def flag(self, name: str, default: bool) -> bool:
-        value = self.config.get(name, default)
-        if not isinstance(value, bool):
-            raise self.refuse(f"{name} must be true or false, found {value!r}")
+        name = next((name for name in names if self.config.get(name) is not None), None)
+        if name is None and default is None:
+            raise self.refuse(f"{' or '.join(names)} is missing; found {_fields(self.config)}")
+        value = default if name is None else self.config[name]
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise self.refuse(f"{name} must be a whole number >= 1, found {value!r}")
         return value
 
-    def word(self, name: str, default: str) -> str:
+    def like(self, name: str, default: V) -> V:
+        """A field of the kind of its default: a word, or true or false."""
         value = self.config.get(name, default)
-        if not isinstance(value, str):
-            raise self.refuse(f"{name} must be a word, found {value!r}")
+        if not isinstance(value, type(default)):
+            kind = "a word" if isinstance(default, str) else "true or false"
+            raise self.refuse(f"{name} must be {kind}, found {value!r}")
         return value
 
     def blocks(self, name: str, width: str, heads: str, layers: str) -> TransformerSpec:
@@ -114,60 +99,42 @@ class _Reader:
 def _gpt2(config: _Reader) -> TransformerSpec:
     blocks = config.blocks("GPT-2", "n_embd", "n_head", "n_layer")
     return replace(
-        blocks,
-        S=config.whole("n_positions", "n_ctx"),
-        N=config.whole("vocab_size"),
+        blocks, S=config.whole("n_positions", "n_ctx"), N=config.whole("vocab_size"),
         d_ff=config.whole("n_inner", default=4 * blocks.d),
-        activation=config.word("activation_function", "gelu_new"),
-        tied=config.flag("tie_word_embeddings", True),
-        other=2 * blocks.d,  # final layer norm
-    )
+        activation=config.like("activation_function", "gelu_new"),
+        tied=config.like("tie_word_embeddings", True), other=2 * blocks.d,  # final layer norm
+    )  # fmt: skip
 
 
 def _hidden(config: _Reader, name: str, activation: str = "gelu") -> TransformerSpec:
     """The blocks of all models whose fields are named like BERT's."""
     blocks = config.blocks(name, "hidden_size", "num_attention_heads", "num_hidden_layers")
-    return replace(
-        blocks,
-        d_ff=config.whole("intermediate_size"),
-        activation=config.word("hidden_act", activation),
-    )
+    width, activation = config.whole("intermediate_size"), config.like("hidden_act", activation)
+    return replace(blocks, d_ff=width, activation=activation)
 
 
 def _bert(config: _Reader) -> TransformerSpec:
     blocks, types = _hidden(config, "BERT"), config.whole("type_vocab_size", default=2)
     d = blocks.d
-    if (kind := config.word("position_embedding_type", "absolute")) != "absolute":
+    if (kind := config.like("position_embedding_type", "absolute")) != "absolute":
         raise config.refuse(f"position_embedding_type must be absolute, found {kind}")
-    return replace(
-        blocks,
-        S=config.whole("max_position_embeddings"),
-        N=config.whole("vocab_size"),
-        tied=True,
-        other=types * d + 2 * d + d * d + d,  # token types, norm of the embeddings, pooler
-    )
+    other = types * d + 2 * d + d * d + d  # token types, norm of the embeddings, pooler
+    S, N = config.whole("max_position_embeddings"), config.whole("vocab_size")
+    return replace(blocks, S=S, N=N, tied=True, other=other)
 
 
 def _llama(config: _Reader) -> TransformerSpec:
     for name in ("attention_bias", "mlp_bias"):
-        if config.flag(name, False):
-            raise config.refuse(
-                f"{name} = true is not counted for Llama. Set it to false: the theorems do not see "
-                "biases"
-            )
+        if config.like(name, False):
+            next_step = "Set it to false: the theorems do not see biases"
+            raise config.refuse(f"{name} = true is not counted for Llama. {next_step}")
     blocks = _hidden(config, "Llama", "silu")
     return replace(
-        blocks,
-        kv_heads=config.whole("num_key_value_heads", default=blocks.H),
-        S=config.whole("max_position_embeddings"),
-        N=config.whole("vocab_size"),
-        gated=True,
-        bias=False,
-        norm="rms",
-        positions="rotary",
-        tied=config.flag("tie_word_embeddings", False),
-        other=blocks.d,  # final norm
-    )
+        blocks, kv_heads=config.whole("num_key_value_heads", default=blocks.H),
+        S=config.whole("max_position_embeddings"), N=config.whole("vocab_size"), gated=True,
+        bias=False, norm="rms", positions="rotary",
+        tied=config.like("tie_word_embeddings", False), other=blocks.d,  # final norm
+    )  # fmt: skip
 
 
 def _vit(config: _Reader) -> TransformerSpec:
@@ -175,7 +142,7 @@ def _vit(config: _Reader) -> TransformerSpec:
     d, image, patch = blocks.d, config.whole("image_size"), config.whole("patch_size")
     if image % patch:
         raise config.refuse(f"patch_size {patch} does not divide image_size {image}")
-    if not config.flag("qkv_bias", True):
+    if not config.like("qkv_bias", True):
         raise config.refuse("qkv_bias = false is not counted for ViT")
     channels = config.whole("num_channels", default=3)
     # CLS, patch embedding with bias, final layer norm, pooler.
@@ -184,11 +151,8 @@ def _vit(config: _Reader) -> TransformerSpec:
 
 
 READERS: dict[str, Callable[[_Reader], TransformerSpec]] = {
-    "gpt2": _gpt2,
-    "bert": _bert,
-    "llama": _llama,
-    "vit": _vit,
-}
+    "gpt2": _gpt2, "bert": _bert, "llama": _llama, "vit": _vit,
+}  # fmt: skip
 
 
 def _fields(config: Config) -> str:

@@ -7,18 +7,18 @@ from collections.abc import Callable
 
 from byheart.theory.bound import (
     Bound,
-    Capacity,
     Hypothesis,
     Size,
     at_least,
     largest,
-    model_parameters,
     requires,
+    theorem,
 )
 from byheart.theory.case import Case
 from byheart.theory.kajitsuka2025 import (
     Literal,
     corollary41,
+    sparse_size,
     theorem41,
     theorem42_parameters,
     theorem43_parameters,
@@ -26,43 +26,40 @@ from byheart.theory.kajitsuka2025 import (
     theoremE1,
     theoremF1,
 )
-from byheart.theory.kajitsuka2025_sparse import SparseSize, sparse_size
-from byheart.theory.statements import theorem
 
 Construction = Callable[[int, Case], Literal]
-NO_NORM = requires(
-    "no layer norm",
-    lambda case: case.family != "transformer",
-    "needs blocks without layer norm: the proof has none",
+NO_NORM = requires("no layer norm", lambda case: case.family != "transformer",
+                   "needs blocks without layer norm: the proof has none")  # fmt: skip
+HARDMAX = requires("hardmax attention", lambda case: case.attention == "hardmax",
+                   "needs hardmax attention, found softmax")  # fmt: skip
+PIECES = requires(
+    "ReLU or no feed-forward", lambda case: not case.d_ff or case.activation == "relu",
+    lambda case: f"needs ReLU (the proof counts linear pieces), found {case.activation}",
+)  # fmt: skip
+SEPARATED = requires(
+    "n >= 1 tokens, (r, δ)-separated, consistently labelled",
+    lambda case: case.N is not None or (case.d_in is not None and case.spread is not None),
+    "needs (r, δ)-separated tokens: a vocabulary, or bounds(spec, spread=r/δ)",
 )
 
 
-def separation(case: Case) -> tuple[int, float]:
-    """(d, r/δ) of the input tokens: as given, else the pairs (token, position), integers: d = 2,
-    r = |(N, n)|, δ = 1.
-
-    >>> separation(Case(N=4, n=3))
-    (2, 5.0)
-    """
-    if case.d_in is not None and case.spread is not None:
-        return case.d_in, case.spread
-    return 2, math.hypot(case["N"], case.key_length)
-
-
 def _labels(case: Case) -> int:
-    if case.answers is not None:
-        return max(2, case.answers)
-    return max(2, case.N) if case.N is not None else 2
+    given = case.N if case.answers is None else case.answers
+    return 2 if given is None else max(2, given)
+
+
+def _data(case: Case) -> tuple[int, int, float, int]:
+    """n, d, r/δ and C of the input: as given, else the pairs (token, position), integers: d = 2,
+    r = |(N, n)|, δ = 1."""
+    n, C = case.key_length, _labels(case)
+    if case.d_in is not None and case.spread is not None:
+        return n, case.d_in, case.spread, C
+    return n, 2, math.hypot(case["N"], n), C
 
 
 def _counted(formula: Callable[[int, int, int, float, int], Literal]) -> Construction:
     """A formula of T, n, d, r/δ and C as a construction for a case."""
-
-    def construction(T: int, case: Case) -> Literal:
-        d, spread = separation(case)
-        return formula(T, case.key_length, d, spread, _labels(case))
-
-    return construction
+    return lambda T, case: formula(T, *_data(case))
 
 
 def _table(T: int, case: Case) -> Literal:
@@ -72,14 +69,9 @@ def _table(T: int, case: Case) -> Literal:
 
 
 def _limited(T: int, case: Case) -> Literal:
-    d, spread = separation(case)
-    C, n = _labels(case), case.key_length
-    B = largest(lambda B: theoremF1(T, n, d, spread, C, B).bits <= case.bits, 2, math.isqrt(T))
-    return theoremF1(T, n, d, spread, C, max(2, B))
-
-
-def _within(network: Literal, case: Case) -> bool:
-    return network.depth <= case["layers"] and network.bits <= case.bits
+    T, data = max(4, T), _data(case)
+    B = largest(lambda B: theoremF1(T, *data, B).bits <= case.bits, 2, math.isqrt(T))
+    return theoremF1(T, *data, max(2, B))
 
 
 def _size(construction: Construction) -> Callable[[Case], Size]:
@@ -94,21 +86,14 @@ def _size(construction: Construction) -> Callable[[Case], Size]:
 
 def _fits(construction: Construction, width: int) -> tuple[Hypothesis, ...]:
     def deep(case: Case) -> str | None:
-        least = construction(2, case).depth
-        if case["layers"] >= least:
-            return None
-        return f"needs depth >= {least} for 2 sequences: {case['layers']}"
+        least, found = construction(2, case).depth, case["layers"]
+        return f"needs depth >= {least} for 2 sequences: {found}" if found < least else None
 
-    return (
-        Hypothesis("n >= 1 tokens, (r, δ)-separated, consistently labelled", _separated),
-        Hypothesis("ReLU feed-forward blocks", _relu),
-        NO_NORM,
-        at_least("width", width),
-        Hypothesis("deep enough", deep),
-    )
+    relu, enough = Hypothesis("ReLU feed-forward blocks", _relu), Hypothesis("deep enough", deep)
+    return (SEPARATED, relu, NO_NORM, at_least("width", width), enough)
 
 
-def _network(bound_id: str, construction: Construction, width: int, *reads: str) -> Bound:
+def _network(bound_id: str, construction: Construction, width: int, reads: str = "") -> Bound:
     """A construction as a bound: the largest T whose network is no deeper than the spec."""
 
     def capacity(case: Case) -> int:
@@ -118,40 +103,21 @@ def _network(bound_id: str, construction: Construction, width: int, *reads: str)
         network = construction(capacity(case), case)
         return f"weights of about {network.bits:,.0f} bits, up to a constant"
 
-    return theorem(
-        bound_id,
-        ("width", "layers", "n", *reads),
-        _fits(construction, width),
-        Capacity(capacity, model_parameters, remark),
-        size=_size(construction),
-    )
+    reads, fits, size = f"width layers n {reads}", _fits(construction, width), _size(construction)
+    return theorem(bound_id, reads, fits, capacity, remark=remark, size=size)
 
 
 def _shattering(
-    bound_id: str, reads: tuple[str, ...], first: Hypothesis, needed: Callable[[int, Case], float]
+    bound_id: str, reads: str, first: Hypothesis, needed: Callable[[int, Case], float]
 ) -> Bound:
     """A lower bound on parameters as a bound: the largest T that so many can shatter."""
     return theorem(
         bound_id,
         reads,
-        (
-            first,
-            NO_NORM,
-            Hypothesis("ReLU or no feed-forward", _piecewise),
-            Hypothesis("every labelling is wanted (shattering), not one"),
-        ),
-        Capacity(
-            lambda case: largest(lambda T: needed(T, case) <= case["parameters"]),
-            model_parameters,
-        ),
+        (first, NO_NORM, PIECES, "every labelling is wanted (shattering), not one"),
+        lambda case: largest(lambda T: needed(T, case) <= case["parameters"]),
         size=lambda case: Size(math.ceil(needed(case["T"], case)), {}, "no fewer"),
     )
-
-
-def _separated(case: Case) -> str | None:
-    if (case.d_in is None or case.spread is None) and case.N is None:
-        return "needs (r, δ)-separated tokens: a vocabulary, or bounds(spec, spread=r/δ)"
-    return None
 
 
 def _relu(case: Case) -> str | None:
@@ -159,12 +125,6 @@ def _relu(case: Case) -> str | None:
         return "needs feed-forward blocks: this one has attention only"
     if case.activation != "relu":
         return f"needs ReLU feed-forward blocks, found {case.activation}"
-    return None
-
-
-def _piecewise(case: Case) -> str | None:
-    if case.d_ff and case.activation != "relu":
-        return f"needs ReLU (the proof counts linear pieces), found {case.activation}"
     return None
 
 
@@ -179,11 +139,17 @@ def _constant(case: Case) -> str | None:
 def _bits_fit(case: Case) -> str | None:
     if case.T is None or case.T < 4:
         return None
-    d, spread = separation(case)
-    needed = theoremF1(case.T, case.key_length, d, spread, _labels(case), 2).bits
-    if needed <= case.bits:
-        return None
-    return f"needs B >= 2, about {needed:,.0f} bits a parameter (up to a constant): {case.bits}"
+    needed = theoremF1(case.T, *_data(case), 2).bits
+    needs = f"needs B >= 2, about {needed:,.0f} bits a parameter (up to a constant)"
+    return f"{needs}: {case.bits}" if needed > case.bits else None
+
+
+def _limited_capacity(case: Case) -> int:
+    def within(T: int) -> bool:
+        network = _limited(T, case)
+        return network.depth <= case["layers"] and network.bits <= case.bits
+
+    return largest(within, 4)
 
 
 def _total_bits(case: Case) -> float:
@@ -191,73 +157,37 @@ def _total_bits(case: Case) -> float:
     return network.parameters * network.bits
 
 
-def sparse(case: Case) -> SparseSize:
-    """Our construction for case.T facts: keys are token + N · position.
-
-    >>> sparse(Case(T=1000, N=50, S=2)).ff1
-    94
-    """
-    key_bits = max(1, math.ceil(math.log2(case["N"] * case.key_length)))
-    return sparse_size(case["T"], key_bits=key_bits, C=_labels(case), d=2, n=case.key_length)
-
-
 def _sparse_size(case: Case) -> Size:
-    network = sparse(case)
+    """Our construction for case.T facts: keys are token + N · position."""
+    key_bits = max(1, math.ceil(math.log2(case["N"] * case.key_length)))
+    C, n = _labels(case), case.key_length
+    network = sparse_size(case["T"], key_bits=key_bits, C=C, d=2, n=n)
     sizes = {"width": 3, "k": network.table.k, "t": network.table.t}
-    return Size(network.parameters, sizes, f"weights of up to {network.bits:,} bits", network.bits)
+    bits = network.table.largest_weight_bits
+    return Size(network.parameters, sizes, f"weights of up to {bits:,} bits", bits)
 
 
 _next_token, _sequence, _sets = _counted(theorem41), _counted(corollary41), _counted(theoremD1)
 
 BOUNDS = (
     _network("kajitsuka2025.theorem41", _next_token, 14),
-    _shattering(
-        "kajitsuka2025.theorem42",
-        ("parameters",),
-        Hypothesis("no positions added", _constant),
-        lambda T, case: theorem42_parameters(T),
-    ),
+    _shattering("kajitsuka2025.theorem42", "parameters",
+                Hypothesis("no positions added", _constant),
+                lambda T, case: theorem42_parameters(T)),
     _network("kajitsuka2025.corollary41", _sequence, 14),
-    _shattering(
-        "kajitsuka2025.theorem43",
-        ("parameters", "n"),
-        requires(
-            "hardmax attention",
-            lambda case: case.attention == "hardmax",
-            "needs hardmax attention, found softmax",
-        ),
-        lambda T, case: theorem43_parameters(T, case.n or case.key_length),
-    ),
+    _shattering("kajitsuka2025.theorem43", "parameters n", HARDMAX,
+                lambda T, case: theorem43_parameters(T, case.n or case.key_length)),
     _network("kajitsuka2025.theoremD1", _sets, 12),
     _network("kajitsuka2025.theoremE1", _table, 14, "N"),
-    theorem(
-        "kajitsuka2025.theoremF1",
-        ("width", "layers", "n", "T"),
-        (
-            at_least("T", 4),
-            *_fits(lambda T, case: _limited(max(4, T), case), 15),
-            Hypothesis("B >= 2 within the bits of a parameter", _bits_fit),
-        ),
-        Capacity(
-            lambda case: largest(lambda T: _within(_limited(T, case), case), 4), model_parameters
-        ),
-        size=_size(lambda T, case: _limited(max(4, T), case)),
-    ),
-    theorem(
-        "kajitsuka2025.bits",
-        ("T", "n", "N"),
-        (at_least("T", 2),),
-        Capacity(
-            _total_bits,
+    theorem("kajitsuka2025.theoremF1", "width layers n T",
+            (at_least("T", 4), *_fits(_limited, 15),
+             Hypothesis("B >= 2 within the bits of a parameter", _bits_fit)),
+            _limited_capacity, size=_size(_limited)),
+    theorem("kajitsuka2025.bits", "T n N", (at_least("T", 2),), _total_bits,
             lambda case: _next_token(case["T"], case).parameters,
             lambda case: (
                 f"against {case['T'] * math.log2(_labels(case)):,.0f} bits that the facts have"
-            ),
-        ),
-    ),
-    theorem(
-        "kajitsuka2025.sparse",
-        hypotheses=(Hypothesis("keys told apart by the hash, checked when built"),),
-        size=_sparse_size,
-    ),
-)
+            )),
+    theorem("kajitsuka2025.sparse", "", ("keys told apart by the hash, checked when built",),
+            size=_sparse_size),
+)  # fmt: skip

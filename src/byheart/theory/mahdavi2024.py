@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from byheart.theory.bound import (
     Bound,
-    Capacity,
     Hypothesis,
     Size,
     at_least,
     at_most,
     ceil_div,
     requires,
+    theorem,
 )
 from byheart.theory.case import Case
-from byheart.theory.statements import theorem
 
 
 def theorem1_capacity(H: int, n: int, d_h: int, kruskal: int | None = None) -> int:
@@ -27,8 +26,7 @@ def theorem1_capacity(H: int, n: int, d_h: int, kruskal: int | None = None) -> i
     >>> theorem1_capacity(H=20, n=32, d_h=64), theorem1_capacity(20, 32, 64, kruskal=10)
     (621, 181)
     """
-    r = min(n, d_h) if kruskal is None else min(n, d_h, kruskal)
-    return H * (r - 1) + 1
+    return H * (_rank(n, d_h, kruskal) - 1) + 1
 
 
 def theorem1_heads(T: int, n: int, d_h: int, kruskal: int | None = None) -> int:
@@ -37,8 +35,11 @@ def theorem1_heads(T: int, n: int, d_h: int, kruskal: int | None = None) -> int:
     >>> theorem1_heads(621, n=32, d_h=64), theorem1_heads(622, n=32, d_h=64)
     (20, 21)
     """
-    r = min(n, d_h) if kruskal is None else min(n, d_h, kruskal)
-    return max(1, ceil_div(T - 1, r - 1))
+    return max(1, ceil_div(T - 1, _rank(n, d_h, kruskal) - 1))
+
+
+def _rank(n: int, d_h: int, kruskal: int | None) -> int:
+    return min(n, d_h) if kruskal is None else min(n, d_h, kruskal)
 
 
 def generic_rank(H: int, n: int, d: int, *, shared: bool) -> int:
@@ -90,22 +91,16 @@ def multihead_size(case: Case) -> Size:
     >>> multihead_size(Case(T=101)).parameters
     1100
     """
-    options = [case.d_h] if case.d_h is not None else range(2, 65)
     best: Size | None = None
-    for d_h in options:
+    for d_h in [case.d_h] if case.d_h is not None else range(2, 65):
         n = case.n if case.n is not None else d_h
         d = case.d if case.d is not None else max(n, d_h)
-        r = min(n, d_h)
-        if r < 2 or n > d:
+        if min(n, d_h) < 2 or n > d:
             continue
         H = theorem1_heads(case["T"], n, d_h)
-        model = Size(
-            H * (2 * d * d_h + d + 1),
-            {"d": d, "n": n, "d_h": d_h, "H": H},
-            note="scalar labels, the vectors themselves not counted",
-        )
-        if best is None or model.parameters < best.parameters:
-            best = model
+        count, sizes = H * (2 * d * d_h + d + 1), {"d": d, "n": n, "d_h": d_h, "H": H}
+        if best is None or count < best.parameters:
+            best = Size(count, sizes, "scalar labels, the vectors themselves not counted")
     if best is None:
         raise ValueError("needs 2 <= d_h and 2 <= n <= d")
     return best
@@ -124,12 +119,10 @@ def _kruskal(case: Case) -> str | None:
     """Assumption 1 as far as sizes tell: T different queries, Kruskal rank at least 2."""
     if case.kruskal is not None and case.kruskal < 2:
         return f"needs queries of Kruskal rank >= 2 (Assumption 1): {case.kruskal}"
-    queries = _capacity(case)
     if case.T is not None and case.last_tokens is not None and case.last_tokens < case.T:
-        return (
-            f"needs {case.T} different queries (Assumption 1): {case.last_tokens} last tokens, "
-            "so two queries coincide"
-        )
+        found = f"{case.last_tokens} last tokens, so two queries coincide"
+        return f"needs {case.T} different queries (Assumption 1): {found}"
+    queries = _capacity(case)
     if case.family == "attention-only" and case.N is not None and queries > case.N:
         return f"needs H(r-1)+1 = {queries} different queries (Assumption 1): {case.N} tokens"
     return None
@@ -137,24 +130,15 @@ def _kruskal(case: Case) -> str | None:
 
 def _plain_scores(case: Case) -> str | None:
     if case.positions == "rotary":
-        return (
-            "needs one W_h for all positions: rotary positions change it with the distance (for "
-            "the bare layer, ask with `d`, `H`, `d_h`, `n`)"
-        )
+        bare = "(for the bare layer, ask with `d`, `H`, `d_h`, `n`)"
+        why = "rotary positions change it with the distance"
+        return f"needs one W_h for all positions: {why} {bare}"
     return "needs softmax attention, found hardmax" if case.attention == "hardmax" else None
-
-
-def _one_layer(case: Case) -> str | None:
-    return f"counts one layer: this one has {case.layers}" if (case.layers or 1) > 1 else None
 
 
 def _context(shared: bool) -> Hypothesis:
     words = "one context shared by all examples" if shared else "a context of its own each example"
-
-    def check(case: Case) -> str | None:
-        return None if case.shared in (None, shared) else f"needs {words}"
-
-    return Hypothesis(words, check)
+    return requires(words, lambda case: case.shared in (None, shared), f"needs {words}")
 
 
 def _remark(case: Case) -> str:
@@ -170,85 +154,51 @@ def _remark(case: Case) -> str:
     return "; ".join(remarks)
 
 
-SIZES = ("d", "d_h", "H", "n")
+SIZES = "d d_h H n"
 HEADS = Hypothesis("softmax scores E W_h e, one W_h for all positions", _plain_scores)
+NARROW = (HEADS, at_most("n", "d"), at_most("d_h", "d"))
 TWO = at_least("n", 2, "attention over one token is constant")
-THEOREM = (
-    HEADS,
-    at_most("n", "d"),
-    at_most("d_h", "d"),
-    Hypothesis("every n queries independent (Assumption 1; only Q of them: n becomes Q)", _kruskal),
-    Hypothesis("every context of rank n (Assumption 2)"),
+QUERIES = Hypothesis(
+    "every n queries independent (Assumption 1; only Q of them: n becomes Q)", _kruskal
+)
+ONE_LAYER = requires("one layer", lambda case: (case.layers or 1) <= 1,
+                     lambda case: f"counts one layer: this one has {case.layers}")  # fmt: skip
+GIVEN = requires(
+    "queries and contexts are given vectors, not trained",
+    lambda case: case.N is None and case.family != "transformer",
+    "needs given vectors: here the embeddings are trained as well, and P leaves them out",
 )
 
 
 def _random_heads(bound_id: str, shared: bool) -> Bound:
-    return theorem(
-        bound_id,
-        SIZES,
-        (HEADS, TWO, _context(shared), Hypothesis("generic data and weights")),
-        Capacity(
-            lambda case: generic_rank(case.free_heads, case["n"], case["d"], shared=shared),
-            _parameters,
-        ),
-    )
+    def rank(case: Case) -> int:
+        return generic_rank(case.free_heads, case["n"], case["d"], shared=shared)
+
+    given = (HEADS, TWO, _context(shared), "generic data and weights")
+    return theorem(bound_id, SIZES, given, rank, _parameters)
 
 
 def _hard_limit(bound_id: str, shared: bool) -> Bound:
-    return theorem(
-        bound_id,
-        SIZES,
-        (
-            HEADS,
-            TWO,
-            _context(shared),
-            requires(
-                "queries and contexts are given vectors, not trained",
-                lambda case: case.N is None and case.family != "transformer",
-                "needs given vectors: here the embeddings are trained as well, and P leaves them "
-                "out",
-            ),
-            Hypothesis("one layer", _one_layer),
-            Hypothesis("generic scalar labels"),
-        ),
-        Capacity(
-            lambda case: effective_parameters(
-                case["H"], case["n"], case["d"], case["d_h"], shared=shared
-            ),
-            _parameters,
-        ),
-    )
+    def limit(case: Case) -> int:
+        return effective_parameters(case["H"], case["n"], case["d"], case["d_h"], shared=shared)
+
+    given = (HEADS, TWO, _context(shared), GIVEN, ONE_LAYER, "generic scalar labels")
+    return theorem(bound_id, SIZES, given, limit, _parameters)
 
 
 BOUNDS = (
-    theorem(
-        "mahdavi2024.theorem1",
-        SIZES,
-        THEOREM,
-        Capacity(_capacity, _parameters, _remark),
-        size=multihead_size,
-    ),
-    theorem(
-        "mahdavi2024.assumption3",
-        (*SIZES, "layers"),
-        (
-            HEADS,
-            at_most("n", "d"),
-            at_most("d_h", "d"),
-            at_least("layers", 2, text="two layers or more"),
-            requires("a skip connection", lambda case: case.skip, "needs the skip"),
-            Hypothesis("e + mean_i E_i of Kruskal rank >= n (Assumption 3)"),
-        ),
-        Capacity(_capacity, lambda case: 2 * _parameters(case)),
-    ),
-    theorem(
-        "mahdavi2024.tightness",
-        ("H", "n"),
-        (_context(True),),
-        Capacity(lambda case: case["H"] * (case["n"] - 1) + 1),
-    ),
+    theorem("mahdavi2024.theorem1", SIZES,
+            (*NARROW, QUERIES, "every context of rank n (Assumption 2)"),
+            _capacity, _parameters, _remark, size=multihead_size),
+    theorem("mahdavi2024.assumption3", f"{SIZES} layers",
+            (*NARROW, at_least("layers", 2, text="two layers or more"),
+             requires("a skip connection", lambda case: case.skip, "needs the skip"),
+             "e + mean_i E_i of Kruskal rank >= n (Assumption 3)"),
+            _capacity, lambda case: 2 * _parameters(case)),
+    theorem("mahdavi2024.tightness", "H n", (_context(True),),
+            lambda case: case["H"] * (case["n"] - 1) + 1, lambda case: None),
     _random_heads("mahdavi2024.generic_rank_shared", shared=True),
     _random_heads("mahdavi2024.generic_rank", shared=False),
     _hard_limit("mahdavi2024.effective_parameters_shared", shared=True),
     _hard_limit("mahdavi2024.effective_parameters", shared=False),
-)
+)  # fmt: skip

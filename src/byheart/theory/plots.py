@@ -25,33 +25,19 @@ LABEL_GAP = 0.045  # of the height of the axes: one line of text
 
 
 def size_figure(rows: Sequence[Sized], crossings: Sequence[Crossing]) -> Figure:
-    """Parameters against facts, both logarithmic, one labelled line a candidate, crossings dotted.
-
-    >>> from byheart.theory.candidates import facts_case, sweep
-    >>> rows = sweep(facts_case(None, 1000, 50, 2), [10, 100, 1000])
-    >>> len(size_figure(rows, []).axes[0].lines)
-    10
-    """
+    """Parameters against facts, both logarithmic: a line a candidate, crossings as circles."""
     figure, (axes,) = new_figure(9.5, 5.6)
-    lines: dict[str, list[Sized]] = defaultdict(list)
+    axes.set(xscale="log", yscale="log", xlabel="facts", ylabel="parameters")
+    title = "Smallest model for so many facts (dashed: a limit; circles: crossings)"
+    axes.set_title(title, loc="left")
+    points: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for row in rows:
-        lines[row.family].append(row)
-    ends = []
-    for i, (_, line) in enumerate(lines.items()):
-        colour = COLOURS[i % len(COLOURS)]
-        style = "--" if find(line[0].bound).claim.kind == "upper bound" else "-"
-        axes.plot([r.T for r in line], [r.parameters for r in line], style, color=colour, lw=1.8)
-        ends.append((line[-1].T, float(line[-1].parameters), line[-1].title, colour))
+        points[row.family].append((row.T, float(row.parameters)))
+    named = {row.family: row for row in rows}
+    limits = {name: find(row.bound).claim.kind == "upper bound" for name, row in named.items()}
+    draw(axes, [(line, "--" if limits[x] else "-", named[x].title) for x, line in points.items()])
     for crossing in crossings:
         axes.plot(crossing.T, crossing.parameters, "o", color="white", mec="black", ms=5, zorder=5)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("facts")
-    axes.set_ylabel("parameters")
-    axes.set_title(
-        "Smallest model for so many facts (dashed: a limit; circles: crossings)", loc="left"
-    )
-    label_ends(axes, ends)
     return figure
 
 
@@ -60,35 +46,24 @@ def sweep_figure(sweep: Sweep, points: Sequence[Point]) -> Figure:
 
     What shattering needs is left out: those bounds are so loose that they are no target.
     """
-    lines: dict[str, list[tuple[int, float]]] = defaultdict(list)
-    kinds: dict[str, str] = {}
-    for point in points:
-        answer = point.answer
+    lines: dict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
+    for value, answer in points:
         if answer.applies and answer.unit == "facts" and answer.kind != "necessary size":
-            lines[answer.id].append((point.value, float(answer.capacity or 0)))
-            kinds[answer.id] = answer.kind
+            lines[answer.id, answer.kind].append((value, float(answer.capacity or 0)))
     if not lines:
-        raise ByheartError(
-            "nothing to plot: no bound on the number of facts applies anywhere in this sweep "
-            "(`bounds` of one of its specs says why)."
-        )
-    names: dict[tuple[tuple[int, float], ...], list[str]] = defaultdict(list)
+        none = "no bound on the number of facts applies anywhere in this sweep"
+        raise ByheartError(f"nothing to plot: {none} (`bounds` of one of its specs says why).")
+    same: dict[tuple[tuple[int, float], ...], list[tuple[str, str]]] = defaultdict(list)
     for name, line in lines.items():
-        names[tuple(line)].append(name)
+        same[tuple(line)].append(name)
     figure, (axes,) = new_figure(10.5, 5.6)
-    ends = []
-    for i, (line, same) in enumerate(names.items()):
-        colour, kind = COLOURS[i % len(COLOURS)], kinds[same[0]]
-        style = "-" if kind == "lower bound" else "--"
-        marker = "." if len(line) == 1 else ""
-        axes.plot(*zip(*line, strict=True), style, marker=marker, color=colour, lw=1.8)
-        label = same[0] + "".join(f", .{name.split('.')[1]}" for name in same[1:])
-        ends.append((*line[-1], f"{label} ({kind})", colour))
-    axes.set_yscale("log")
-    axes.set_xlabel(sweep.name)
-    axes.set_ylabel("facts")
+    axes.set(yscale="log", xlabel=sweep.name, ylabel="facts")
     axes.set_title("What the theorems promise (solid) and allow or measure (dashed)", loc="left")
-    label_ends(axes, ends)
+    drawn = []
+    for line, ((first, kind), *others) in same.items():
+        label = first + "".join(f", .{name.split('.')[1]}" for name, _ in others)
+        drawn.append((line, "-" if kind == "lower bound" else "--", f"{label} ({kind})"))
+    draw(axes, drawn)
     return figure
 
 
@@ -99,13 +74,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
 
 
 def check_path(path: str | os.PathLike[str], parameter: str = "plot") -> None:
-    """Refuse a plot file that could not be written, before any work; `parameter` names it.
-
-    >>> check_path("size.gif")
-    Traceback (most recent call last):
-    ...
-    byheart.errors.ByheartError: `plot` must end in .png, .svg, .pdf, found size.gif
-    """
+    """Refuse a plot file that could not be written, before any work; `parameter` names it."""
     target = Path(path)
     if target.suffix.lower() not in FORMATS:
         raise ByheartError(f"`{parameter}` must end in {', '.join(FORMATS)}, found {path}")
@@ -113,8 +82,13 @@ def check_path(path: str | os.PathLike[str], parameter: str = "plot") -> None:
         raise ByheartError(f"{path} cannot be written: there is no folder {target.parent}.")
 
 
-def label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
-    """Names to the right of the line ends (x, y, name, colour), spread where they would overlap."""
+def draw(axes: Axes, lines: Sequence[tuple[Sequence[tuple[int, float]], str, str]]) -> None:
+    """Lines (points, style, name), named to the right, spread where names would overlap."""
+    ends = []
+    for i, (points, style, name) in enumerate(lines):
+        colour, marker = COLOURS[i % len(COLOURS)], "." if len(points) == 1 else ""
+        axes.plot(*zip(*points, strict=True), style, marker=marker, color=colour, lw=1.8)
+        ends.append((*points[-1], name, colour))
     low, high = (math.log10(v) for v in axes.get_ylim())
     ends = sorted(ends, key=lambda end: end[1])
     heights = [(math.log10(max(y, 10**low)) - low) / (high - low) for _, y, _, _ in ends]
@@ -127,13 +101,7 @@ def label_ends(axes: Axes, ends: list[tuple[float, float, str, str]]) -> None:
     for (x, y, name, colour), height in zip(ends, heights, strict=True):
         line = {"arrowstyle": "-", "color": colour, "lw": 0.6, "shrinkA": 1, "shrinkB": 2}
         axes.annotate(
-            name,
-            xy=(x, y),
-            xytext=(1.03, height),
-            textcoords="axes fraction",
-            color=colour,
-            va="center",
-            fontsize=9,
-            annotation_clip=False,
+            name, xy=(x, y), xytext=(1.03, height), textcoords="axes fraction", color=colour,
+            va="center", fontsize=9, annotation_clip=False,
             arrowprops=line | {"relpos": (0, 0.5)},
-        )
+        )  # fmt: skip

@@ -16,6 +16,7 @@ from byheart.theory.registry import Options, bounds
 if TYPE_CHECKING:
     from byheart.facts import Facts
 
+Point = tuple[int, Answer]  # what one bound says at one value
 MOST_POINTS = 10_000
 NAMES = ("heads", "d-head", "d-model", "context", "vocab", "layers")
 
@@ -46,18 +47,9 @@ class Sweep:
             raise OptionError("sweep", expected + ", ".join(NAMES), text, hint)
         values = range(first, last + 1, step)
         if len(values) > MOST_POINTS:
-            step = -(-(last - first) // 1000)
-            hint = f"Give a step: {name}={first}:{last}:{step}"
+            hint = f"Give a step: {name}={first}:{last}:{-(-(last - first) // 1000)}"
             raise OptionError("sweep", f"of at most {MOST_POINTS:,} points", text, hint)
         return cls(name, values)
-
-
-@dataclass(frozen=True)
-class Point:
-    """What one bound says at one value."""
-
-    value: int
-    answer: Answer
 
 
 def run(
@@ -66,28 +58,16 @@ def run(
     facts: Facts | int | None = None,
     **options: Unpack[Options],
 ) -> list[Point]:
-    """Every bound at every value; `spec_at` makes the spec for a value.
-
-    >>> from byheart.specs import AttentionOnlySpec
-    >>> points = run(
-    ...     Sweep.parse("heads=1:3"), lambda H: AttentionOnlySpec(N=9, S=2, d=4, d_h=2, H=H)
-    ... )
-    >>> [p.answer.capacity for p in points if p.answer.id == "dana2025.corollary1"]
-    [6, 8, 10]
-    """
+    """Every bound at every value; `spec_at` makes the spec for a value."""
     return [
-        Point(value, answer)
+        (value, answer)
         for value in sweep.values
         for answer in bounds(spec_at(value), facts, **options)
     ]
 
 
 def as_csv(name: str, rows: Sequence[dict[str, object]]) -> str:
-    """CSV text, one line a row; None is an empty cell. `name` is the first column.
-
-    >>> as_csv("heads", [{"heads": 1, "id": "a", "capacity": None}]).splitlines()
-    ['heads,id,capacity', '1,a,']
-    """
+    """CSV text, one line a row; None is an empty cell. `name` is the first column."""
     out = io.StringIO()
     columns = [name, *(key for key in rows[0] if key != name)]
     writer = csv.DictWriter(out, columns, lineterminator="\n")
@@ -98,4 +78,4 @@ def as_csv(name: str, rows: Sequence[dict[str, object]]) -> str:
 
 def rows(sweep: Sweep, points: list[Point]) -> list[dict[str, object]]:
     """One dict a point and bound, the varied size first."""
-    return [{sweep.name: point.value, **point.answer.to_json()} for point in points]
+    return [{sweep.name: value, **answer.to_json()} for value, answer in points]

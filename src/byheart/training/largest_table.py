@@ -21,7 +21,7 @@ from byheart._progress import Report, quiet
 from byheart.engine import engine
 from byheart.errors import ByheartError, OptionError
 from byheart.facts import Facts, random_associations
-from byheart.theory.bits import memorized_bits
+from byheart.theory.related import memorized_bits
 from byheart.training.data import token_data
 from byheart.training.recipe import Recipe
 from byheart.training.trainable import TRAINABLE, TrainableSpec

@@ -147,7 +147,7 @@ class Train(Method["TokenMemory"]):
         from byheart.models.construction import TrainedConstruction, Training
         from byheart.models.token_memory import TokenMemory
         from byheart.theory import corollary1_capacity
-        from byheart.theory.bits import memorized_bits
+        from byheart.theory.related import memorized_bits
         from byheart.training.data import token_data
         from byheart.training.trainer import train_stack
 

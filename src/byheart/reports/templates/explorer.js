@@ -1,4 +1,4 @@
-// The capacity explorer. `theory` is byheart.theory in JavaScript (reports/formulas.py).
+// The capacity explorer. `theory` is byheart.theory in JavaScript (reports/explorer.py).
 const SIZES = [
   { id: "d", label: "width d", low: 1, high: 16384 },
   { id: "H", label: "heads H", low: 1, high: 4096 },

@@ -145,7 +145,7 @@ const py = (() => {
     mod: (a, b) => api.sub(a, api.mul(floordiv(a, b), b)),
     pow: (a, b) => { const [x, y] = numbers(a, b); return typeof x === "bigint" && y < 0n ? Number(x) ** Number(y) : x ** y; },
     or: (a, b) => (a instanceof Map ? new Map([...a, ...b]) : int(a) | int(b)),
-    neg: (a) => -int(a),
+    neg: (a) => -int(a), not: (a) => !truth(a),
     either: (...parts) => { let v; for (const p of parts) { v = p(); if (truth(v)) return v; } return v; },
     both: (...parts) => { let v; for (const p of parts) { v = p(); if (!truth(v)) return v; } return v; },
     item: (x, i) => (x instanceof Map ? x.get(i) : Array.isArray(x) || typeof x === "string" ? x.at(Number(i)) : x.__getitem__(i)),
