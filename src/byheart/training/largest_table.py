@@ -23,8 +23,7 @@ from byheart.errors import ByheartError, OptionError
 from byheart.facts import Facts, random_associations
 from byheart.theory.bits import memorized_bits
 from byheart.training.data import token_data
-from byheart.training.recipe import Recipe
-from byheart.training.trainable import TRAINABLE, TrainableSpec
+from byheart.training.recipe import Recipe, TrainableSpec
 from byheart.training.trainer import Outcome, train_stack
 
 STACK = 10  # models a stack: more leave the cache (docs/training.md)
@@ -134,7 +133,7 @@ def capacity(
     H d_h + d, Corollary 1's promise). Runs that diverge or crash are repeated from another start
     and never counted as failures.
     """
-    if type(spec) not in TRAINABLE:
+    if not isinstance(spec, TrainableSpec):
         raise ByheartError(
             f"expected a Transformer over token keys (attention-only, MLP, as-coded), found {spec}"
         )

@@ -14,8 +14,7 @@ from byheart._progress import Report, quiet
 from byheart.errors import ByheartError, check_choice
 from byheart.methods import Kind, Method, option
 from byheart.specs import DTYPES, AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
-from byheart.training.recipe import LOSSES, OPTIMIZERS, SCHEDULES, Recipe
-from byheart.training.trainable import TrainableSpec
+from byheart.training.recipe import LOSSES, OPTIMIZERS, SCHEDULES, Recipe, TrainableSpec
 
 if TYPE_CHECKING:
     from byheart.facts import Facts

@@ -12,6 +12,8 @@ from torch import Tensor
 from byheart.errors import check_choice
 from byheart.training.recipe import OPTIMIZERS
 
+BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
+
 
 class FlatOptimizer:
     """`step(lr)` moves `theta` along `grad`, in place. What it keeps is `t`, the steps so far, and
@@ -22,16 +24,13 @@ class FlatOptimizer:
         name: str,
         theta: Tensor,
         grad: Tensor,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
         weight_decay: float = 0.0,
         momentum: float = 0.0,
         fused: bool = True,
     ) -> None:
         check_choice("optimizer", name, OPTIMIZERS)
         self.name, self.theta, self.grad = name, theta, grad
-        self.betas, self.eps, self.weight_decay, self.momentum = betas, eps, weight_decay, momentum
+        self.weight_decay, self.momentum = weight_decay, momentum
         self.t = torch.zeros((), dtype=torch.float32, device=theta.device)
         moments = ("m", "v") if name != "sgd" else (("m",) if momentum else ())
         self.state = {key: torch.zeros_like(theta) for key in moments}
@@ -40,49 +39,32 @@ class FlatOptimizer:
 
     def step(self, lr: float) -> None:
         self.t += 1
-        if self.name == "sgd":
-            self._sgd(lr)
-        elif self._fused is None:
-            self._adam(lr)
-        else:
+        if self._fused is not None:
+            lists = [[x] for x in (self.theta, self.grad, *self.state.values())]
+            rates = {"lr": lr, "beta1": BETA1, "beta2": BETA2, "eps": EPS}
+            how = {"weight_decay": self.weight_decay, "amsgrad": False, "maximize": False}
             try:
-                self._fused(
-                    [self.theta],
-                    [self.grad],
-                    [self.state["m"]],
-                    [self.state["v"]],
-                    [],
-                    [self.t],
-                    lr=lr,
-                    beta1=self.betas[0],
-                    beta2=self.betas[1],
-                    weight_decay=self.weight_decay,
-                    eps=self.eps,
-                    amsgrad=False,
-                    maximize=False,
-                )
+                self._fused(*lists, [], [self.t], **rates, **how)
+                return
             except (RuntimeError, TypeError):  # not on this device, or another signature
                 self._fused = None
-                self._adam(lr)
-
-    def _adam(self, lr: float) -> None:
-        """θ -= lr (m / (1 - β_1^t)) / (sqrt(v / (1 - β_2^t)) + ε), m and v the running means of
-        the gradient and its square; AdamW decays θ itself, Adam the gradient."""
-        (beta1, beta2), (m, v), t = self.betas, self.state.values(), float(self.t)
         change = self.grad
-        if self.weight_decay and self.name == "adamw":
+        if self.weight_decay and self.name == "adamw":  # decays θ itself, the others the gradient
             self.theta.mul_(1 - lr * self.weight_decay)
         elif self.weight_decay:
             change = change.add(self.theta, alpha=self.weight_decay)
-        m.lerp_(change, 1 - beta1)
-        v.mul_(beta2).addcmul_(change, change, value=1 - beta2)
-        spread = (v / (1 - beta2**t)).sqrt_().add_(self.eps)
-        self.theta.addcdiv_(m, spread, value=-lr / (1 - beta1**t))
+        if self.name == "sgd":
+            if self.momentum:
+                change = self.state["m"].mul_(self.momentum).add_(change)
+            self.theta.add_(change, alpha=-lr)
+        else:
+            self._adam(lr, change)
 
-    def _sgd(self, lr: float) -> None:
-        change = self.grad
-        if self.weight_decay:
-            change = change.add(self.theta, alpha=self.weight_decay)
-        if self.momentum:
-            change = self.state["m"].mul_(self.momentum).add_(change)
-        self.theta.add_(change, alpha=-lr)
+    def _adam(self, lr: float, change: Tensor) -> None:
+        """θ -= lr (m / (1 - β_1^t)) / (sqrt(v / (1 - β_2^t)) + ε), m and v the running means of
+        the gradient and its square."""
+        (m, v), t = self.state.values(), float(self.t)
+        m.lerp_(change, 1 - BETA1)
+        v.mul_(BETA2).addcmul_(change, change, value=1 - BETA2)
+        spread = (v / (1 - BETA2**t)).sqrt_().add_(EPS)
+        self.theta.addcdiv_(m, spread, value=-lr / (1 - BETA1**t))

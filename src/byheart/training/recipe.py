@@ -1,4 +1,4 @@
-"""How models are trained: a frozen record that prints, compares and round-trips through JSON.
+"""How models are trained, and which: a frozen record that prints, compares and is JSON.
 
 Nothing here imports torch: a wrong option is refused before it is loaded.
 """
@@ -12,6 +12,10 @@ from typing import Literal, get_args
 
 from byheart._json import Json
 from byheart.errors import OptionError, check_choice
+from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
+
+TrainableSpec = AttentionOnlySpec | MLPTransformerSpec | SharedBottleneckSpec
+"""The Transformers over token keys that `train`, `capacity` and `smallest` take."""
 
 Sampling = Literal["full", "with-replacement", "without-replacement", "fixed-sample"]
 Surrogate = Literal["straight-through", "annealed"]
@@ -132,46 +136,29 @@ class Recipe:
 
 
 def dana2025(
-    batch: int = 256,
-    batches: int = 64,
-    epochs: int = 64,
-    *,
-    published: bool = False,
+    batch: int = 256, batches: int = 64, epochs: int = 64, *, published: bool = False,
     **changes: object,
-) -> Recipe:
+) -> Recipe:  # fmt: skip
     """The training of Dana et al. (2025): a fixed sample of batch x batches facts, Adam.
 
     As coded: lr .1, lr_low .005 through LinearLR, i.e. .01 -> .0005 in effect. `published`: the
     paper's .1 -> .05. Both run all epochs and measure the last 100 batches.
     """
-    recipe = Recipe(
-        steps=batches * epochs,
-        lr=0.1,
-        lr_low=0.05 if published else 0.005,
-        schedule="dana-as-published" if published else "dana-as-coded",
-        sampling="fixed-sample",
-        batch=batch,
-        epoch_steps=batches,
-        stop_at=None,
-        evaluate_every=batches * epochs,
-    )
-    return recipe.but(**changes)
+    steps = batches * epochs
+    return Recipe(
+        steps, lr=0.1, lr_low=0.05 if published else 0.005,
+        schedule="dana-as-published" if published else "dana-as-coded", sampling="fixed-sample",
+        batch=batch, epoch_steps=batches, stop_at=None, evaluate_every=steps,
+    ).but(**changes)  # fmt: skip
 
 
 def mahdavi2024(T: int, *, least_steps: int = 50_000, **changes: object) -> Recipe:
     """The training of Mahdavi et al. (2024): Adam 1e-3, batch 256, max(500 T / 256, 50,000) steps,
     warm-up 5 % from lr/100, cosine to 0, stop at 100 % (looked at every 500 steps)."""
-    recipe = Recipe(
-        steps=max(500 * T // 256, least_steps),
-        lr=1e-3,
-        schedule="cosine",
-        warmup=0.05,
-        sampling="without-replacement",
-        batch=256,
-        evaluate_every=500,
-        keep_best=True,
-    )
-    return recipe.but(**changes)
+    return Recipe(
+        steps=max(500 * T // 256, least_steps), lr=1e-3, warmup=0.05, evaluate_every=500,
+        sampling="without-replacement", batch=256, keep_best=True,
+    ).but(**changes)  # fmt: skip
 
 
 def kajitsuka2025(**changes: object) -> Recipe:

@@ -11,8 +11,7 @@ from byheart.facts import Facts
 from byheart.training.data import token_data
 from byheart.training.largest_table import SEED_STRIDE
 from byheart.training.method import fitting
-from byheart.training.recipe import Recipe
-from byheart.training.trainable import TrainableSpec
+from byheart.training.recipe import Recipe, TrainableSpec
 from byheart.training.trainer import train_stack
 
 SIZES: tuple[str, ...] = ("H", "d_h", "d", "w", "layers")

@@ -1,6 +1,6 @@
 """Multi-head attention over (context, query) with one value a head (d_v = 1), gradients by hand.
 
-The products of `multi_head` in a layout that the hardware likes (row vectors, s the scale of the
+The products of `regrouped` in a layout that the hardware likes (row vectors, s the scale of the
 logits, x and C the embedded query and context, X the raw context):
 
     shared context:  P_h = s C W_K^h W_Q^h^T,  logits (M H, n, B) = P_h x^T,  values C W_V^h
@@ -23,26 +23,26 @@ from torch import Tensor
 from byheart.models.multi_head import positions, with_axes
 from byheart.specs import MultiHeadSpec
 from byheart.training.data import Data
-from byheart.training.kernels.folded import score_scale
-from byheart.training.learner import Autograd, Goal
+from byheart.training.kernels.regrouped import vector_scale
+from byheart.training.learner import Learner
 
 LONG = 64  # rows from which amax over the middle axis is as fast as halving it
 
 
-class ScalarHeads(Autograd[MultiHeadSpec]):
+class ScalarHeads(Learner[MultiHeadSpec]):
     """Outputs and gradients by hand; only the loss, on the outputs, is autograd's."""
 
     name = "scalar heads"
 
     @classmethod
-    def covers(cls, spec: MultiHeadSpec, goal: Goal, data: Data) -> bool:
+    def covers(cls, spec: MultiHeadSpec, loss: str, data: Data) -> bool:
         """Multi-head attention with d_v = 1; any loss."""
         return spec.d_v == 1
 
     def bind(self) -> None:
         spec = self.spec
         self.w, self.g = self.views(self.theta), self.views(self.grad)
-        self.scale = score_scale(spec)
+        self.scale = vector_scale(spec)
         self.pos = positions(spec.n + 1, spec.d, self.dtype).to(self.device)
         self.buffers: dict[tuple[str, tuple[int, ...]], Tensor] = {}
         heads = self.models * spec.H

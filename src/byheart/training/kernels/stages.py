@@ -15,7 +15,7 @@ from torch import Tensor
 
 from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
 from byheart.training.learner import Weights
-from byheart.training.trainable import TrainableSpec
+from byheart.training.recipe import TrainableSpec
 
 
 class Stage:
