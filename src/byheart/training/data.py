@@ -1,4 +1,4 @@
-"""What a stack of models is trained on, shared by all models or each model's own, and the batches."""
+"""What a stack of models is trained on, shared by all or each model's own, and its batches."""
 
 from __future__ import annotations
 
