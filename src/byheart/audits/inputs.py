@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 LENGTH = 64  # tokens a context, where nothing is said
-ARRAYS = (".npy", ".npz", ".safetensors")
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 
 
@@ -77,7 +76,7 @@ def text_contexts(
             rows[cut] = None
         if len(rows) >= T:
             break
-    names = ", ".join(Path(file).name for file in files[:3]) + (", ..." if len(files) > 3 else "")
+    names = ", ".join([Path(file).name for file in files[:3]] + ["..."] * (len(files) > 3))
     if not rows:
         raise ByheartError(
             f"{names}: the text has {len(stream)} tokens, a context of `length={n}` needs {body}. "
@@ -95,15 +94,12 @@ def token_contexts(
     name = os.fspath(file)
     values = _jsonl(name) if name.endswith(".jsonl") else _array(name, "tokens")
     if values.ndim != 2 or values.dtype.kind not in "iu":
-        raise ByheartError(
-            f"{name}: expected token ids (contexts, tokens), found {values.dtype} of shape "
-            f"{values.shape}."
-        )
+        found_it = f"{values.dtype} of shape {values.shape}"
+        raise ByheartError(f"{name}: expected token ids (contexts, tokens), found {found_it}.")
     wanted = _length(min(values.shape[1], found.spec.S) if n is None else n, found)
     if values.shape[1] < wanted:
-        raise ByheartError(
-            f"{name}: contexts have {values.shape[1]} tokens, `length` asks for {wanted}."
-        )
+        there = values.shape[1]
+        raise ByheartError(f"{name}: contexts have {there} tokens, `length` asks for {wanted}.")
     _check_ids(values[:, :wanted], found, Path(name).name)
     return _distinct("tokens", name, values[:, :wanted], wanted, T)
 
@@ -146,10 +142,10 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _length(n: int | None, found: FoundModel) -> int:
-    n = min(LENGTH, found.spec.S, found.spec.d) if n is None else n
-    if not 2 <= n <= found.spec.S:
-        reads = f"this model reads contexts of 2 to {found.spec.S:,} tokens"
-        raise ByheartError(f"`length={n}`: {reads}.")
+    most = found.spec.S
+    n = min(LENGTH, most, found.spec.d) if n is None else n
+    if not 2 <= n <= most:
+        raise ByheartError(f"`length={n}`: this model reads contexts of 2 to {most:,} tokens.")
     return n
 
 
@@ -192,9 +188,8 @@ def _check_ids(values: np.ndarray, found: FoundModel, name: str) -> None:
 
 def _array(name: str, wanted: str) -> np.ndarray:
     """The array of that name, or the only one."""
-    if not name.endswith(ARRAYS):
-        kinds = "expected .npy, .npz or .safetensors (token ids also .jsonl)"
-        raise ByheartError(f"{name}: {kinds}.")
+    if not name.endswith((".npy", ".npz", ".safetensors")):
+        raise ByheartError(f"{name}: expected .npy, .npz or .safetensors (token ids also .jsonl).")
     with readable(name):
         arrays = read_arrays(name)
     if wanted not in arrays and len(arrays) != 1:
@@ -207,12 +202,9 @@ def _jsonl(name: str) -> np.ndarray:
     with readable(name, "Give one list of token ids a line."):
         lines = Path(name).read_text(encoding="utf-8").splitlines()
         rows = [json.loads(line) for line in lines if line.strip()]
-    lengths = {len(row) if isinstance(row, list) else -1 for row in rows}
-    if len(lengths) != 1 or -1 in lengths:
-        raise ByheartError(
-            f"{name}: expected lists of one length, found lengths {sorted(lengths)}."
-        )
-    with readable(name, "Give one list of token ids a line."):
+        lengths = sorted({len(row) if isinstance(row, list) else -1 for row in rows})
+        if len(lengths) != 1 or -1 in lengths:
+            raise ByheartError(f"{name}: expected lists of one length, found lengths {lengths}.")
         return np.array(rows)
 
 
@@ -227,10 +219,8 @@ def _pictures(folder: Path, side: int, channels: int, T: int) -> np.ndarray:
         with readable(str(file)), Image.open(file) as picture:
             pixels = np.asarray(picture.convert("L" if channels == 1 else "RGB"))
         if pixels.shape[:2] != (side, side):
-            raise ByheartError(
-                f"{file}: {pixels.shape[1]} x {pixels.shape[0]} pixels, the model reads {side} x "
-                f"{side}. Resize it first."
-            )
+            size = f"{pixels.shape[1]} x {pixels.shape[0]} pixels"
+            raise ByheartError(f"{file}: {size}, the model reads {side} x {side}. Resize it first.")
         pictures.append(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
     return np.stack(pictures)
 

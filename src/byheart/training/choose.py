@@ -50,13 +50,13 @@ def choose(spec: Spec, loss: str, data: Data, path: str = "auto") -> Kernel:
     return kernel
 
 
-def check_device(device: torch.device | str) -> None:
+def check_device(device: torch.device | str, kinds: tuple[str, ...] = ("cuda", "mps")) -> None:
     """Refuse a device that torch does not find here."""
-    present = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
-    kind = str(device).split(":")[0]
-    if kind != "cpu" and kind not in present:
-        raise OptionError("device", "cpu, cuda or mps", str(device))
-    if kind != "cpu" and not present[kind]():
+    kind, _, number = str(device).partition(":")
+    if kind not in ("cpu", *kinds) or not (number or "0").isdigit():
+        others = ", ".join(("cpu", *kinds[:-1]))
+        raise OptionError("device", f"{others} or {kinds[-1]}", str(device))
+    if kind != "cpu" and int(number or 0) >= getattr(torch, kind).device_count():
         raise ByheartError(f"`device={device}`: torch finds no such device here. Use `device=cpu`.")
 
 

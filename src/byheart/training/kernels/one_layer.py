@@ -74,20 +74,21 @@ class OneLayer(Learner[TrainableSpec]):
         self.QV3, self.KO3 = self.QV.view(-1, e, d_h), self.KO.view(-1, e, d_h)
         self.gQV3, self.gKO3 = self.gQV.view(-1, e, d_h), self.gKO.view(-1, e, d_h)
         self.KO3t = self.KO3.transpose(1, 2)
-        self.GW, self.dGW = self._empty(2 * M * H, e, e), self._empty(2 * M * H, e, e)
+        self.GW, self.dGW = self._empties(2, 2 * M * H, e, e)
         self.dGWt = self.dGW.transpose(1, 2)
         self.G, self.W = self.GW.view(2, M, H, e, e)
         self.dG, self.dW = self.dGW.view(2, M, H, e, e)
-        self.A = self._empty(M, e, e)
-        self.At, self.dA = self.A.transpose(1, 2), self._empty(M, e, e)
+        self.A, self.dA = self._empties(2, M, e, e)
+        self.At, self.Ut = self.A.transpose(1, 2), self.U.transpose(1, 2)
         self.eye = torch.eye(e, dtype=self.dtype, device=self.device) * float(heads.skip)
-        self.tables, self.d_tables = (self._empty(heads.S + 1, M, e, N) for _ in range(2))
-        self.gZ = self.gE if type(self.stage) is not Bottleneck else self._empty(M, e, N)
-        self.Ut = self.U.transpose(1, 2)
+        self.tables, self.d_tables = self._empties(2, heads.S + 1, M, e, N)
+        # the heads read the embedding itself, but for a bottleneck
+        self.gZ = self._empties(1, M, e, N)[0] if type(self.stage) is Bottleneck else self.gE
         self.batch = 0
 
-    def _empty(self, *shape: int) -> Tensor:
-        return torch.empty(shape, dtype=self.dtype, device=self.device)
+    def _empties(self, count: int, *shape: int) -> list[Tensor]:
+        how = {"dtype": self.dtype, "device": self.device}
+        return [torch.empty(shape, **how) for _ in range(count)]
 
     def _parts(self, flat: Tensor) -> Weights:
         """E and U (M,d,N), pos (S,M,e,1), QV = [W_Q, W_V] and KO = [W_K, W_O^T] (2,M,H,e,d_h), and
@@ -138,15 +139,14 @@ class OneLayer(Learner[TrainableSpec]):
     def _reserve(self, B: int) -> None:
         """Buffers for batches of B, and views of them."""
         M, S, d, N = self.models, self.heads.S, self.heads.d, self.heads.N
-        self.c = self._empty(S + 1, M, d, B)
-        self.dc = self._empty(S + 1, M, d, B)
+        self.c, self.dc = self._empties(2, S + 1, M, d, B)
         self.c_S, self.r = self.c[S - 1], self.c[S]
         self.d_S, self.dr = self.dc[S - 1], self.dc[S]
         self.stage.reserve(self.r, self.dr)
         # (M, d, S-1, B); with S = 2 that is c[0] with an axis of one
-        self.delta, self.d_delta = self._empty(M, d, S - 1, B), self._empty(M, d, S - 1, B)
-        self.L = self._empty(M, N, B)
-        self.top, self.total = self._empty(M, 1, B), self._empty(M, 1, B)
+        self.delta, self.d_delta = self._empties(2, M, d, S - 1, B)
+        (self.L,) = self._empties(1, M, N, B)
+        self.top, self.total = self._empties(2, M, 1, B)
         self.Lt, self.dr_t = self.L.transpose(1, 2), self.dr.transpose(1, 2)
         self.minus = torch.full((), -1.0, dtype=self.dtype, device=self.device).expand(M, 1, B)
         self.others = self.c[: S - 1].permute(1, 2, 0, 3)
@@ -188,7 +188,7 @@ class OneLayer(Learner[TrainableSpec]):
             share = 1.0
         torch.baddbmm(self.gU, r, self.Lt, beta=0, alpha=share, out=self.gU)
         torch.baddbmm(dr, self.U, L, beta=0, alpha=share, out=dr)
-        stage.read_back(last_token)
+        stage.read_back()
         self.attend_back()
         # dc_S collects -dδ_s of all s; then back to the tables, the tokens and the heads.
         self.d_others.copy_(self.d_delta)
@@ -253,13 +253,10 @@ class Bilinear(OneLayer):
     def _reserve(self, B: int) -> None:
         super()._reserve(B)
         M, H, d, K = self.models, self.heads.H, self.heads.d, self.heads.S - 1
-        self.phi, self.Y = self._empty(M, d, d, K, B), self._empty(M, d, d, K, B)
-        self.work = self._empty(M, d, d, K, B)
-        self.phi2, self.Y2, self.work2 = (
-            z.view(M, d * d, K * B) for z in (self.phi, self.Y, self.work)
-        )
+        wide = self.phi, self.Y, self.work = self._empties(3, M, d, d, K, B)
+        self.phi2, self.Y2, self.work2 = (z.view(M, d * d, K * B) for z in wide)
         self.phi2t, self.work2t = self.phi2.transpose(1, 2), self.work2.transpose(1, 2)
-        self.a, self.da = self._empty(M, H, K, B), self._empty(M, H, K, B)
+        self.a, self.da = self._empties(2, M, H, K, B)
         self.a2, self.da2 = self.a.view(M, H, K * B), self.da.view(M, H, K * B)
         self.G2, self.W2 = self.G.view(M, H, d * d), self.W.view(M, H, d * d)
         self.dG2, self.dW2 = self.dG.view(M, H, d * d), self.dW.view(M, H, d * d)
@@ -267,7 +264,7 @@ class Bilinear(OneLayer):
         self.c_i = self.c_S[:, :, None, None]  # c_S[i], over j, s
         self.delta_j, self.delta_i = self.delta[:, None], self.delta[:, :, None]
         self.dr_r = self.dr[:, None, :, None]  # dr[r], over i, s
-        self.sum_M, self.sum_s = self._empty(M, d, B), self._empty(M, d, K, B)
+        (self.sum_M,), (self.sum_s,) = self._empties(1, M, d, B), self._empties(1, M, d, K, B)
 
     def attend(self) -> None:
         torch.mul(self.c_i, self.delta_j, out=self.phi)
@@ -308,22 +305,20 @@ class UZ(OneLayer):
     def _reserve(self, B: int) -> None:
         super()._reserve(B)
         M, H, d, K = self.models, self.heads.H, self.heads.d, self.heads.S - 1
-        self.u, self.du = self._empty(M, H, d, B), self._empty(M, H, d, B)
-        self.u2, self.du2 = self.u.view(M, H * d, B), self.du.view(M, H * d, B)
-        self.z, self.dz = self._empty(M, H, d, K, B), self._empty(M, H, d, K, B)
-        self.a, self.da = self._empty(M, H, K, B), self._empty(M, H, K, B)
-        self.s = self._empty(M, d, K, B)
+        flat = self.u, self.du, self.dzs = self._empties(3, M, H, d, B)
+        self.u2, self.du2, self.dzs2 = (x.view(M, H * d, B) for x in flat)
+        self.z, self.dz = self._empties(2, M, H, d, K, B)
+        self.a, self.da = self._empties(2, M, H, K, B)
+        (self.s,) = self._empties(1, M, d, K, B)
         # u_h = scale G_h^T c_S: G as (M, d, H d) is a copy, since heads are contiguous otherwise
-        self.Gw, self.dGw = self._empty(M, d, H, d), self._empty(M, d, H, d)
+        self.Gw, self.dGw = self._empties(2, M, d, H, d)
         self.Gw2, self.dGw2 = self.Gw.view(M, d, H * d), self.dGw.view(M, d, H * d)
         self.Gw2t, self.Gview = self.Gw2.transpose(1, 2), self.G.transpose(1, 2)
         self.dGview = self.dG.transpose(1, 2)
         self.W2, self.dW2 = self.W.view(M, H * d, d), self.dW.view(M, H * d, d)
         self.W2t = self.W2.transpose(1, 2)
-        self.zsum = self._empty(M, H, d, B) if K > 1 else self.z[:, :, :, 0]
+        self.zsum = self._empties(1, M, H, d, B)[0] if K > 1 else self.z[:, :, :, 0]
         self.zsum2 = self.zsum.view(M, H * d, B)
-        self.dzs = self._empty(M, H, d, B)
-        self.dzs2 = self.dzs.view(M, H * d, B)
         self.delta_h = self.delta[:, None]
         self.u_s, self.dz_s = self.u[:, :, :, None], self.dzs[:, :, :, None]
         self.a_d, self.da_d = self.a[:, :, None], self.da[:, :, None]

@@ -206,7 +206,7 @@ class ScalarHeads(Learner[MultiHeadSpec]):
         moving = self.moving.view(M, d, d * H)
         dx = torch.bmm(moving, d_moved.transpose(1, 2)).transpose(1, 2)
         torch.bmm(self.x.transpose(1, 2), d_moved, out=moving)
-        dA = _heads_first(self.moving, self.buffer("dA", M, H, d, d))
+        dA = self.buffer("dA", M, H, d, d).copy_(self.moving.permute(0, 3, 1, 2))
         dV = torch.bmm(dv.view(M, B * n, H).transpose(1, 2), self.X.view(M, B * n, d))
         if spec.embed:
             W_E, gW_E = self.w["W_E"], self.g["W_E"]
@@ -250,8 +250,3 @@ def _beside(v: Tensor, c: float) -> Tensor:
 def _heads_last(A: Tensor, M: int, out: Tensor) -> Tensor:
     """(M H, i, j) -> (M, i, j, H)."""
     return out.copy_(A.view(M, -1, *A.shape[1:]).permute(0, 2, 3, 1))
-
-
-def _heads_first(A: Tensor, out: Tensor) -> Tensor:
-    """(M, i, j, H) -> (M, H, i, j)."""
-    return out.copy_(A.permute(0, 3, 1, 2))
