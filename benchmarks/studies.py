@@ -67,7 +67,7 @@ def step_seconds(settings: Row, models: int = 5) -> tuple[str, float]:
     from byheart.models.threads import one_thread
     from byheart.papers.dana2025.experiment import TRAIN, pairs, spec_of
     from byheart.training.choose import choose
-    from byheart.training.optimizers import FlatOptimizer
+    from byheart.training.learner import FlatOptimizer
     from byheart.training.recipe import Recipe
     from byheart.training.trainer import initial
 

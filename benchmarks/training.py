@@ -35,8 +35,7 @@ from byheart.specs import (
 )
 from byheart.training import Data, Recipe, dana2025, token_data, train_stack
 from byheart.training.choose import choose
-from byheart.training.learner import Learner
-from byheart.training.optimizers import FlatOptimizer
+from byheart.training.learner import FlatOptimizer, Learner
 from byheart.training.trainer import initial
 
 # Means of an independent re-run of the code of Dana et al., 5 seeds: training-sample accuracy.

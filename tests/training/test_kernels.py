@@ -19,8 +19,8 @@ from byheart.specs import (
 )
 from byheart.training.choose import BY_NAME, choose
 from byheart.training.data import Data
+from byheart.training.learner import FlatOptimizer
 from byheart.training.losses import example_losses
-from byheart.training.optimizers import FlatOptimizer
 from byheart.training.recipe import Recipe
 
 ONE_LAYER = [

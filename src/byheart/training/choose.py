@@ -21,6 +21,7 @@ from byheart.training.kernels.one_layer import UZ, Bilinear
 from byheart.training.kernels.regrouped import DeepPairs, FoldedMultiHead, TokenTables
 from byheart.training.kernels.scalar_heads import ScalarHeads
 from byheart.training.learner import Learner, Weights
+from byheart.training.losses import check_loss
 from byheart.training.recipe import Recipe
 
 Kernel = type[Learner[Any]]
@@ -89,8 +90,20 @@ def check_memory(
         )
 
 
-def check_fits(spec: Spec, data: Data) -> None:
-    """Refuse tokens that the model does not have, and keys of another length."""
+def check_shapes(
+    spec: Spec, data: Data, recipe: Recipe, start: Weights | None, models: int
+) -> None:
+    """Refuse data of other models, a loss that does not fit them, keys of another length, tokens
+    that the model does not have, and starting weights of other names or shapes."""
+    if not models:
+        raise ByheartError("give at least one seed: one model is trained for each")
+    if data.models not in (None, models):
+        raise ByheartError(f"data of {data.models} models, but {models} seeds")
+    check_loss(recipe.loss, data.kind)
+    for name, shape in spec.weight_shapes().items():
+        found = None if start is None else tuple(start[name].shape) if name in start else "nothing"
+        if found not in (None, (models, *shape)):
+            raise ByheartError(f"`start`: {name} must have shape {(models, *shape)}, found {found}")
     S, N = getattr(spec, "S", None), getattr(spec, "N", 0)
     if data.inputs.is_floating_point() or S is None:
         return
@@ -102,11 +115,3 @@ def check_fits(spec: Spec, data: Data) -> None:
         low, high = int(ids.min()), int(ids.max())
         if low < 0 or high >= N:
             raise ByheartError(f"{name} from {low} to {high}, {spec} has {N} tokens")
-
-
-def check_start(spec: Spec, start: Weights, models: int) -> None:
-    """Refuse starting weights of other names or shapes."""
-    for name, shape in spec.weight_shapes().items():
-        found = tuple(start[name].shape) if name in start else "nothing"
-        if found != (models, *shape):
-            raise ByheartError(f"`start`: {name} must have shape {(models, *shape)}, found {found}")

@@ -157,16 +157,14 @@ class Train(Method["TokenMemory"]):
         promised = None
         if type(spec) is AttentionOnlySpec and spec.layers == 1:
             promised = corollary1_capacity(spec)
-        construction = TrainedConstruction(
-            readout="trained",
-            capacity=promised,
-            training=Training(recipe.to_json(), trained.path, best, trained.outcomes),
-        )
+        history = Training(recipe.to_json(), trained.path, best, trained.outcomes)
         memory = TokenMemory(
             spec=spec,
             weights=trained.model(best),
             vocabulary=vocabulary,
-            construction=construction,
+            construction=TrainedConstruction(
+                readout="trained", capacity=promised, training=history
+            ),
             facts=facts,
             start_id=start_id,
             pad_id=facts.pad_id,

@@ -30,8 +30,14 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "sampling": SAMPLINGS,
     "surrogate": get_args(Surrogate),
 }
+COUNTS = "steps batch epoch_steps evaluate_every"
 # What some fields must be (NaN is nothing of it).
 LIMITS: tuple[tuple[str, str, Callable[[float], bool]], ...] = (
+    (
+        "steps batch epoch_steps evaluate_every",
+        "a whole number >= 1",
+        lambda x: type(x) is int and x >= 1,
+    ),
     ("lr", "a positive number", lambda x: 0 < x < math.inf),
     ("lr_low weight_decay tolerance", "a number >= 0", lambda x: 0 <= x < math.inf),
     ("warmup momentum", "in [0, 1)", lambda x: 0 <= x < 1),
@@ -82,16 +88,10 @@ class Recipe:
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
             check_choice(name, getattr(self, name), choices)
-        for name in ("steps", "batch", "epoch_steps", "evaluate_every"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise OptionError(name, "a whole number >= 1", value)
         for names, expected, holds in LIMITS:
             for name in names.split():
                 value = getattr(self, name)
-                if name == "stop_at" and value is None:
-                    continue  # never
-                if not holds(value):
+                if (name, value) != ("stop_at", None) and not holds(value):
                     raise OptionError(name, expected, value)
 
     def learning_rate(self, step: int) -> float:

@@ -15,25 +15,15 @@ from torch import Tensor
 
 from byheart import _progress
 from byheart._progress import Report, quiet
-from byheart.errors import ByheartError
 from byheart.models import architectures
 from byheart.models.construction import Outcome
 from byheart.models.hardmax import Hardmax
 from byheart.models.threads import one_thread
 from byheart.specs import Spec
 from byheart.training import checkpoint as files
-from byheart.training.choose import (
-    Kernel,
-    check_device,
-    check_fits,
-    check_memory,
-    check_start,
-    choose,
-)
+from byheart.training.choose import Kernel, check_device, check_memory, check_shapes, choose
 from byheart.training.data import Data, Sampler, generator
-from byheart.training.learner import Learner, Weights, contiguous, evaluate
-from byheart.training.losses import check_loss
-from byheart.training.optimizers import FlatOptimizer
+from byheart.training.learner import FlatOptimizer, Learner, Weights, contiguous, evaluate
 from byheart.training.recipe import Recipe
 
 LOGGED = 101  # batches before an evaluation whose accuracy is kept (as coded: all but the last)
@@ -124,13 +114,8 @@ def train_stack(
     >>> max(outcome.accuracy for outcome in trained.outcomes)
     1.0
     """
-    if not seeds:
-        raise ByheartError("give at least one seed: one model is trained for each")
-    if data.models is not None and data.models != len(seeds):
-        raise ByheartError(f"data of {data.models} models, but {len(seeds)} seeds")
     check_device(device)
-    check_loss(recipe.loss, data.kind)
-    check_fits(spec, data)
+    check_shapes(spec, data, recipe, start, len(seeds))
     kernel = choose(spec, recipe.loss, data, path)
     if torch.device(device).type == "cpu":
         check_memory(kernel, spec, data, recipe, len(seeds), dtype.itemsize)
@@ -140,7 +125,6 @@ def train_stack(
     with one_thread() if threads == 1 else contextlib.nullcontext():
         if start is None:
             start = initial(spec, seeds, recipe.init)
-        check_start(spec, start, len(seeds))
         run = _Run(spec, data.to(device, dtype), recipe, list(seeds), sample_seed, kernel, dtype)
         run.begin(start, file)
         saved = time.monotonic()

@@ -79,19 +79,15 @@ class DeepPairs(Learner[TrainableSpec]):
             G = (score_scale(spec.heads) * own["W_Q"]) @ own["W_K"].transpose(-1, -2)
             W = own["W_V"] @ own["W_O"]  # (M, H, d, d)
             both = W.sum(1).transpose(1, 2)
-            out_1 = both @ c_1 + _moved(G, W, c_0, c_1, first)
-            if "W_C" in own:
-                out_1 = own["W_D"].transpose(1, 2) @ out_1
-            x_1 = self._mlp(own, x_1 + out_1)
+            x_1 = self._after(own, x_1, both @ c_1 + _moved(G, W, c_0, c_1, first))
             if layer < spec.layers - 1:  # of the last layer, only the second position is read
-                out_0 = both @ c_0
-                if "W_C" in own:
-                    out_0 = own["W_D"].transpose(1, 2) @ out_0
-                x_0 = self._mlp(own, x_0 + out_0)
+                x_0 = self._after(own, x_0, both @ c_0)
         return (weights["W_U"].transpose(1, 2) @ x_1).transpose(1, 2)
 
-    def _mlp(self, own: Weights, x: Tensor) -> Tensor:
-        """x + W_out^T act(W_in^T x + b_in) for x (models, d, columns)."""
+    def _after(self, own: Weights, x: Tensor, out: Tensor) -> Tensor:
+        """The stream x (models, d, columns) after the heads wrote `out`, and then
+        x + W_out^T act(W_in^T x + b_in)."""
+        x = x + (own["W_D"].transpose(1, 2) @ out if "W_D" in own else out)
         if "W_in" not in own:
             return x
         hidden = torch.baddbmm(own["b_in"][:, :, None], own["W_in"].transpose(1, 2), x)
