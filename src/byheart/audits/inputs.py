@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,8 +43,8 @@ class Contexts:
         return len(self.values)
 
     def to_json(self) -> dict[str, str | int]:
-        sizes = {"contexts": self.T, "n": self.n, "repeated": self.repeated}
-        return {"kind": self.kind, "source": self.source, **sizes}
+        named = {"kind": self.kind, "source": self.source}
+        return {**named, "contexts": self.T, "n": self.n, "repeated": self.repeated}
 
 
 def text_contexts(
@@ -65,26 +66,24 @@ def text_contexts(
     if body < 1:
         raise OptionError("length", "at least 3", n, "[CLS] and [SEP] leave no room for text.")
     stream: list[int] = []
-    rows: dict[tuple[int, ...], None] = {}  # in order, each once
-    repeated = 0
+    times: Counter[tuple[int, ...]] = Counter()  # in the order of the text
     for line in _lines(files):
         with readable(f"{found.path}: the tokenizer"):
             stream += tokenizer(line, add_special_tokens=False, verbose=False)["input_ids"]
-        while len(stream) >= body and len(rows) < T:
-            cut, stream = tuple(stream[:body]), stream[body:]
-            repeated += cut in rows
-            rows[cut] = None
-        if len(rows) >= T:
+        while len(stream) >= body and len(times) < T:
+            times[tuple(stream[:body])] += 1
+            del stream[:body]
+        if len(times) >= T:
             break
     names = ", ".join([Path(file).name for file in files[:3]] + ["..."] * (len(files) > 3))
-    if not rows:
+    if not times:
         raise ByheartError(
             f"{names}: the text has {len(stream)} tokens, a context of `length={n}` needs {body}. "
             "Give more text or a shorter `length`."
         )
-    values = np.array([[*first, *row, *last] for row in rows])
+    values = np.array([[*first, *row, *last] for row in times])
     _check_ids(values, found, names)
-    return Contexts("text", names, values, n, repeated)
+    return Contexts("text", names, values, n, repeated=times.total() - len(times))
 
 
 def token_contexts(
@@ -150,17 +149,16 @@ def _length(n: int | None, found: FoundModel) -> int:
 
 
 def _lines(files: Sequence[str | os.PathLike[str]]) -> Iterator[str]:
-    written = 0
+    empty = True
     for file in files:
         try:
             with open(file, encoding="utf-8", errors="replace") as text:
-                for line in text:
-                    if line.strip():
-                        written += 1
-                        yield line.strip()
+                for line in filter(None, map(str.strip, text)):
+                    empty = False
+                    yield line
         except OSError as error:
             raise ByheartError(f"{file} cannot be read: {error.strerror}.") from None
-    if not written:
+    if empty:
         raise ByheartError(f"{', '.join(map(str, files[:3]))}: only empty lines.")
 
 

@@ -182,10 +182,8 @@ def _folder_config(path: Path) -> dict[str, Any]:
 
 
 def _json_object(file: Path) -> dict[str, Any]:
-    try:
+    with readable(f"{file} is not JSON: it"):
         value = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ByheartError(f"{file} is not JSON: {error}.") from None
     if not isinstance(value, dict):
         raise ByheartError(f"{file}: expected a JSON object, found {type(value).__name__}.")
     return value

@@ -59,13 +59,10 @@ def _layers(at: tuple[int, ...], count: int) -> str:
     """
     if not at or len(at) == count:
         return "in every layer" if at else "in no layer"
-    runs: list[list[int]] = []
-    for i in at:
-        if runs and i == runs[-1][-1] + 1:
-            runs[-1].append(i)
-        else:
-            runs.append([i])
-    words = ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
+    starts = [i for i in at if i - 1 not in at]
+    ends = [i for i in at if i + 1 not in at]
+    runs = zip(starts, ends, strict=True)
+    words = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
     return f"in layer{'s'[: len(at) > 1]} {words}"
 
 
@@ -76,8 +73,8 @@ def _together(names: list[str]) -> str:
     """
     heads: dict[str, list[str]] = {}
     for name in names:
-        head, _, query = name.partition(".")
-        heads.setdefault(check_label(head), []).extend([query] if query else [])
+        head, *query = name.split(".", 1)
+        heads.setdefault(check_label(head), []).extend(query)
     return ", ".join(f"{h} ({', '.join(q)})" if q else h for h, q in heads.items())
 
 

@@ -40,17 +40,15 @@ class Data:
     def __post_init__(self) -> None:
         lead = 2 if self.own else 1
         if self.inputs.shape[:lead] != self.targets.shape[:lead]:
-            raise ByheartError(
-                f"inputs and targets differ in length: {tuple(self.inputs.shape)} and "
-                f"{tuple(self.targets.shape)}"
-            )
+            shapes = f"{tuple(self.inputs.shape)} and {tuple(self.targets.shape)}"
+            raise ByheartError(f"inputs and targets differ in length: {shapes}")
         if self.T == 0:
             raise ByheartError("there are no examples to train on")
 
     @property
     def T(self) -> int:
         """Examples of one model, padding included."""
-        return self.inputs.shape[1 if self.own else 0]
+        return self.targets.shape[int(self.own)]
 
     @property
     def models(self) -> int | None:
@@ -154,8 +152,7 @@ class Sampler:
         if recipe.sampling in ("without-replacement", "fixed-sample") and len(set(self.rows)) > 1:
             raise ByheartError(
                 f"{recipe.sampling} batches need tables of one length in a stack, found "
-                f"{min(self.rows)} to {max(self.rows)} rows: use `sampling` full or "
-                "with-replacement"
+                f"{min(self.rows)} to {max(self.rows)} rows: use full or with-replacement"
             )
         if recipe.sampling == "without-replacement":
             self.batch = min(recipe.batch, data.T)

@@ -33,11 +33,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 COUNTS = "steps batch epoch_steps evaluate_every"
 # What some fields must be (NaN is nothing of it).
 LIMITS: tuple[tuple[str, str, Callable[[float], bool]], ...] = (
-    (
-        "steps batch epoch_steps evaluate_every",
-        "a whole number >= 1",
-        lambda x: type(x) is int and x >= 1,
-    ),
+    (COUNTS, "a whole number >= 1", lambda x: type(x) is int and x >= 1),
     ("lr", "a positive number", lambda x: 0 < x < math.inf),
     ("lr_low weight_decay tolerance", "a number >= 0", lambda x: 0 <= x < math.inf),
     ("warmup momentum", "in [0, 1)", lambda x: 0 <= x < 1),

@@ -67,6 +67,14 @@ class Bracket:
     inversions: list[tuple[int, int]] = field(default_factory=list)  # (failed at, passed above)
     undecided: list[int] = field(default_factory=list)
 
+    def middle(self, resolution: float) -> int | None:
+        """Where to divide; None: it is narrow enough, has no upper end, or cannot be decided."""
+        if self.upper is None or self.upper - self.lower <= max(1, resolution * self.lower):
+            return None
+        middle = round(math.sqrt(max(1, self.lower) * self.upper))
+        middle = min(max(middle, self.lower + 1), self.upper - 1)
+        return None if middle in self.undecided else middle
+
     def narrow(self, T: int, passed: bool) -> None:
         """Take one outcome in; a success above a failure reopens the bracket and is remembered."""
         if passed:
@@ -214,16 +222,7 @@ class _Search:
 
     def divide(self, resolution: float) -> None:
         """Divide every bracket at its geometric mean until all are narrow."""
-        jobs = [(self.brackets[0], 0)]
-        while jobs:
-            jobs = []
-            for b in self.brackets:
-                if b.upper is None or b.upper - b.lower <= max(1, resolution * b.lower):
-                    continue
-                middle = round(math.sqrt(max(1, b.lower) * b.upper))
-                middle = min(max(middle, b.lower + 1), b.upper - 1)
-                if middle not in b.undecided:
-                    jobs.append((b, middle))
+        while jobs := [(b, T) for b in self.brackets if (T := b.middle(resolution))]:
             self._try(jobs)
 
     def look_above(self, resolution: float, guard: int) -> bool:

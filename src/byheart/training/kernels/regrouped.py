@@ -43,6 +43,7 @@ from byheart.training.learner import Learner, Weights
 from byheart.training.recipe import TrainableSpec
 
 WIDEST = 25  # of the heads' inputs of `DeepPairs`: d² features a pair
+PER_LAYER = ("W_C", "W_D", "W_Q", "W_K", "W_V", "W_O", "W_in", "b_in", "W_out")
 
 
 class DeepPairs(Learner[TrainableSpec]):
@@ -94,9 +95,6 @@ class DeepPairs(Learner[TrainableSpec]):
         gelu = getattr(self.spec, "activation", None) == "gelu"
         act = torch.nn.functional.gelu(hidden) if gelu else torch.relu(hidden)
         return torch.baddbmm(x, own["W_out"].transpose(1, 2), act)
-
-
-PER_LAYER = ("W_C", "W_D", "W_Q", "W_K", "W_V", "W_O", "W_in", "b_in", "W_out")
 
 
 def _moved(G: Tensor, W: Tensor, c_0: Tensor, c_1: Tensor, first: Tensor) -> Tensor:
