@@ -67,14 +67,13 @@ def step_seconds(settings: Row, models: int = 5) -> tuple[str, float]:
     from byheart.models.threads import one_thread
     from byheart.papers.dana2025.experiment import TRAIN, pairs, spec_of
     from byheart.training.choose import choose
-    from byheart.training.learner import Goal
-    from byheart.training.optimizers import FlatOptimizer
+    from byheart.training.learner import FlatOptimizer
+    from byheart.training.recipe import Recipe
     from byheart.training.trainer import initial
 
     p = TRAIN.cell("time", **settings).params
     spec, data = spec_of(p), pairs(p)
-    goal = Goal(loss=p["loss"])
-    made = choose(spec, goal, data)(spec, models, goal)
+    made = choose(spec, p["loss"], data)(spec, models, Recipe(loss=p["loss"]))
     made.load(initial(spec, list(range(models))))
     made.prepare(data, torch.randint(data.T, (8, models, p["batch"])))
     optimizer = FlatOptimizer("adam", made.theta, made.grad)

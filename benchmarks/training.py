@@ -33,10 +33,9 @@ from byheart.specs import (
     MultiHeadSpec,
     SharedBottleneckSpec,
 )
-from byheart.training import Data, dana2025, token_data, train_stack
+from byheart.training import Data, Recipe, dana2025, token_data, train_stack
 from byheart.training.choose import choose
-from byheart.training.learner import Goal, Learner
-from byheart.training.optimizers import FlatOptimizer
+from byheart.training.learner import FlatOptimizer, Learner
 from byheart.training.trainer import initial
 
 # Means of an independent re-run of the code of Dana et al., 5 seeds: training-sample accuracy.
@@ -209,7 +208,7 @@ def warm_learner(
     spec: Any, models: int, data: Data, batch: int, path: str = "auto"
 ) -> tuple[Learner, Callable[[int], None]]:
     """A learner with 16 random batches, and `step(i)`: gradient and Adam."""
-    made = choose(spec, Goal(), data, path)(spec, models, Goal())
+    made = choose(spec, "cross-entropy", data, path)(spec, models, Recipe())
     made.load(initial(spec, list(range(models))))
     source = torch.Generator().manual_seed(0)
     made.prepare(data, torch.randint(data.T, (16, models, batch), generator=source))

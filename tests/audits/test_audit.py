@@ -15,10 +15,9 @@ import torch
 
 import byheart as bh
 from byheart.audits import Audit, AuditSettings, audit_figure, find_model, table_rows
-from byheart.audits.float64 import TrueFloat64
 from byheart.audits.inputs import Contexts
 from byheart.audits.models import open_model
-from byheart.audits.states import KEPT_BYTES, collect, kept_contexts
+from byheart.audits.states import KEPT_BYTES, TrueFloat64, collect, kept_contexts
 from byheart.audits.tables import HEADER
 from byheart.theory.mahdavi2024 import theorem1_capacity
 

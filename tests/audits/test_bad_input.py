@@ -111,8 +111,8 @@ def test_a_picture_of_the_wrong_size(models_folder: Path, tmp_path: Path):
 
 
 def test_cuda_that_is_not_there(models_folder: Path, text: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(bh.ByheartError, match=r"no CUDA device\. Use `device=cpu`"):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    with pytest.raises(bh.ByheartError, match=r"no such device here\. Use `device=cpu`"):
         bh.audit(models_folder / "bert", text=text, settings=replace(SMALL, device="cuda"))
 
 

@@ -14,7 +14,7 @@ import torch
 from typer.testing import Result
 
 from byheart.theory import bounds
-from byheart.training.largest_table import START_STRIDE
+from byheart.training.search import START_STRIDE
 from byheart.training.trainer import Outcome
 
 Run = Callable[..., Result]
@@ -43,7 +43,7 @@ def planted(rule: Callable[[int, int, int], bool | None]) -> Iterator[None]:
         return tuple(found)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(importlib.import_module("byheart.training.largest_table"), "_run", run)
+        patch.setattr(importlib.import_module("byheart.training.search"), "_run", run)
         yield
 
 
@@ -180,9 +180,7 @@ def plant_sizes(patch: pytest.MonkeyPatch, rule: Callable[[int], bool | None]) -
     def train_stack(spec, data, recipe, seeds, device):
         return SimpleNamespace(outcomes=tuple(outcome(seed, rule(spec.H)) for seed in seeds))
 
-    patch.setattr(
-        importlib.import_module("byheart.training.smallest_model"), "train_stack", train_stack
-    )
+    patch.setattr(importlib.import_module("byheart.training.search"), "train_stack", train_stack)
 
 
 def test_human_output_of_the_smallest(run: Run, capitals: Path, monkeypatch: pytest.MonkeyPatch):

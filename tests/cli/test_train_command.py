@@ -336,7 +336,7 @@ def test_misuse(misused: Misused, capitals: Path, tmp_path: Path, options):
 # is killed in the middle of a block: before the step of the given number.
 KILLED = """
 import functools, importlib, os, signal, sys
-from byheart.training.optimizers import FlatOptimizer
+from byheart.training.learner import FlatOptimizer
 last, step = int(sys.argv[1]), FlatOptimizer.step
 train = importlib.import_module("byheart.training.trainer")
 train.train_stack = functools.partial(train.train_stack, checkpoint_seconds=0.0)

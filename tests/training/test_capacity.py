@@ -1,6 +1,5 @@
 """The searches for the largest table and the smallest model, on planted outcomes and for real."""
 
-import importlib
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -23,7 +22,9 @@ from byheart.specs import (
 )
 from byheart.theory.related import memorized_bits
 from byheart.training import Recipe, capacity, dana2025, smallest, training_spec
-from byheart.training.largest_table import (
+from byheart.training import search as searches
+from byheart.training.recipe import SAMPLINGS
+from byheart.training.search import (
     SEED_STRIDE,
     STACK,
     START_STRIDE,
@@ -32,12 +33,7 @@ from byheart.training.largest_table import (
     _Search,
     _stacks,
 )
-from byheart.training.recipe import SAMPLINGS
 from byheart.training.trainer import Outcome
-
-# The modules, whose names the package gives to their functions.
-CAPACITY = importlib.import_module("byheart.training.largest_table")
-SMALLEST = importlib.import_module("byheart.training.smallest_model")
 
 SPEC = AttentionOnlySpec(N=30, S=2, d=4, d_h=4, H=3, scale=True)  # 900 facts, promise 16
 SMALL = AttentionOnlySpec(N=10, S=2, d=2, d_h=2, H=3, scale=True)  # 100 facts, promise 8
@@ -73,7 +69,7 @@ def planted(rule: Rule) -> Iterator[list[tuple[int, bh.Facts]]]:
         return tuple(found)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CAPACITY, "_run", run)
+        patch.setattr(searches, "_run", run)
         yield seen
 
 
@@ -298,7 +294,7 @@ def test_diverged_runs_do_not_use_up_the_restarts():
 def test_facts_of_a_seed_are_nested_and_reproducible(sizes, seed):
     """Also where the table has to grow: the facts of T are the first of those of T' > T."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CAPACITY, "TABLE", 16)
+        patch.setattr(searches, "TABLE", 16)
         one, other = (a_search(), a_search())
         tables = [one._facts(seed, T) for T in sizes]
         again = {T: other._facts(seed, T) for T in sorted(set(sizes))}
@@ -351,7 +347,7 @@ def test_only_tables_that_can_be_padded_share_a_stack(sampling):
         )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CAPACITY, "_run", run)
+        patch.setattr(searches, "_run", run)
         capacity(SMALL, seeds=5, recipe=Recipe(sampling=sampling), resolution=0.01, restarts=1)
     padded = any(len(sizes) > 1 for sizes in stacks)
     assert padded == (sampling in ("full", "with-replacement"))
@@ -513,7 +509,7 @@ def shrink(rule: SizeRule, vary: str = "H", size: int = 6, **options: Any) -> An
         return SimpleNamespace(outcomes=tuple(outcome(s, rule(own, s)) for s in seeds))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SMALLEST, "train_stack", train_stack)
+        patch.setattr(searches, "train_stack", train_stack)
         return smallest(facts, spec, vary=vary, **options), specs
 
 

@@ -11,9 +11,8 @@ import byheart as bh
 from byheart.errors import ByheartError, CapacityError, OptionError
 from byheart.models.token_memory import TokenMemory
 from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
-from byheart.training import Recipe, Train, checks, choose, token_data, train_stack, training_spec
+from byheart.training import Recipe, Train, choose, token_data, train_stack, training_spec
 from byheart.training.kernels.one_layer import OneLayer
-from byheart.training.learner import Goal
 from byheart.training.losses import LOSSES
 from byheart.training.recipe import LOSSES as LOSS_NAMES
 
@@ -126,7 +125,7 @@ def test_the_bytes_of_a_step_are_those_of_the_buffers(spec, path):
     def held(rows: int) -> int:
         data = token_data(bh.random_associations(N=12, S=spec.S, T=2, seed=0))
         data = dataclasses.replace(data, inputs=tokens[0, :rows], targets=tokens[0, :rows, 0])
-        learner = choose.choose(spec, Goal(), data, path)(spec, 3, Goal())
+        learner = choose.choose(spec, "cross-entropy", data, path)(spec, 3, QUICK)
         assert isinstance(learner, OneLayer)
         learner.prepare(data, None)
         learner.gradient(0)
@@ -135,7 +134,7 @@ def test_the_bytes_of_a_step_are_those_of_the_buffers(spec, path):
         storages = {x.untyped_storage().data_ptr(): x.untyped_storage() for x in tensors}
         return sum(s.nbytes() for s in storages.values() if s.nbytes() > 8)
 
-    kernel = choose.choose(spec, Goal(), token_data(FACTS), path)
+    kernel = choose.choose(spec, "cross-entropy", token_data(FACTS), path)
     added = held(400) - held(200)
     integers = 3 * 200 * 8 * (spec.S + 2)  # tokens and answers, counted by `check_memory`
     assert kernel.step_bytes(spec, 3, 200, 4, True) == added - integers
@@ -144,7 +143,7 @@ def test_the_bytes_of_a_step_are_those_of_the_buffers(spec, path):
 def test_a_run_that_memory_cannot_hold_is_refused_before_any_work(monkeypatch):
     """10^5 facts over 2,000 tokens, whose step would have taken some 60 GB."""
     large = bh.random_associations(N=2000, S=2, T=100_000, seed=0)
-    monkeypatch.setattr(checks, "memory_bytes", lambda: 16 * 10**9)
+    monkeypatch.setattr(choose, "memory_bytes", lambda: 16 * 10**9)
     with pytest.raises(CapacityError) as refusal:
         bh.train(large)
     words = str(refusal.value)
@@ -152,10 +151,10 @@ def test_a_run_that_memory_cannot_hold_is_refused_before_any_work(monkeypatch):
     assert "this machine has 16 GB. Give a `batch`" in words
     data, spec = token_data(large), training_spec(large)
     batches = Recipe(steps=10, sampling="without-replacement", batch=256)
-    kernel = choose.choose(spec, Goal(), data)
-    checks.check_memory(kernel, spec, data, batches, 4, 4)  # this one is possible
+    kernel = choose.choose(spec, "cross-entropy", data)
+    choose.check_memory(kernel, spec, data, batches, 4, 4)  # this one is possible
     with pytest.raises(CapacityError, match="Give a smaller `batch`"):
-        checks.check_memory(kernel, spec, data, batches.but(batch=90_000), 4, 4)
+        choose.check_memory(kernel, spec, data, batches.but(batch=90_000), 4, 4)
 
 
 # --- progress ---

@@ -23,8 +23,7 @@ from byheart.specs import (
     SharedBottleneckSpec,
 )
 from byheart.training import Data, Recipe, dana2025, learner, token_data, train_stack, trainer
-from byheart.training import evaluate as evaluation
-from byheart.training.sampling import Sampler, generator
+from byheart.training.data import Sampler, generator
 from byheart.training.trainer import initial
 
 FACTS = random_associations(N=8, S=2, T=30, seed=1)
@@ -119,13 +118,13 @@ def test_multi_head_attention_memorizes_values_and_classes(spec):
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_start_and_batches_do_not_depend_on_the_stack(monkeypatch, sampling):
     seen = collections.defaultdict(list)
-    prepare = learner.Autograd.prepare
+    prepare = learner.Learner.prepare
 
     def spy(self, data, order):
         seen[self.models].append(order)
         prepare(self, data, order)
 
-    monkeypatch.setattr(learner.Autograd, "prepare", spy)
+    monkeypatch.setattr(learner.Learner, "prepare", spy)
     recipe = QUICK.but(sampling=sampling)
     stacks = {n: [7, *range(n - 1)][::-1] for n in (1, 2, 5)}
     runs = {
@@ -470,8 +469,7 @@ def test_accuracy_and_loss_are_those_of_the_returned_weights(spec, sampling):
 
 def test_large_tables_in_pieces_give_the_same_gradients_and_accuracy(monkeypatch):
     whole = train_stack(SPEC, TOKENS, QUICK, seeds=[0, 1], path="autograd", dtype=torch.float64)
-    monkeypatch.setattr(learner, "CHUNK_BYTES", 7 * 2 * SPEC.row_bytes(8))
-    monkeypatch.setattr(evaluation, "CHUNK_BYTES", 4 * 2 * SPEC.row_bytes(8))
+    monkeypatch.setattr(learner, "CHUNK_BYTES", 4 * 2 * SPEC.row_bytes(8))
     parts = train_stack(SPEC, TOKENS, QUICK, seeds=[0, 1], path="autograd", dtype=torch.float64)
     assert distance(whole.weights, parts.weights) < 1e-9
     assert [o.accuracy for o in whole.outcomes] == [o.accuracy for o in parts.outcomes]
@@ -482,7 +480,7 @@ def test_keep_best_returns_the_best_evaluation(monkeypatch, keep):
     seen = []
 
     def spy(*arguments):
-        accuracy, loss = evaluation.evaluate(*arguments)
+        accuracy, loss = learner.evaluate(*arguments)
         seen.append(list(zip(accuracy.tolist(), loss.tolist(), strict=True)))
         return accuracy, loss
 

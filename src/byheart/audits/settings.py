@@ -42,13 +42,12 @@ class AuditSettings:
     def __post_init__(self) -> None:
         for name in self.formats:
             check_choice("formats", name, FORMATS)
-        if self.queries is not None:
-            if not self.queries:
-                raise OptionError("queries", f"among {', '.join(QUERIES)}", self.queries)
-            for name in self.queries:
-                check_choice("queries", name, QUERIES)
-        for name in ("contexts", "ranked", "draws", "batch", "search"):
-            least = 2 if name in ("contexts", "search") else 1
+        if self.queries is not None and not self.queries:
+            raise OptionError("queries", f"among {', '.join(QUERIES)}", self.queries)
+        for name in self.queries or ():
+            check_choice("queries", name, QUERIES)
+        limits = {"contexts": 2, "search": 2, "ranked": 1, "draws": 1, "batch": 1}
+        for name, least in limits.items():
             if getattr(self, name) < least:
                 raise OptionError(name, f"at least {least}", getattr(self, name))
 

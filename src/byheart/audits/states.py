@@ -7,25 +7,54 @@ and Llama, as transformers reports it).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from byheart._progress import Report, quiet
-from byheart.audits.float64 import TrueFloat64
 from byheart.audits.inputs import Contexts
 from byheart.audits.models import FoundModel, guarded_memory, readable
 from byheart.audits.settings import AuditSettings
 from byheart.errors import ByheartError
 
 if TYPE_CHECKING:
-    from torch import Tensor
     from transformers import PreTrainedModel
 
 SATURATED = 0.99  # the paper's threshold
 KEPT_BYTES = 2**30  # of whole contexts, for their ranks
+Function = Callable[..., object]
+WIDER: dict[Function, Function] = {Tensor.float: Tensor.double}
+
+
+class TrueFloat64(TorchFunctionMode):
+    """While active, casts to float32 become casts to float64: transformers casts to float32 inside
+    RMSNorm, rotary positions and softmax, so a model in float64 still carries float32 noise, and
+    every rank above that noise would look full.
+
+    >>> x = torch.tensor([1.0], dtype=torch.float64)
+    >>> with TrueFloat64():
+    ...     x.float().dtype, torch.softmax(x, 0, dtype=torch.float32).dtype
+    (torch.float64, torch.float64)
+    """
+
+    def __torch_function__(
+        self,
+        func: Function,
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        kwargs = dict(kwargs or {})
+        args = tuple(torch.float64 if a is torch.float32 else a for a in args)
+        if kwargs.get("dtype") is torch.float32:
+            kwargs["dtype"] = torch.float64
+        return WIDER.get(func, func)(*args, **kwargs)
 
 
 @dataclass
@@ -52,10 +81,9 @@ class HeadStates:
 
     def to_json(self) -> list[dict[str, float | int]]:
         """One object a head."""
-        columns = {name: values.tolist() for name, values in vars(self).items()}
+        rows = zip(*(values.tolist() for values in vars(self).values()), strict=True)
         return [
-            {"head": h, **{name: values[h] for name, values in columns.items()}}
-            for h in range(len(self.saturated))
+            {"head": h, **dict(zip(vars(self), row, strict=True))} for h, row in enumerate(rows)
         ]
 
 
@@ -63,7 +91,6 @@ class HeadStates:
 class States:
     layers: list[LayerStates]
     heads: list[HeadStates]
-    kept: int
 
 
 def kept_contexts(found: FoundModel, contexts: Contexts, ranked: int) -> int:
@@ -82,24 +109,18 @@ def collect(
     progress: Report = quiet,
 ) -> States:
     """Run the model over all contexts in batches and keep queries, some contexts, head sums."""
-    import torch
-
     T, n = contexts.T, contexts.n
     K = kept_contexts(found, contexts, settings.ranked)
     layers = found.spec.layers + 1
-    numbers = np.dtype(dtype)
-    d = found.spec.d
-    main = kinds[0]
+    d, main = found.spec.d, kinds[0]
+
+    def empty_layer() -> LayerStates:
+        queries = {kind: np.empty((T, d), dtype) for kind in (*kinds, "e+mean")}
+        return LayerStates(queries, np.empty((K, n, d), dtype))
+
     states = States(
-        [
-            LayerStates(
-                {kind: np.empty((T, d), numbers) for kind in (*kinds, "e+mean")},
-                np.empty((K, n, d), numbers),
-            )
-            for _ in range(layers)
-        ],
+        [empty_layer() for _ in range(layers)],
         [HeadStates(*np.zeros((4, found.spec.H))) for _ in range(found.spec.layers)],
-        K,
     )
     positions = np.random.default_rng(settings.seed).integers(n, size=T)
     at = {"first": np.zeros(T, int), "last": np.full(T, n - 1), "every": positions}
@@ -108,17 +129,10 @@ def collect(
     for start in range(0, T, settings.batch):
         progress(f"{start:,} of {T:,} contexts, {dtype}")
         rows = slice(start, min(start + settings.batch, T))
-        values = torch.tensor(contexts.values[rows])
-        values = values.to(getattr(torch, dtype)) if found.images else values.long()
-        shown = {reads: values.to(settings.device)}
-        with (
-            readable(
-                f"{found.path}: what the model says", "Its config may not be that of its weights."
-            ),
-            guarded_memory(settings.batch),
-            torch.inference_mode(),
-            exact(),
-        ):
+        numbers = getattr(torch, dtype) if found.images else torch.long
+        shown = {reads: torch.tensor(contexts.values[rows]).to(numbers).to(settings.device)}
+        said = readable(f"{found.path}: what the model says", "Are config and weights one model's?")
+        with said, guarded_memory(settings.batch), torch.inference_mode(), exact():
             out = model(**shown, output_hidden_states=True, output_attentions=True)
         hidden = [h.to("cpu").numpy() for h in out.hidden_states]
         if len(hidden) != layers or hidden[0].shape[1] != n:
@@ -144,8 +158,6 @@ def collect(
 def _add(head: HeadStates, a: Tensor, position: int, T: int, causal: bool) -> None:
     """Sums over contexts and query positions, divided by their number. The first token of a causal
     model sees only itself and is left out of "every"."""
-    import torch
-
     entropy = -(torch.special.xlogy(a, a)).sum(-1)  # (B, H, n)
     full = (a.amax(-1) > SATURATED).double()
     least = int(causal)

@@ -19,8 +19,6 @@ HEADER = ("weights", "layer", "A2", "rank", "A1 drawn", "Q", "groups", "GP", "ot
           "r/δ", "satur.", "T1")  # fmt: skip
 SHADES = {"fails": "#f4b6a6", "not refuted": "#bfe3d0", "holds": "#7cc6a0", "proved": "#7cc6a0",
           "too few contexts": "#eeeeee", "measured": "#ffffff"}  # fmt: skip
-
-
 GOOD, BAD = ("holds", "proved", "not refuted"), ("fails",)  # verdicts
 
 
@@ -44,20 +42,14 @@ def summary(record: Record) -> list[str]:
     unknown: dict[tuple[int, ...], list[str]] = {}
     for name in layers[0]["checks"]:
         verdicts = {int(x["layer"]): str(x["checks"][name]["verdict"]) for x in trained}
-        if all(v == "measured" for v in verdicts.values()):
+        if set(verdicts.values()) == {"measured"}:
             continue
         failing.setdefault(tuple(i for i, v in verdicts.items() if v in BAD), []).append(name)
-        rest = tuple(i for i, v in verdicts.items() if v not in BAD and v not in GOOD)
-        if rest:
+        if rest := tuple(i for i, v in verdicts.items() if v not in (*BAD, *GOOD)):
             unknown.setdefault(rest, []).append(name)
-    lines = [
-        f"Fail {_layers(at, len(trained))}: {_together(names)}."
-        for at, names in sorted(failing.items(), reverse=True)
-    ]
-    return lines + [
-        f"Cannot be told {_layers(at, len(trained))} (too few contexts): {_together(names)}."
-        for at, names in unknown.items()
-    ]
+    said = [("Fail {}", *row) for row in sorted(failing.items(), reverse=True)]
+    said += [("Cannot be told {} (too few contexts)", *row) for row in unknown.items()]
+    return [f"{t.format(_layers(at, len(trained)))}: {_together(names)}." for t, at, names in said]
 
 
 def _layers(at: tuple[int, ...], count: int) -> str:
@@ -65,17 +57,12 @@ def _layers(at: tuple[int, ...], count: int) -> str:
     >>> _layers((), 7), _layers((0,), 7), _layers((1, 2, 3, 5), 7), _layers((0, 1), 2)
     ('in no layer', 'in layer 0', 'in layers 1-3, 5', 'in every layer')
     """
-    if not at:
-        return "in no layer"
-    if len(at) == count:
-        return "in every layer"
-    runs: list[list[int]] = []
-    for i in at:
-        if runs and i == runs[-1][-1] + 1:
-            runs[-1].append(i)
-        else:
-            runs.append([i])
-    words = ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs)
+    if not at or len(at) == count:
+        return "in every layer" if at else "in no layer"
+    starts = [i for i in at if i - 1 not in at]
+    ends = [i for i in at if i + 1 not in at]
+    runs = zip(starts, ends, strict=True)
+    words = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
     return f"in layer{'s'[: len(at) > 1]} {words}"
 
 
@@ -86,8 +73,8 @@ def _together(names: list[str]) -> str:
     """
     heads: dict[str, list[str]] = {}
     for name in names:
-        head, _, query = name.partition(".")
-        heads.setdefault(check_label(head), []).extend([query] if query else [])
+        head, *query = name.split(".", 1)
+        heads.setdefault(check_label(head), []).extend(query)
     return ", ".join(f"{h} ({', '.join(q)})" if q else h for h, q in heads.items())
 
 
@@ -111,8 +98,7 @@ def table_rows(record: Record) -> list[tuple[str, ...]]:
     rows = []
     main, *others = record["settings"]["queries"]
     for layer in record["layers"]:
-        query = layer["queries"][main]
-        heads = layer["heads"]
+        query, heads = layer["queries"][main], layer["heads"]
         spread = layer["separation"]["spread"]
         rows.append(
             (
@@ -128,28 +114,17 @@ def table_rows(record: Record) -> list[tuple[str, ...]]:
                 str(layer["queries"]["e+mean"]["Q"]),
                 "-" if spread is None else f"{spread:.3g}",
                 "-" if not heads else f"{np.mean([h['saturated'] for h in heads]):.2f}",
-                _theorem1(record, layer, query["Q"]),
+                _theorem1(layer),
             )
         )
     return rows
 
 
-def _theorem1(record: Record, layer: Record, Q: int) -> str:
-    capacity = promised(record["model"], record["data"]["n"], Q)
-    if capacity is None:
-        return "-"
+def _theorem1(layer: Record) -> str:
     promise = next(p for p in layer["promises"] if p["id"] == "mahdavi2024.theorem1")
-    return f"{capacity:,}" if promise["bare"] is None else f"({capacity:,})"
-
-
-def promised(model: Record, n: int, Q: int) -> int | None:
-    """H(r-1)+1 with r = min(n, d_h, Q) for heads with their own W_K and W_V; None for Q < 2.
-
-    >>> promised({"H": 12, "kv_heads": 12, "d_h": 32, "d": 384}, 64, 30)
-    349
-    """
-    r = min(n, model["d_h"], Q)
-    return None if r < 2 or n > model["d"] else model["kv_heads"] * (r - 1) + 1
+    if promise["bare"] is not None:
+        return f"({promise['bare']:,})"
+    return f"{promise['capacity']:,}" if promise["applies"] else "-"
 
 
 def by_setting(settings: list[Record], shown: Callable[[Record], str]) -> str:
@@ -171,14 +146,14 @@ def audit_figure(record: Record) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    kinds = list(dict.fromkeys(layer["weights"] for layer in record["layers"]))
-    names = list(record["layers"][0]["checks"])
-    names.remove("separation")
+    by_weights: dict[str, list[Record]] = {}
+    for layer in record["layers"]:
+        by_weights.setdefault(layer["weights"], []).append(layer)
+    names = [name for name in record["layers"][0]["checks"] if name != "separation"]
     count = max(layer["layer"] for layer in record["layers"]) + 1
     figure = Figure(figsize=(13, 3.2 + 0.16 * count), layout="constrained")
-    grids = figure.subplots(1, len(kinds) + 2, width_ratios=[*[1.0] * len(kinds), 1.0, 1.0])
-    for axes, weights in zip(grids, kinds, strict=False):
-        layers = [x for x in record["layers"] if x["weights"] == weights]
+    grids = figure.subplots(1, len(by_weights) + 2, width_ratios=[1.0] * (len(by_weights) + 2))
+    for axes, (weights, layers) in zip(grids, by_weights.items(), strict=False):
         _verdicts(axes, layers, names)
         axes.set_title(f"{weights} weights", loc="left", fontsize=9)
     used = ("fails", "not refuted", "holds")
@@ -187,9 +162,18 @@ def audit_figure(record: Record) -> Figure:
         fontsize=8, frameon=False, loc="outside lower left", ncols=3,
     )  # fmt: skip
     main = record["settings"]["queries"][0]
-    _ladder(grids[-2], record, main)
-    _Q(grids[-1], record, main, kinds)
+    _ladder(grids[-2], by_weights.get("trained", []), main)
+    _Q(grids[-1], by_weights, main)
     model, data = record["model"], record["data"]
+    words = (
+        ("relative tolerance", "rank of the queries, float64\n(dashed: centred; dotted: n)"),
+        ("layer", "Q: largest size with no dependent\nsubset drawn (dotted: n)"),
+    )
+    for axes, (across, title) in zip(grids[-2:], words, strict=True):
+        axes.axhline(data["n"], color="black", lw=0.8, ls=":")
+        axes.set_xlabel(across)
+        axes.set_title(title, loc="left", fontsize=9)
+        axes.legend(fontsize=7, frameon=False)
     figure.suptitle(
         f"{model['name']} ({model['type']}, {model['weights']}): {data['contexts']:,} contexts of "
         f"{data['n']} tokens, main query: {main}", x=0.01, ha="left", fontsize=10,
@@ -200,24 +184,19 @@ def audit_figure(record: Record) -> Figure:
 def _verdicts(axes: Axes, layers: list[Record], names: list[str]) -> None:
     from matplotlib.colors import to_rgb
 
-    picture = np.array(
-        [[to_rgb(SHADES[x["checks"][name]["verdict"]]) for name in names] for x in layers]
-    )
-    axes.imshow(picture, aspect="auto", interpolation="nearest")
+    picture = [[to_rgb(SHADES[x["checks"][name]["verdict"]]) for name in names] for x in layers]
+    axes.imshow(np.array(picture), aspect="auto", interpolation="nearest")
     short = [name.replace("assumption", "A").replace("general_position", "GP") for name in names]
     labels = [name.replace(".", " ") for name in short]  # "A1 first"
     axes.set_xticks(range(len(names)), labels, rotation=60, ha="right", fontsize=7)
-    every = max(1, len(layers) // 12)
-    axes.set_yticks(range(0, len(layers), every))
+    axes.set_yticks(range(0, len(layers), max(1, len(layers) // 12)))
     axes.set_ylabel("layer")
 
 
-def _ladder(axes: Axes, record: Record, main: str) -> None:
-    trained = [x for x in record["layers"] if x["weights"] == "trained"]
+def _ladder(axes: Axes, trained: list[Record], main: str) -> None:
     chosen = sorted({0, 1, len(trained) // 2, len(trained) - 1})
     for colour, i in zip(COLOURS, chosen, strict=False):
-        settings = trained[i]["queries"][main]["settings"]
-        for setting in settings:
+        for setting in trained[i]["queries"][main]["settings"]:
             if setting["dtype"] == "float64":
                 ladder = setting["rank_ladder"]
                 axes.plot(
@@ -225,29 +204,17 @@ def _ladder(axes: Axes, record: Record, main: str) -> None:
                     ls="--" if setting["centred"] else "-",
                     label=None if setting["centred"] else f"layer {trained[i]['layer']}",
                 )  # fmt: skip
-    axes.axhline(record["data"]["n"], color="black", lw=0.8, ls=":")
     axes.set_xscale("log")
     axes.invert_xaxis()
-    axes.set_xlabel("relative tolerance")
-    axes.set_title("rank of the queries, float64\n(dashed: centred; dotted: n)", loc="left",
-                   fontsize=9)  # fmt: skip
-    axes.legend(fontsize=7, frameon=False)
 
 
-def _Q(axes: Axes, record: Record, main: str, kinds: list[str]) -> None:
-    for colour, weights in zip(COLOURS, kinds, strict=False):
-        layers = [x for x in record["layers"] if x["weights"] == weights]
+def _Q(axes: Axes, by_weights: dict[str, list[Record]], main: str) -> None:
+    for colour, (weights, layers) in zip(COLOURS, by_weights.items(), strict=False):
         for i, setting in enumerate(layers[0]["queries"][main]["settings"]):
-            if setting["centred"]:
-                continue
-            values = [x["queries"][main]["settings"][i]["Q"] for x in layers]
-            axes.plot(
-                [x["layer"] for x in layers], values, color=colour, marker=".",
-                ls="--" if setting["dtype"] == "float32" else "-",
-                label=f"{weights}, {setting['dtype']}",
-            )  # fmt: skip
-    axes.axhline(record["data"]["n"], color="black", lw=0.8, ls=":")
-    axes.set_xlabel("layer")
-    axes.set_title("Q: largest size with no dependent\nsubset drawn (dotted: n)", loc="left",
-                   fontsize=9)  # fmt: skip
-    axes.legend(fontsize=7, frameon=False)
+            if not setting["centred"]:
+                values = [x["queries"][main]["settings"][i]["Q"] for x in layers]
+                axes.plot(
+                    [x["layer"] for x in layers], values, color=colour, marker=".",
+                    ls="--" if setting["dtype"] == "float32" else "-",
+                    label=f"{weights}, {setting['dtype']}",
+                )  # fmt: skip

@@ -13,10 +13,9 @@ from byheart._lazy import attach
 
 if TYPE_CHECKING:
     from byheart.training.data import Data, token_data
-    from byheart.training.largest_table import Capacity, capacity
     from byheart.training.method import Train, train, training_spec
     from byheart.training.recipe import Recipe, dana2025, kajitsuka2025, mahdavi2024
-    from byheart.training.smallest_model import Smallest, smallest
+    from byheart.training.search import Capacity, Smallest, capacity, smallest
     from byheart.training.trainer import Outcome, Progress, Trained, train_stack
 
 __all__ = [

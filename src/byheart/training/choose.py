@@ -1,10 +1,14 @@
-"""Which path computes the gradients: a kernel where it was measured to pay, else autograd."""
+"""What is decided before a run begins: which path computes the gradients, a kernel where it was
+measured to pay, else autograd; and whether device, sizes and memory are there."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from byheart.errors import ByheartError, check_choice
+import torch
+
+from byheart._machine import memory_bytes
+from byheart.errors import ByheartError, CapacityError, OptionError, check_choice
 from byheart.specs import (
     AttentionOnlySpec,
     MLPTransformerSpec,
@@ -13,13 +17,12 @@ from byheart.specs import (
     Spec,
 )
 from byheart.training.data import Data
-from byheart.training.kernels.bilinear import Bilinear
-from byheart.training.kernels.deep_pairs import DeepPairs
-from byheart.training.kernels.folded import FoldedMultiHead
+from byheart.training.kernels.one_layer import UZ, Bilinear
+from byheart.training.kernels.regrouped import DeepPairs, FoldedMultiHead, TokenTables
 from byheart.training.kernels.scalar_heads import ScalarHeads
-from byheart.training.kernels.token_tables import TokenTables
-from byheart.training.kernels.uz import UZ
-from byheart.training.learner import Autograd, Goal, Learner
+from byheart.training.learner import Learner, Weights
+from byheart.training.losses import check_loss
+from byheart.training.recipe import Recipe
 
 Kernel = type[Learner[Any]]
 
@@ -31,21 +34,84 @@ KERNELS: dict[type, tuple[Kernel, ...]] = {
     MultiHeadSpec: (ScalarHeads, FoldedMultiHead),
 }
 BY_NAME: dict[str, Kernel] = {k.name: k for kernels in KERNELS.values() for k in kernels}
-PATHS: tuple[str, ...] = ("auto", Autograd.name, *BY_NAME)
 
 
-def choose(spec: Spec, goal: Goal, data: Data, path: str = "auto") -> Kernel:
+def choose(spec: Spec, loss: str, data: Data, path: str = "auto") -> Kernel:
     """The learner for this shape (docs/training.md has the measurements); `path` forces one."""
-    check_choice("path", path, PATHS)
+    check_choice("path", path, ("auto", Learner.name, *BY_NAME))
     own = KERNELS.get(type(spec), ())
     if path == "auto":
-        return next((k for k in own if k.covers(spec, goal, data) and k.pays(spec)), Autograd)
-    if path == Autograd.name:
-        return Autograd
-    kernel = BY_NAME[path]
-    if kernel not in own or not kernel.covers(spec, goal, data):
+        return next((k for k in own if k.covers(spec, loss, data) and k.pays(spec)), Learner)
+    kernel = BY_NAME.get(path, Learner)
+    if kernel is not Learner and not (kernel in own and kernel.covers(spec, loss, data)):
         raise ByheartError(
             f"the kernel {path} does not do this: {kernel.covers.__doc__} Found {spec} with loss "
-            f"{goal.loss}. Leave `path` to byheart."
+            f"{loss}. Leave `path` to byheart."
         )
     return kernel
+
+
+def check_device(device: torch.device | str, kinds: tuple[str, ...] = ("cuda", "mps")) -> None:
+    """Refuse a device that torch does not find here."""
+    kind, _, number = str(device).partition(":")
+    if kind not in ("cpu", *kinds) or not (number or "0").isdigit():
+        others = ", ".join(("cpu", *kinds[:-1]))
+        raise OptionError("device", f"{others} or {kinds[-1]}", str(device))
+    if kind != "cpu" and int(number or 0) >= getattr(torch, kind).device_count():
+        raise ByheartError(f"`device={device}`: torch finds no such device here. Use `device=cpu`.")
+
+
+def check_memory(
+    kernel: Kernel, spec: Spec, data: Data, recipe: Recipe, models: int, itemsize: int
+) -> None:
+    """Refuse a run that this machine's memory cannot hold, before any work.
+
+    Counted are the intermediates of a step, the weights with their gradient, the optimizer's
+    moments and copies, the examples, and the batches that are drawn ahead.
+    """
+    full = recipe.sampling == "full"
+    rows = data.T if full else min(recipe.batch, data.T)
+    step = kernel.step_bytes(spec, models, rows, itemsize, full)
+    weights = 6 * models * spec.parameters * itemsize
+    tensors = (data.inputs, data.targets, data.context)
+    examples = sum(x.nbytes for x in tensors if x is not None)
+    ahead = recipe.batch * recipe.epoch_steps
+    if full or recipe.sampling == "without-replacement":
+        ahead = data.T  # the full batch is laid out once, an epoch at its beginning
+    tokens = 0 if data.inputs.is_floating_point() else data.inputs.shape[-1] + 2
+    needed = step + weights + examples + 8 * models * ahead * (1 + tokens)
+    present = memory_bytes()
+    if needed > 0.9 * present:
+        smaller = "Give a `batch` (examples a step)" if full else "Give a smaller `batch`"
+        raise CapacityError(
+            f"training {models} models on {data.T:,} facts needs about {needed / 1e9:,.0f} GB of "
+            f"memory, {step / 1e9:,.0f} GB of it for one step on {rows:,} of them; this machine "
+            f"has {present / 1e9:.0f} GB. {smaller}, fewer `seeds`, or a smaller model."
+        )
+
+
+def check_shapes(
+    spec: Spec, data: Data, recipe: Recipe, start: Weights | None, models: int
+) -> None:
+    """Refuse data of other models, a loss that does not fit them, keys of another length, tokens
+    that the model does not have, and starting weights of other names or shapes."""
+    if not models:
+        raise ByheartError("give at least one seed: one model is trained for each")
+    if data.models not in (None, models):
+        raise ByheartError(f"data of {data.models} models, but {models} seeds")
+    check_loss(recipe.loss, data.kind)
+    for name, shape in spec.weight_shapes().items():
+        found = None if start is None else tuple(start[name].shape) if name in start else "nothing"
+        if found not in (None, (models, *shape)):
+            raise ByheartError(f"`start`: {name} must have shape {(models, *shape)}, found {found}")
+    S, N = getattr(spec, "S", None), getattr(spec, "N", 0)
+    if data.inputs.is_floating_point() or S is None:
+        return
+    if data.inputs.shape[-1] != S:
+        raise ByheartError(f"keys of {data.inputs.shape[-1]} tokens, {spec} reads {S}")
+    for name, ids in (("tokens", data.inputs), ("answers", data.targets)):
+        if ids.is_floating_point():
+            continue
+        low, high = int(ids.min()), int(ids.max())
+        if low < 0 or high >= N:
+            raise ByheartError(f"{name} from {low} to {high}, {spec} has {N} tokens")

@@ -1,8 +1,10 @@
-"""What a stack of models is trained on: examples shared by all models, or each model's own."""
+"""What a stack of models is trained on, shared by all or each model's own, and its batches."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -11,6 +13,7 @@ from torch import Tensor
 
 from byheart.errors import ByheartError
 from byheart.facts import Facts
+from byheart.training.recipe import Recipe
 
 Kind = Literal["class", "distribution", "value"]
 
@@ -37,17 +40,15 @@ class Data:
     def __post_init__(self) -> None:
         lead = 2 if self.own else 1
         if self.inputs.shape[:lead] != self.targets.shape[:lead]:
-            raise ByheartError(
-                f"inputs and targets differ in length: {tuple(self.inputs.shape)} and "
-                f"{tuple(self.targets.shape)}"
-            )
+            shapes = f"{tuple(self.inputs.shape)} and {tuple(self.targets.shape)}"
+            raise ByheartError(f"inputs and targets differ in length: {shapes}")
         if self.T == 0:
             raise ByheartError("there are no examples to train on")
 
     @property
     def T(self) -> int:
         """Examples of one model, padding included."""
-        return self.inputs.shape[1 if self.own else 0]
+        return self.targets.shape[int(self.own)]
 
     @property
     def models(self) -> int | None:
@@ -73,10 +74,10 @@ class Data:
         return replace(self, **{k: change(x) for k, x in tensors.items() if x is not None})
 
     def batch(self, index: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Inputs and targets of examples `index` (models, B), with the model axis in front."""
+        """Inputs and targets of examples `index` (..., models, B)."""
         at = (index,)
         if self.own:
-            at = (torch.arange(len(index), device=index.device)[:, None], index)
+            at = (torch.arange(index.shape[-2], device=index.device)[:, None], index)
         return self._with_context(at), self.targets[at]
 
     def span(self, start: int, stop: int) -> tuple[tuple[Tensor, ...], Tensor]:
@@ -106,19 +107,79 @@ def token_data(facts: Facts | Sequence[Facts], start_id: int | None = None) -> D
     tables = [facts] if isinstance(facts, Facts) else list(facts)
     if not tables:
         raise ByheartError("there is no table to train on")
-    longest = max(table.T for table in tables)
+    rows = torch.tensor([table.T for table in tables])
+    number = torch.arange(int(rows.max()))
     inputs, targets = [], []
     for table in tables:
-        tokens = torch.tensor(table.tokens, dtype=torch.long)
+        fill = torch.where(number < table.T, number, 0)  # padding repeats the first example
+        tokens = torch.tensor(table.tokens, dtype=torch.long)[fill]
         if start_id is not None:
-            tokens = torch.cat([torch.full((table.T, 1), start_id), tokens], dim=1)
-        answers = torch.tensor(table.answers, dtype=torch.long)
-        fill = torch.zeros(longest, dtype=torch.long)  # padding repeats the first example
-        fill[: table.T] = torch.arange(table.T)
-        inputs.append(tokens[fill])
-        targets.append(answers[fill])
+            tokens = torch.nn.functional.pad(tokens, (1, 0), value=start_id)
+        inputs.append(tokens)
+        targets.append(torch.tensor(table.answers, dtype=torch.long)[fill])
     if isinstance(facts, Facts):
         return Data(inputs[0], targets[0])
-    rows = torch.tensor([table.T for table in tables])
-    equal = bool((rows == longest).all())
-    return Data(torch.stack(inputs), torch.stack(targets), own=True, rows=None if equal else rows)
+    lengths = rows if len(rows.unique()) > 1 else None
+    return Data(torch.stack(inputs), torch.stack(targets), own=True, rows=lengths)
+
+
+def generator(seed: int, purpose: str) -> torch.Generator:
+    """A generator for one model and purpose, whatever the stack, order or worker.
+
+    >>> a, b = generator(0, "order"), generator(0, "order")
+    >>> bool((torch.rand(3, generator=a) == torch.rand(3, generator=b)).all())
+    True
+    """
+    name = hashlib.sha256(f"{purpose}:{seed}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(name[:8], "little") % 2**63)
+
+
+class Sampler:
+    """`next()` gives the batches (batches, models, B) of one block, or None: the full batch.
+
+    A block is an epoch, or `epoch_steps` batches where there is no epoch. `generators` are on the
+    CPU whatever the device, so that every device sees the same batches.
+    """
+
+    def __init__(
+        self, recipe: Recipe, data: Data, generators: Sequence[torch.Generator], sample_seed: int
+    ) -> None:
+        self.sampling, self.device = recipe.sampling, data.inputs.device
+        self.generators = list(generators)
+        self.rows = [data.T] * len(self.generators) if data.rows is None else data.rows.tolist()
+        self.batch, self.block = recipe.batch, recipe.epoch_steps
+        self.sample: Tensor | None = None
+        if recipe.sampling in ("without-replacement", "fixed-sample") and len(set(self.rows)) > 1:
+            raise ByheartError(
+                f"{recipe.sampling} batches need tables of one length in a stack, found "
+                f"{min(self.rows)} to {max(self.rows)} rows: use full or with-replacement"
+            )
+        if recipe.sampling == "without-replacement":
+            self.batch = min(recipe.batch, data.T)
+            self.block = data.T // self.batch
+        elif recipe.sampling == "fixed-sample":
+            source = generator(sample_seed, "fixed sample")
+            self.sample = torch.randint(data.T, (self.block * self.batch,), generator=source)
+        elif recipe.sampling == "full":
+            self.block = recipe.evaluate_every
+
+    def next(self) -> Tensor | None:
+        if self.sampling == "full":
+            return None
+        n, orders = self.block * self.batch, []
+        for rows, source in zip(self.rows, self.generators, strict=True):
+            if self.sampling == "with-replacement":
+                picked = torch.randint(rows, (n,), generator=source)
+            elif self.sample is None:
+                picked = torch.randperm(rows, generator=source)[:n]
+            else:
+                picked = self.sample[torch.randperm(n, generator=source)]
+            orders.append(picked.view(self.block, self.batch))
+        return torch.stack(orders, 1).to(self.device)
+
+    def select(self, models: Sequence[int]) -> Sampler:
+        """The sampler of some of the models, carrying on with their generators."""
+        some = copy(self)
+        some.generators = [self.generators[m] for m in models]
+        some.rows = [self.rows[m] for m in models]
+        return some

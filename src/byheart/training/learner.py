@@ -1,4 +1,4 @@
-"""Gradients of a whole stack of models: the general path, in ordinary autograd.
+"""Gradients and updates of a whole stack of models, and how good the models are.
 
 All weights of the stack lie in one flat tensor `theta`, all gradients in `grad`; the named weights
 are views of them, so that an optimizer moves everything in one call. Kernels for hot shapes
@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
+from byheart.errors import check_choice
 from byheart.models.architectures import module_of
 from byheart.specs import Spec
 from byheart.training.data import Data
 from byheart.training.losses import example_losses, right
+from byheart.training.recipe import OPTIMIZERS, Recipe
 
 Weights = dict[str, Tensor]
 SpecT = TypeVar("SpecT", bound=Spec)
 CHUNK_BYTES = 256 * 2**20  # of intermediates in one backward pass; larger batches are added up
+BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # of Adam
 
 
 def split(flat: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> Weights:
@@ -35,26 +37,20 @@ def split(flat: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> Weights:
     return {name: part.view(shapes[name]) for name, part in zip(shapes, parts, strict=True)}
 
 
-@dataclass(frozen=True)
-class Goal:
-    """What is minimised and what counts as memorized."""
-
-    loss: str = "cross-entropy"
-    tolerance: float = 0.01
+def contiguous(view: Tensor) -> Tensor:
+    return view.clone(memory_format=torch.contiguous_format)
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Loss and number of right answers of one batch, per model: before the update."""
-
-    loss: Tensor
-    right: Tensor
+def chunk_rows(spec: Spec, models: int, itemsize: int) -> int:
+    """How many examples are computed at once, so that intermediates fit `CHUNK_BYTES`."""
+    return max(1, CHUNK_BYTES // (models * spec.row_bytes(itemsize)))
 
 
 class Learner(Generic[SpecT]):
     """M models of one spec: `prepare` examples, then `gradient(i)` fills `grad` for batch i.
 
-    A kernel is a subclass that `covers` some shapes, and is chosen where it `pays`.
+    This is the general path, in ordinary autograd: any architecture, any loss. A kernel is a
+    subclass that `covers` some shapes, and is chosen where it `pays`.
     """
 
     name = "autograd"
@@ -63,12 +59,12 @@ class Learner(Generic[SpecT]):
         self,
         spec: SpecT,
         models: int,
-        goal: Goal,
+        recipe: Recipe,
         *,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.spec, self.models, self.goal = spec, models, goal
+        self.spec, self.models, self.recipe = spec, models, recipe
         self.options: dict[str, object] = {}  # further arguments of the model's forward
         self.device, self.dtype = torch.device(device), dtype
         size = models * sum(math.prod(shape) for shape in spec.weight_shapes().values())
@@ -77,7 +73,7 @@ class Learner(Generic[SpecT]):
         self.bind()
 
     @classmethod
-    def covers(cls, spec: SpecT, goal: Goal, data: Data) -> bool:
+    def covers(cls, spec: SpecT, loss: str, data: Data) -> bool:
         """Everything."""
         return True
 
@@ -89,10 +85,18 @@ class Learner(Generic[SpecT]):
     @classmethod
     def step_bytes(cls, spec: SpecT, models: int, rows: int, itemsize: int, full: bool) -> int:
         """About how many bytes the intermediates of one step on `rows` examples take."""
-        raise NotImplementedError
+        per_row = models * spec.row_bytes(itemsize)
+        return min(rows * per_row, max(CHUNK_BYTES, per_row)) if full else rows * per_row
 
     def bind(self) -> None:
         """Make the views of `theta` and `grad` that every step uses."""
+        # Leaves that share memory with theta, whose .grad shares memory with grad: autograd adds
+        # into it in place, and never copies a flat tensor per weight.
+        self.leaves: Weights = {}
+        grads = self.views(self.grad)
+        for name, view in self.views(self.theta).items():
+            self.leaves[name] = leaf = view.detach().requires_grad_()
+            leaf.grad = grads[name]
 
     def views(self, flat: Tensor) -> Weights:
         """The named weights (models, ...) as views of a flat tensor of this learner's order."""
@@ -107,55 +111,26 @@ class Learner(Generic[SpecT]):
     def weights(self, flat: Tensor | None = None) -> Weights:
         """Copies of the named weights."""
         views = self.views(self.theta if flat is None else flat)
-        return {
-            name: view.clone(memory_format=torch.contiguous_format) for name, view in views.items()
-        }
-
-    def prepare(self, data: Data, order: Tensor | None) -> None:
-        """Get ready for batches `order` (batches, models, B) of `data`; None: one full batch."""
-        raise NotImplementedError
-
-    def gradient(self, i: int, log: bool = False) -> Batch | None:
-        """Fill `grad` with the gradient of each model's mean loss on batch i."""
-        raise NotImplementedError
-
-
-class Autograd(Learner[SpecT]):
-    """Any architecture, any loss. A full batch is computed in chunks that fit `CHUNK_BYTES`."""
-
-    def bind(self) -> None:
-        # Leaves that share memory with theta, whose .grad shares memory with grad: autograd adds
-        # into it in place, and never copies a flat tensor per weight.
-        self.leaves: Weights = {}
-        grads = self.views(self.grad)
-        for name, view in self.views(self.theta).items():
-            leaf = view.detach().requires_grad_()
-            leaf.grad = grads[name]
-            self.leaves[name] = leaf
-
-    @classmethod
-    def step_bytes(cls, spec: SpecT, models: int, rows: int, itemsize: int, full: bool) -> int:
-        per_row = models * spec.row_bytes(itemsize)
-        return min(rows * per_row, max(CHUNK_BYTES, per_row)) if full else rows * per_row
+        return {name: contiguous(view) for name, view in views.items()}
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Outputs of every model, (models, B, ...)."""
         return module_of(self.spec).forward(self.spec, self.leaves, *inputs, **self.options)
 
     def prepare(self, data: Data, order: Tensor | None) -> None:
+        """Get ready for batches `order` (batches, models, B) of `data`; None: one full batch."""
         self.data, self.order = data, order
 
-    def gradient(self, i: int, log: bool = False) -> Batch | None:
+    def gradient(self, i: int, log: bool = False) -> Tensor | None:
+        """Fill `grad` with the gradient of each model's mean loss on batch i; with `log`, the right
+        answers of each model before the update. A full batch is computed in chunks."""
         self.grad.zero_()
         if self.order is not None:
             outputs, targets, losses = self._evaluate(*self._examples(self.order[i]))
             self._backward(outputs, losses.mean(1).sum())
-            if not log:
-                return None
-            return Batch(losses.detach().mean(1), self._right(outputs, targets, None))
-        loss = torch.zeros(self.models, dtype=self.dtype, device=self.device)
+            return self._right(outputs, targets, None) if log else None
         hits = torch.zeros(self.models, dtype=torch.long, device=self.device)
-        step = max(1, CHUNK_BYTES // max(1, self.models * self.spec.row_bytes(self.dtype.itemsize)))
+        step = chunk_rows(self.spec, self.models, self.dtype.itemsize)
         for start in range(0, self.data.T, step):
             stop = min(start + step, self.data.T)
             outputs, targets, losses = self._evaluate(*self.data.span(start, stop))
@@ -165,20 +140,17 @@ class Autograd(Learner[SpecT]):
             part = losses.sum(1) / self.data.T if weights is None else (losses * weights).sum(1)
             self._backward(outputs, part.sum())
             if log:
-                loss += part.detach()
                 hits += self._right(outputs, targets, weights)
-        return Batch(loss, hits) if log else None
+        return hits if log else None
 
     def _evaluate(
         self, inputs: tuple[Tensor, ...], targets: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Outputs, targets with the model axis (the same for all models if they had none), and
-        losses."""
+        """Outputs, targets with the model axis, and losses."""
         outputs = self.forward(*inputs)
-        lead = outputs.shape[:2]
-        if targets.shape[:2] != lead or not (self.data.own or self.order is not None):
-            targets = targets.expand(lead[0], *targets.shape)
-        losses = example_losses(self.goal.loss, outputs, targets, self.data.kind)
+        if self.order is None and not self.data.own:
+            targets = targets.expand(self.models, *targets.shape)
+        losses = example_losses(self.recipe.loss, outputs, targets, self.data.kind)
         return outputs, targets, losses
 
     def _examples(self, index: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
@@ -190,5 +162,89 @@ class Autograd(Learner[SpecT]):
         total.backward()
 
     def _right(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
-        hit = right(outputs.detach(), targets, self.data.kind, self.goal.tolerance)
+        hit = right(outputs.detach(), targets, self.data.kind, self.recipe.tolerance)
         return (hit if weights is None else hit & (weights > 0)).sum(1)
+
+
+class FlatOptimizer:
+    """Adam, AdamW or SGD: `step(lr)` moves `theta` along `grad`. What it keeps is `t`, the steps so
+    far, and the tensors that `state` names: to go on from an earlier run, write to both.
+
+    The fused kernels of torch are called directly where they exist: on small stacks that is three
+    times as fast as `torch.optim`. They are private: the formula stands beside them as fall-back.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        theta: Tensor,
+        grad: Tensor,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        fused: bool = True,
+    ) -> None:
+        check_choice("optimizer", name, OPTIMIZERS)
+        self.name, self.theta, self.grad = name, theta, grad
+        self.weight_decay, self.momentum = weight_decay, momentum
+        self.t = torch.zeros((), dtype=torch.float32, device=theta.device)
+        moments = ("m", "v") if name != "sgd" else (("m",) if momentum else ())
+        self.state = {key: torch.zeros_like(theta) for key in moments}
+        kernel = {"adam": "_fused_adam_", "adamw": "_fused_adamw_"}.get(name, "")
+        self._fused = getattr(torch, kernel, None) if fused else None
+
+    def step(self, lr: float) -> None:
+        self.t += 1
+        if self._fused is not None:
+            lists = [[x] for x in (self.theta, self.grad, *self.state.values())]
+            rates = {"lr": lr, "beta1": BETA1, "beta2": BETA2, "eps": EPS}
+            how = {"weight_decay": self.weight_decay, "amsgrad": False, "maximize": False}
+            try:
+                self._fused(*lists, [], [self.t], **rates, **how)
+                return
+            except (RuntimeError, TypeError):  # not on this device, or another signature
+                self._fused = None
+        change = self.grad
+        if self.weight_decay and self.name == "adamw":  # decays θ itself, the others the gradient
+            self.theta.mul_(1 - lr * self.weight_decay)
+        elif self.weight_decay:
+            change = change.add(self.theta, alpha=self.weight_decay)
+        if self.name == "sgd":
+            if self.momentum:
+                change = self.state["m"].mul_(self.momentum).add_(change)
+            self.theta.add_(change, alpha=-lr)
+        else:
+            self._adam(lr, change)
+
+    def _adam(self, lr: float, change: Tensor) -> None:
+        """θ -= lr (m / (1 - β_1^t)) / (sqrt(v / (1 - β_2^t)) + ε), m and v the running means of
+        the gradient and its square."""
+        (m, v), t = self.state.values(), float(self.t)
+        m.lerp_(change, 1 - BETA1)
+        v.mul_(BETA2).addcmul_(change, change, value=1 - BETA2)
+        spread = (v / (1 - BETA2**t)).sqrt_().add_(EPS)
+        self.theta.addcdiv_(m, spread, value=-lr / (1 - BETA1**t))
+
+
+@torch.no_grad()
+def evaluate(spec: Spec, weights: Weights, data: Data, recipe: Recipe) -> tuple[Tensor, Tensor]:
+    """Share of each model's examples that are right, and its mean loss: (models,) each, over all
+    facts, whatever the training batches were."""
+    forward = module_of(spec).forward
+    first = next(iter(weights.values()))
+    models = len(first)
+    step = chunk_rows(spec, models, first.element_size())
+    hits, loss = torch.zeros(2, models, dtype=torch.float64)
+    for start in range(0, data.T, step):
+        inputs, targets = data.span(start, min(start + step, data.T))
+        outputs = forward(spec, weights, *inputs)
+        if not data.own:
+            targets = targets.expand(models, *targets.shape)
+        losses = example_losses(recipe.loss, outputs, targets, data.kind)
+        hit = right(outputs, targets, data.kind, recipe.tolerance)
+        share = data.row_weights(start, start + losses.shape[1])
+        if share is not None:
+            hit, losses = hit & (share > 0), torch.where(share > 0, losses, 0)
+        hits += hit.sum(1).double().cpu()
+        loss += losses.sum(1, dtype=torch.float64).cpu()
+    rows = torch.tensor(float(data.T)) if data.rows is None else data.rows.cpu()
+    return hits / rows, loss / rows

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from byheart._progress import Report, quiet
 from byheart.errors import ByheartError, check_choice
-from byheart.methods import Kind, Method, option
+from byheart.methods import Kind, Method, build, option
 from byheart.specs import DTYPES, AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
-from byheart.training.recipe import LOSSES, OPTIMIZERS, SCHEDULES, Recipe
-from byheart.training.trainable import TrainableSpec
+from byheart.training.recipe import LOSSES, OPTIMIZERS, SCHEDULES, Recipe, TrainableSpec
 
 if TYPE_CHECKING:
     from byheart.facts import Facts
@@ -28,9 +27,10 @@ MODELS: tuple[str, ...] = ("attention", "mlp", "as-coded")
 LOAD = 0.5
 # From one `seed` to the next, so that no two of them share a start: more than any stack has models.
 SEED_STRIDE = 1_000_003
-
-
-SIZES, TRAINING = "Sizes", "Training"
+SIZES, TRAINING = "Sizes", "Training"  # panels of options
+# Options that `spec` and `recipe` hold, too.
+OF_SPEC = ("model", "d", "H", "d_h", "layers", "width")
+OF_RECIPE = ("steps", "lr", "loss", "optimizer", "schedule")
 
 
 @dataclass(frozen=True)
@@ -90,30 +90,20 @@ class Train(Method["TokenMemory"]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._refuse_both("spec", "model", "d", "H", "d_h", "layers", "width")
-        self._refuse_both("recipe", "steps", "lr", "loss", "optimizer", "schedule", "batch")
-        self.training()  # its limits
-
-    def _refuse_both(self, whole: str, *parts: str) -> None:
-        """Refuse parts of a `whole` that is given too: one of them would be passed over."""
         changed = [f.name for f in fields(self) if getattr(self, f.name) != f.default]
-        if whole in changed and (twice := [f"`{name}`" for name in parts if name in changed]):
-            raise ByheartError(
-                f"`{whole}` and {', '.join(twice)} say the same thing twice. Give one of them."
-            )
+        for whole, parts in (("spec", OF_SPEC), ("recipe", (*OF_RECIPE, "batch"))):
+            twice = [f"`{name}`" for name in parts if name in changed]
+            if whole in changed and twice:  # one of them would be passed over
+                raise ByheartError(
+                    f"`{whole}` and {', '.join(twice)} say the same thing twice. Give one of them."
+                )
+        self.training()  # its limits
 
     def training(self) -> Recipe:
         """How the models are trained."""
         if self.recipe is not None:
             return self.recipe
-        how = Recipe(
-            steps=self.steps,
-            lr=self.lr,
-            loss=self.loss,
-            optimizer=self.optimizer,
-            schedule=self.schedule,
-            keep_best=True,
-        )
+        how = Recipe(keep_best=True).but(**{name: getattr(self, name) for name in OF_RECIPE})
         if self.batch is None:
             return how
         return how.but(sampling="without-replacement", batch=self.batch)
@@ -122,15 +112,7 @@ class Train(Method["TokenMemory"]):
         """The architecture that is trained on `facts`."""
         if self.spec is not None:
             return self.spec
-        return training_spec(
-            facts,
-            self.model,
-            d=self.d,
-            H=self.H,
-            d_h=self.d_h,
-            layers=self.layers,
-            width=self.width,
-        )
+        return training_spec(facts, **{name: getattr(self, name) for name in OF_SPEC})
 
     def _build(self, facts: Facts, seed: int, progress: Report) -> TokenMemory:
         """A memory trained on `facts`. It holds those that it recalls; `construction.lost` lists
@@ -175,16 +157,14 @@ class Train(Method["TokenMemory"]):
         promised = None
         if type(spec) is AttentionOnlySpec and spec.layers == 1:
             promised = corollary1_capacity(spec)
-        construction = TrainedConstruction(
-            readout="trained",
-            capacity=promised,
-            training=Training(recipe.to_json(), trained.path, best, tuple(trained.outcomes)),
-        )
+        history = Training(recipe.to_json(), trained.path, best, trained.outcomes)
         memory = TokenMemory(
             spec=spec,
             weights=trained.model(best),
             vocabulary=vocabulary,
-            construction=construction,
+            construction=TrainedConstruction(
+                readout="trained", capacity=promised, training=history
+            ),
             facts=facts,
             start_id=start_id,
             pad_id=facts.pad_id,
@@ -200,37 +180,19 @@ def train(
     data: object,
     spec: TrainableSpec | None = None,
     *,
-    recipe: Recipe | None = None,
-    seeds: int = 4,
     seed: int = 0,
-    dtype: str = "float32",
-    device: str = "cpu",
-    path: str = "auto",
-    threads: int | None = 1,
-    checkpoint: str | Path | None = None,
     progress: Report = quiet,
+    **options: object,
 ) -> TokenMemory:
     """A memory trained on facts (whatever `as_facts` takes): the best of `seeds` starts, trained
-    together; see `Train`.
+    together. `options` are those of `Train`: `recipe`, `seeds`, `dtype`, `checkpoint` ...
 
     >>> import byheart as bh
     >>> memory = bh.train(bh.random_associations(N=20, S=2, T=100, seed=1))
     >>> memory.construction.recalled, bh.certify(memory).certified
     (100, True)
     """
-    from byheart.facts import as_facts
-
-    method = Train(
-        spec=spec,
-        recipe=recipe,
-        seeds=seeds,
-        dtype=dtype,
-        device=device,
-        path=path,
-        threads=threads,
-        checkpoint=checkpoint,
-    )
-    return method.build(as_facts(data), seed, progress)
+    return build(data, "train", seed=seed, progress=progress, spec=spec, **options)
 
 
 def training_spec(

@@ -1,4 +1,4 @@
-"""How models are trained: a frozen record that prints, compares and round-trips through JSON.
+"""How models are trained, and which: a frozen record that prints, compares and is JSON.
 
 Nothing here imports torch: a wrong option is refused before it is loaded.
 """
@@ -12,6 +12,10 @@ from typing import Literal, get_args
 
 from byheart._json import Json
 from byheart.errors import OptionError, check_choice
+from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
+
+TrainableSpec = AttentionOnlySpec | MLPTransformerSpec | SharedBottleneckSpec
+"""The Transformers over token keys that `train`, `capacity` and `smallest` take."""
 
 Sampling = Literal["full", "with-replacement", "without-replacement", "fixed-sample"]
 Surrogate = Literal["straight-through", "annealed"]
@@ -26,8 +30,10 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "sampling": SAMPLINGS,
     "surrogate": get_args(Surrogate),
 }
+COUNTS = "steps batch epoch_steps evaluate_every"
 # What some fields must be (NaN is nothing of it).
 LIMITS: tuple[tuple[str, str, Callable[[float], bool]], ...] = (
+    (COUNTS, "a whole number >= 1", lambda x: type(x) is int and x >= 1),
     ("lr", "a positive number", lambda x: 0 < x < math.inf),
     ("lr_low weight_decay tolerance", "a number >= 0", lambda x: 0 <= x < math.inf),
     ("warmup momentum", "in [0, 1)", lambda x: 0 <= x < 1),
@@ -78,16 +84,10 @@ class Recipe:
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
             check_choice(name, getattr(self, name), choices)
-        for name in ("steps", "batch", "epoch_steps", "evaluate_every"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise OptionError(name, "a whole number >= 1", value)
         for names, expected, holds in LIMITS:
             for name in names.split():
                 value = getattr(self, name)
-                if name == "stop_at" and value is None:
-                    continue  # never
-                if not holds(value):
+                if (name, value) != ("stop_at", None) and not holds(value):
                     raise OptionError(name, expected, value)
 
     def learning_rate(self, step: int) -> float:
@@ -132,46 +132,29 @@ class Recipe:
 
 
 def dana2025(
-    batch: int = 256,
-    batches: int = 64,
-    epochs: int = 64,
-    *,
-    published: bool = False,
+    batch: int = 256, batches: int = 64, epochs: int = 64, *, published: bool = False,
     **changes: object,
-) -> Recipe:
+) -> Recipe:  # fmt: skip
     """The training of Dana et al. (2025): a fixed sample of batch x batches facts, Adam.
 
     As coded: lr .1, lr_low .005 through LinearLR, i.e. .01 -> .0005 in effect. `published`: the
     paper's .1 -> .05. Both run all epochs and measure the last 100 batches.
     """
-    recipe = Recipe(
-        steps=batches * epochs,
-        lr=0.1,
-        lr_low=0.05 if published else 0.005,
-        schedule="dana-as-published" if published else "dana-as-coded",
-        sampling="fixed-sample",
-        batch=batch,
-        epoch_steps=batches,
-        stop_at=None,
-        evaluate_every=batches * epochs,
-    )
-    return recipe.but(**changes)
+    steps = batches * epochs
+    return Recipe(
+        steps, lr=0.1, lr_low=0.05 if published else 0.005,
+        schedule="dana-as-published" if published else "dana-as-coded", sampling="fixed-sample",
+        batch=batch, epoch_steps=batches, stop_at=None, evaluate_every=steps,
+    ).but(**changes)  # fmt: skip
 
 
 def mahdavi2024(T: int, *, least_steps: int = 50_000, **changes: object) -> Recipe:
     """The training of Mahdavi et al. (2024): Adam 1e-3, batch 256, max(500 T / 256, 50,000) steps,
     warm-up 5 % from lr/100, cosine to 0, stop at 100 % (looked at every 500 steps)."""
-    recipe = Recipe(
-        steps=max(500 * T // 256, least_steps),
-        lr=1e-3,
-        schedule="cosine",
-        warmup=0.05,
-        sampling="without-replacement",
-        batch=256,
-        evaluate_every=500,
-        keep_best=True,
-    )
-    return recipe.but(**changes)
+    return Recipe(
+        steps=max(500 * T // 256, least_steps), lr=1e-3, warmup=0.05, evaluate_every=500,
+        sampling="without-replacement", batch=256, keep_best=True,
+    ).but(**changes)  # fmt: skip
 
 
 def kajitsuka2025(**changes: object) -> Recipe:

@@ -15,22 +15,16 @@ from torch import Tensor
 
 from byheart import _progress
 from byheart._progress import Report, quiet
-from byheart.errors import ByheartError
 from byheart.models import architectures
 from byheart.models.construction import Outcome
 from byheart.models.hardmax import Hardmax
 from byheart.models.threads import one_thread
 from byheart.specs import Spec
 from byheart.training import checkpoint as files
-from byheart.training.checks import check_device, check_fits, check_memory, check_start
-from byheart.training.choose import Kernel, choose
-from byheart.training.data import Data
-from byheart.training.evaluate import evaluate
-from byheart.training.learner import Goal, Learner, Weights
-from byheart.training.losses import check_loss
-from byheart.training.optimizers import FlatOptimizer
+from byheart.training.choose import Kernel, check_device, check_memory, check_shapes, choose
+from byheart.training.data import Data, Sampler, generator
+from byheart.training.learner import FlatOptimizer, Learner, Weights, contiguous, evaluate
 from byheart.training.recipe import Recipe
-from byheart.training.sampling import Sampler, generator
 
 LOGGED = 101  # batches before an evaluation whose accuracy is kept (as coded: all but the last)
 REPACK = 0.75  # finished models leave the stack when at most this share of it is still running
@@ -120,34 +114,24 @@ def train_stack(
     >>> max(outcome.accuracy for outcome in trained.outcomes)
     1.0
     """
-    if not seeds:
-        raise ByheartError("give at least one seed: one model is trained for each")
-    if data.models is not None and data.models != len(seeds):
-        raise ByheartError(f"data of {data.models} models, but {len(seeds)} seeds")
     check_device(device)
-    check_loss(recipe.loss, data.kind)
-    check_fits(spec, data)
-    kernel = choose(spec, Goal(recipe.loss, recipe.tolerance), data, path)
+    check_shapes(spec, data, recipe, start, len(seeds))
+    kernel = choose(spec, recipe.loss, data, path)
     if torch.device(device).type == "cpu":
         check_memory(kernel, spec, data, recipe, len(seeds), dtype.itemsize)
     file = None if checkpoint is None else Path(checkpoint)
     if file is not None:
         files.check_file(file)
     with one_thread() if threads == 1 else contextlib.nullcontext():
-        data = data.to(device, dtype)
-        run = _Run(spec, data, recipe, list(seeds), sample_seed, device, dtype, kernel)
         if start is None:
             start = initial(spec, seeds, recipe.init)
-        check_start(spec, start, len(seeds))
-        run.begin(start)
-        if file is not None and file.exists():
-            run.resume(file)
+        run = _Run(spec, data.to(device, dtype), recipe, list(seeds), sample_seed, kernel, dtype)
+        run.begin(start, file)
         saved = time.monotonic()
-        while run.running and run.step < recipe.steps:
+        while run.running:
             run.block()
             progress(run.progress())
-            over = not run.running or run.step >= recipe.steps
-            if file is not None and (over or time.monotonic() - saved >= checkpoint_seconds):
+            if file and (not run.running or time.monotonic() - saved >= checkpoint_seconds):
                 run.save(file)
                 saved = time.monotonic()
         return run.result()
@@ -169,50 +153,47 @@ class _Run:
         recipe: Recipe,
         seeds: list[int],
         sample_seed: int,
-        device: torch.device | str,
-        dtype: torch.dtype,
         kernel: Kernel,
+        dtype: torch.dtype,
     ) -> None:
         self.spec, self.all_data, self.recipe, self.seeds = spec, data, recipe, seeds
-        self.device, self.dtype, self.kernel = device, dtype, kernel
-        self.goal = Goal(recipe.loss, recipe.tolerance)
-        self.identity = files.identity(spec, data, recipe, seeds, sample_seed, str(dtype))
+        self.kernel, self.dtype, self.device = kernel, dtype, data.inputs.device
+        self.identity: dict[str, object] = {
+            "spec": {"family": spec.family, **spec.to_json()},
+            "recipe": recipe.to_json(),
+            "seeds": seeds,
+            "sample_seed": sample_seed,
+            "data": files.data_digest(data),
+            "dtype": str(dtype),
+        }
         sources = [generator(seed, "order of the batches") for seed in seeds]
         self.all_sampler = Sampler(recipe, data, sources, sample_seed)
         self.step = 0
         self.live = list(range(len(seeds)))  # the models in the stack, by number
-        self.done: dict[int, tuple[dict[str, Tensor], Outcome]] = {}
+        self.done: dict[int, tuple[Weights, Outcome]] = {}
         self.diverged: dict[int, int] = {}
         self.seconds = [0.0] * len(seeds)
-        self.best: dict[int, tuple[float, float, dict[str, Tensor]]] = {}
+        self.best: dict[int, tuple[float, float, Weights]] = {}
         self.hits: list[Tensor] = []  # right answers of the last batches, (live,) each
         self.seen: tuple[float, float] | None = None
 
     @property
-    def running(self) -> bool:
-        return bool(set(self.live) - self.done.keys())
+    def running(self) -> list[int]:
+        return [m for m in self.live if m not in self.done]
 
-    def begin(self, weights: Weights) -> None:
-        self.identity["start"] = files.digest(weights)
-        self._pack(weights)
-
-    def _pack(self, weights: Weights, moments: dict[str, Weights] | None = None) -> None:
+    def _pack(self, weights: Weights, moments: dict[str, Weights]) -> None:
         """Put the live models' weights and optimizer state into a fresh learner."""
         r = self.recipe
         self.data = self.all_data.select(self.live)
         self.sampler = self.all_sampler.select(self.live)
         self.learner: Learner[Any] = self.kernel(
-            self.spec, len(self.live), self.goal, device=self.device, dtype=self.dtype
+            self.spec, len(self.live), r, device=self.device, dtype=self.dtype
         )
         self.learner.load(weights)
         self.optimizer = FlatOptimizer(
-            r.optimizer,
-            self.learner.theta,
-            self.learner.grad,
-            weight_decay=r.weight_decay,
-            momentum=r.momentum,
+            r.optimizer, self.learner.theta, self.learner.grad, r.weight_decay, r.momentum
         )
-        for key, named in (moments or {}).items():
+        for key, named in moments.items():
             self.learner.load(named, self.optimizer.state[key])
         self.optimizer.t.fill_(self.step)
         if r.sampling == "full":
@@ -233,16 +214,15 @@ class _Run:
                 heat = r.temperature(self.step) if r.surrogate == "annealed" else 1.0
                 self.learner.options = {"hardmax": Hardmax(r.surrogate, heat)}
             log = due - self.step <= LOGGED and r.sampling != "full"
-            batch = self.learner.gradient(0 if order is None else i, log)
+            right = self.learner.gradient(0 if order is None else i, log)
             self.optimizer.step(r.learning_rate(self.step))
             self.step += 1
-            if batch is not None:
-                self.hits = [*self.hits[-(LOGGED - 1) :], batch.right]
+            if right is not None:
+                self.hits = [*self.hits[-(LOGGED - 1) :], right]
         self._find_diverged()
         spent = (time.perf_counter() - began) / len(self.live)
-        for m in self.live:
-            if m not in self.done:
-                self.seconds[m] += spent
+        for m in self.running:
+            self.seconds[m] += spent
         if self.step >= due:
             self._evaluate()
 
@@ -255,12 +235,12 @@ class _Run:
 
     def _evaluate(self) -> None:
         views = self.learner.views(self.learner.theta)
-        accuracy, loss = evaluate(self.spec, views, self.data, self.goal)
+        accuracy, loss = evaluate(self.spec, views, self.data, self.recipe)
         scores = list(zip(accuracy.tolist(), loss.tolist(), strict=True))
-        for slot, m in enumerate(self.live):
-            if m not in self.done:
-                self._take(m, slot, scores[slot], views)
-        running = [m for m in self.live if m not in self.done]
+        for m in self.running:
+            slot = self.live.index(m)
+            self._take(m, scores[slot], {k: w[slot] for k, w in views.items()})
+        running = self.running
         self.seen = max([self.best[m][:2] for m in running if m in self.best] or scores, key=_rank)
         # Diverged models stay as ballast: a slot in the stack decides how sums are rounded, so
         # the others would not be bit-identical to a stack in which nobody diverged.
@@ -268,19 +248,24 @@ class _Run:
         if running and len(staying) <= REPACK * len(self.live):
             self._leave(staying)
 
-    def _take(self, m: int, slot: int, score: tuple[float, float], views: Weights) -> None:
+    def _take(self, m: int, score: tuple[float, float], views: Weights) -> None:
         """One model's evaluation: its best weights, and whether it is done."""
         r = self.recipe
         if not math.isfinite(score[1]):
             self.diverged.setdefault(m, self.step)
-        if r.keep_best and (m not in self.best or _rank(score) > _rank(self.best[m][:2])):
-            self.best[m] = (*score, _model(views, slot))
+        better = m not in self.best or _rank(score) > _rank(self.best[m][:2])
         reached = r.stop_at is not None and score[0] >= r.stop_at
-        if self.step < r.steps and not reached and m not in self.diverged:
+        over = self.step >= r.steps or reached or m in self.diverged
+        if not over and not (r.keep_best and better):
             return
-        weights = _model(views, slot)
-        if m in self.best and not _rank(score) > _rank(self.best[m][:2]):
+        weights = {k: contiguous(w) for k, w in views.items()}
+        if r.keep_best and better:
+            self.best[m] = (*score, weights)
+        if not over:
+            return
+        if not better:
             score, weights = self.best[m][:2], self.best[m][2]
+        slot = self.live.index(m)
         hits = [float(h[slot]) / self.sampler.batch for h in self.hits[:-1]]
         train = sum(hits) / len(hits) if hits else None
         if r.sampling == "full":  # a batch is all facts
@@ -311,42 +296,51 @@ class _Run:
 
     def progress(self) -> Progress:
         accuracy, loss = self.seen if self.seen is not None else (None, None)
-        running = len(set(self.live) - self.done.keys())
-        return Progress(self.step, self.recipe.steps, running, loss, accuracy)
+        return Progress(self.step, self.recipe.steps, len(self.running), loss, accuracy)
 
     def result(self) -> Trained:
-        weights = [self.done[m][0] for m in range(len(self.seeds))]
-        stacked = {k: torch.stack([w[k] for w in weights]).cpu() for k in weights[0]}
-        outcomes = tuple(self.done[m][1] for m in range(len(self.seeds)))
+        models, outcomes = zip(*(self.done[m] for m in range(len(self.seeds))), strict=True)
+        stacked = {k: torch.stack([w[k] for w in models]).cpu() for k in models[0]}
         return Trained(self.spec, stacked, outcomes, self.recipe, self.learner.name)
 
     def save(self, file: Path) -> None:
-        files.save(
-            file,
-            self.identity,
-            files.State(
-                step=self.step,
-                live=self.live,
-                weights=self.learner.weights(),
-                moments={k: self.learner.weights(v) for k, v in self.optimizer.state.items()},
-                generators=[g.get_state() for g in self.all_sampler.generators],
-                done={m: (w, vars(o)) for m, (w, o) in self.done.items()},
-                best=dict(self.best),
-                diverged=dict(self.diverged),
-                seconds=list(self.seconds),
-                hits=list(self.hits),
-            ),
-        )
+        parts = {"weight": self.learner.weights()}
+        parts |= {f"moment.{k}": self.learner.weights(v) for k, v in self.optimizer.state.items()}
+        parts |= {f"done.{m}": weights for m, (weights, _) in self.done.items()}
+        parts |= {f"best.{m}": best[2] for m, best in self.best.items()}
+        tensors = {f"{name}.{k}": w for name, named in parts.items() for k, w in named.items()}
+        for m, source in enumerate(self.all_sampler.generators):
+            tensors[f"generator.{m}"] = source.get_state()
+        if self.hits:
+            tensors["hits"] = torch.stack(self.hits)
+        record = {
+            "step": self.step,
+            "live": self.live,
+            "done": {m: vars(outcome) for m, (_, outcome) in self.done.items()},
+            "best": {m: best[:2] for m, best in self.best.items()},
+            "diverged": self.diverged,
+            "seconds": self.seconds,
+        }
+        files.save(file, self.identity, record, tensors)
 
-    def resume(self, file: Path) -> None:
-        state = files.load(file, self.identity)
-        self.step, self.live = state.step, state.live
-        for source, saved in zip(self.all_sampler.generators, state.generators, strict=True):
-            source.set_state(saved)
-        self.done = {m: (w, Outcome(**o)) for m, (w, o) in state.done.items()}
-        self.best, self.diverged, self.seconds = state.best, state.diverged, state.seconds
-        self._pack(state.weights, state.moments)
-        self.hits = [h.to(self.device) for h in state.hits]
+    def begin(self, start: Weights, file: Path | None) -> None:
+        """From the starting weights, or from the checkpoint if there is one."""
+        self.identity["start"] = files.digest(start)
+        if file is None or not file.exists():
+            self._pack(start, {})
+            return
+        record, tensors = files.load(file, self.identity)
+        self.step, self.live, self.seconds = record["step"], record["live"], record["seconds"]
+        for m, source in enumerate(self.all_sampler.generators):
+            source.set_state(tensors[f"generator.{m}"])
+        for m, outcome in record["done"].items():
+            self.done[int(m)] = files.part(tensors, f"done.{m}."), Outcome(**outcome)
+        for m, (accuracy, loss) in record["best"].items():
+            self.best[int(m)] = accuracy, loss, files.part(tensors, f"best.{m}.")
+        self.diverged = {int(m): step for m, step in record["diverged"].items()}
+        moments = {key: files.part(tensors, f"moment.{key}.") for key in ("m", "v")}
+        self._pack(files.part(tensors, "weight."), {k: w for k, w in moments.items() if w})
+        self.hits = [h.to(self.device) for h in tensors.get("hits", ())]
 
 
 def _next_evaluation(step: int, block: int, every: int, steps: int) -> int:
@@ -361,7 +355,3 @@ def _next_evaluation(step: int, block: int, every: int, steps: int) -> int:
 def _rank(score: tuple[float, float]) -> tuple[float, float]:
     """Of (accuracy, loss): the higher the better."""
     return score[0], -score[1]
-
-
-def _model(views: Weights, slot: int) -> dict[str, Tensor]:
-    return {k: w[slot].clone(memory_format=torch.contiguous_format) for k, w in views.items()}

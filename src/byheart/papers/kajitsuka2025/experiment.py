@@ -66,7 +66,7 @@ def data_of(p: Params, seed: int) -> Data:
     import torch
 
     from byheart.training import Data
-    from byheart.training.sampling import generator
+    from byheart.training.data import generator
 
     source = generator(seed, "data of kajitsuka2025")
     N, n, d = p["N"], p["n"], p["d"]

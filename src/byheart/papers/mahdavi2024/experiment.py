@@ -77,7 +77,7 @@ def data_of(p: Params, seeds: Sequence[int]) -> Data:
     import torch
 
     from byheart.training import Data
-    from byheart.training.sampling import generator
+    from byheart.training.data import generator
 
     T, n, d = p["T"], p["n"], p["d"]
     own = p["context"] == "own"

@@ -1,6 +1,6 @@
 """Multi-head attention over (context, query) with one value a head (d_v = 1), gradients by hand.
 
-The products of `multi_head` in a layout that the hardware likes (row vectors, s the scale of the
+The products of `regrouped` in a layout that the hardware likes (row vectors, s the scale of the
 logits, x and C the embedded query and context, X the raw context):
 
     shared context:  P_h = s C W_K^h W_Q^h^T,  logits (M H, n, B) = P_h x^T,  values C W_V^h
@@ -23,26 +23,26 @@ from torch import Tensor
 from byheart.models.multi_head import positions, with_axes
 from byheart.specs import MultiHeadSpec
 from byheart.training.data import Data
-from byheart.training.kernels.folded import score_scale
-from byheart.training.learner import Autograd, Goal
+from byheart.training.kernels.regrouped import vector_scale
+from byheart.training.learner import Learner
 
 LONG = 64  # rows from which amax over the middle axis is as fast as halving it
 
 
-class ScalarHeads(Autograd[MultiHeadSpec]):
+class ScalarHeads(Learner[MultiHeadSpec]):
     """Outputs and gradients by hand; only the loss, on the outputs, is autograd's."""
 
     name = "scalar heads"
 
     @classmethod
-    def covers(cls, spec: MultiHeadSpec, goal: Goal, data: Data) -> bool:
+    def covers(cls, spec: MultiHeadSpec, loss: str, data: Data) -> bool:
         """Multi-head attention with d_v = 1; any loss."""
         return spec.d_v == 1
 
     def bind(self) -> None:
         spec = self.spec
         self.w, self.g = self.views(self.theta), self.views(self.grad)
-        self.scale = score_scale(spec)
+        self.scale = vector_scale(spec)
         self.pos = positions(spec.n + 1, spec.d, self.dtype).to(self.device)
         self.buffers: dict[tuple[str, tuple[int, ...]], Tensor] = {}
         heads = self.models * spec.H
@@ -206,7 +206,7 @@ class ScalarHeads(Autograd[MultiHeadSpec]):
         moving = self.moving.view(M, d, d * H)
         dx = torch.bmm(moving, d_moved.transpose(1, 2)).transpose(1, 2)
         torch.bmm(self.x.transpose(1, 2), d_moved, out=moving)
-        dA = _heads_first(self.moving, self.buffer("dA", M, H, d, d))
+        dA = self.buffer("dA", M, H, d, d).copy_(self.moving.permute(0, 3, 1, 2))
         dV = torch.bmm(dv.view(M, B * n, H).transpose(1, 2), self.X.view(M, B * n, d))
         if spec.embed:
             W_E, gW_E = self.w["W_E"], self.g["W_E"]
@@ -250,8 +250,3 @@ def _beside(v: Tensor, c: float) -> Tensor:
 def _heads_last(A: Tensor, M: int, out: Tensor) -> Tensor:
     """(M H, i, j) -> (M, i, j, H)."""
     return out.copy_(A.view(M, -1, *A.shape[1:]).permute(0, 2, 3, 1))
-
-
-def _heads_first(A: Tensor, out: Tensor) -> Tensor:
-    """(M, i, j, H) -> (M, H, i, j)."""
-    return out.copy_(A.permute(0, 3, 1, 2))

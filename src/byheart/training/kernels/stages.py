@@ -15,7 +15,7 @@ from torch import Tensor
 
 from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
 from byheart.training.learner import Weights
-from byheart.training.trainable import TrainableSpec
+from byheart.training.recipe import TrainableSpec
 
 
 class Stage:
@@ -32,7 +32,7 @@ class Stage:
         self.heads = heads
 
     def bind(self, theta: Weights, grad: Weights) -> None:
-        """Keep views of the stage's weights and gradients, (models, ...)."""
+        """Keep views of the stage's weights and gradients, (models, ...), of its one layer."""
 
     def reserve(self, r: Tensor, dr: Tensor) -> None:
         """Make buffers for what the heads write, r, and its gradient: (models, e, B)."""
@@ -43,14 +43,12 @@ class Stage:
         return E
 
     def source_back(self, E: Tensor, gZ: Tensor, gE: Tensor) -> None:
-        """gE from the gradient of `source`."""
-        if gE is not gZ:
-            gE.copy_(gZ)
+        """gE from the gradient of `source`, which may be the same tensor."""
 
     def read(self, E: Tensor, last: Tensor) -> None:
         """r_out from r; `last` (models, d, B) are the last tokens, expanded over features."""
 
-    def read_back(self, last: Tensor) -> None:
+    def read_back(self) -> None:
         """dr from dr_out, and the gradients of the stage's own weights."""
 
 
@@ -64,19 +62,17 @@ class Bottleneck(Stage):
         self.numbers = 3 * spec.d
 
     def bind(self, theta: Weights, grad: Weights) -> None:
-        self.C, self.D = theta["W_C"][:, 0], theta["W_D"][:, 0]
-        self.gC, self.gD = grad["W_C"][:, 0], grad["W_D"][:, 0]
+        self.C, self.D = (theta[name][:, 0] for name in self.names)
+        self.gC, self.gD = (grad[name][:, 0] for name in self.names)
         self.Ct, self.Dt = self.C.transpose(1, 2), self.D.transpose(1, 2)
 
     def reserve(self, r: Tensor, dr: Tensor) -> None:
         self.r, self.dr = r, dr
-        M, d, B = len(r), self.C.shape[1], r.shape[2]
-        self.r_out, self.dr_out = r.new_empty(M, d, B), r.new_empty(M, d, B)
-        self.skip = r.new_empty(M, d, B)
+        shape = len(r), self.C.shape[1], r.shape[2]
+        self.r_out, self.dr_out, self.skip = (r.new_empty(shape) for _ in range(3))
 
     def source(self, E: Tensor) -> Tensor:
-        self.Z = torch.bmm(self.Ct, E)
-        return self.Z
+        return torch.bmm(self.Ct, E)
 
     def source_back(self, E: Tensor, gZ: Tensor, gE: Tensor) -> None:
         torch.bmm(E, gZ.transpose(1, 2), out=self.gC)
@@ -88,7 +84,7 @@ class Bottleneck(Stage):
         torch.gather(E, 2, last, out=self.skip)
         torch.baddbmm(self.skip, self.Dt, self.r, out=self.r_out)
 
-    def read_back(self, last: Tensor) -> None:
+    def read_back(self) -> None:
         torch.bmm(self.r, self.dr_out.transpose(1, 2), out=self.gD)
         torch.bmm(self.D, self.dr_out, out=self.dr)
 
@@ -104,17 +100,15 @@ class Hidden(Stage):
         self.numbers = 2 * spec.d + 3 * spec.w
 
     def bind(self, theta: Weights, grad: Weights) -> None:
-        self.W_in, self.b = theta["W_in"][:, 0], theta["b_in"][:, 0, :, None]
-        self.W_out = theta["W_out"][:, 0]
-        self.gW_in, self.gb = grad["W_in"][:, 0], grad["b_in"][:, 0, :, None]
-        self.gW_out = grad["W_out"][:, 0]
+        self.W_in, b, self.W_out = (theta[name][:, 0] for name in self.names)
+        self.gW_in, gb, self.gW_out = (grad[name][:, 0] for name in self.names)
+        self.b, self.gb = b[..., None], gb[..., None]
         self.W_in_t, self.W_out_t = self.W_in.transpose(1, 2), self.W_out.transpose(1, 2)
 
     def reserve(self, r: Tensor, dr: Tensor) -> None:
         self.r, self.dr = r, dr
-        M, d, B = r.shape
-        self.r_out, self.dr_out = r.new_empty(M, d, B), r.new_empty(M, d, B)
-        self.h, self.act, self.dh = (r.new_empty(M, self.w, B) for _ in range(3))
+        self.r_out, self.dr_out = torch.empty_like(r), torch.empty_like(r)
+        self.h, self.act, self.dh = (r.new_empty(len(r), self.w, r.shape[2]) for _ in range(3))
 
     def read(self, E: Tensor, last: Tensor) -> None:
         torch.baddbmm(self.b, self.W_in_t, self.r, out=self.h)
@@ -124,7 +118,7 @@ class Hidden(Stage):
             torch.clamp(self.h, min=0, out=self.act)
         torch.baddbmm(self.r, self.W_out_t, self.act, out=self.r_out)
 
-    def read_back(self, last: Tensor) -> None:
+    def read_back(self) -> None:
         torch.bmm(self.act, self.dr_out.transpose(1, 2), out=self.gW_out)
         torch.bmm(self.W_out, self.dr_out, out=self.dh)
         if self.gelu:

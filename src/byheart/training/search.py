@@ -1,10 +1,11 @@
-"""The largest number of facts that a spec memorizes, found by training: an interval, per seed.
+"""How much a model learns, found by training: the largest table of a spec, the smallest model of a
+table.
 
-Each seed is a task of its own: a random table whose first T rows are the facts, so that a larger T
-asks for strictly more. A ladder of sizes brackets the largest T, then every seed's bracket is
-divided, all seeds at once in one stack. Training is no proof of failure, and outcomes need not be
-monotone: at the end each seed is tried again just above its bracket, from another start, and a
-success there reopens the bracket and is reported.
+Training is no proof of failure, and outcomes need not be monotone. In `capacity` each seed is a
+task of its own: a random table whose first T rows are the facts, so that a larger T asks for
+strictly more. A ladder of sizes brackets the largest T, then every seed's bracket is divided, all
+seeds at once in one stack; at the end each seed is tried again just above its bracket, from another
+start, and a success there reopens the bracket and is reported.
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ import math
 import statistics
 from collections.abc import Iterable
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
 from byheart._progress import Report, quiet
+from byheart._search import bisect
 from byheart.engine import engine
-from byheart.errors import ByheartError, OptionError
+from byheart.errors import ByheartError, OptionError, check_choice
 from byheart.facts import Facts, random_associations
 from byheart.theory.related import memorized_bits
 from byheart.training.data import token_data
-from byheart.training.recipe import Recipe
-from byheart.training.trainable import TRAINABLE, TrainableSpec
+from byheart.training.method import fitting
+from byheart.training.recipe import Recipe, TrainableSpec
 from byheart.training.trainer import Outcome, train_stack
 
 STACK = 10  # models a stack: more leave the cache (docs/training.md)
@@ -33,8 +35,9 @@ SEED_STRIDE = 10_007
 # From one start of a table to the next, so that no start is the first one of another table.
 START_STRIDE = 7919
 GUARDS = 3  # how often a bracket may be reopened by a success above it
-REPEATS = 2  # how often a run that diverged or crashed is repeated
+REPEATS = 2  # how often a run is repeated that diverged or crashed, which says nothing
 TABLE = 1 << 16  # rows of a seed's table; it grows when more are asked for
+SIZES: tuple[str, ...] = ("H", "d_h", "d", "w", "layers")
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,10 @@ class Trial:
     seed: int
     T: int
     start: int
-    accuracy: float
-    passed: bool | None
-    steps: int
-    seconds: float
+    accuracy: float = 0.0
+    passed: bool | None = None
+    steps: int = 0
+    seconds: float = 0.0
     crash: str | None = None
 
 
@@ -63,6 +66,24 @@ class Bracket:
     upper: int | None = None
     inversions: list[tuple[int, int]] = field(default_factory=list)  # (failed at, passed above)
     undecided: list[int] = field(default_factory=list)
+
+    def middle(self, resolution: float) -> int | None:
+        """Where to divide; None: it is narrow enough, has no upper end, or cannot be decided."""
+        if self.upper is None or self.upper - self.lower <= max(1, resolution * self.lower):
+            return None
+        middle = round(math.sqrt(max(1, self.lower) * self.upper))
+        middle = min(max(middle, self.lower + 1), self.upper - 1)
+        return None if middle in self.undecided else middle
+
+    def narrow(self, T: int, passed: bool) -> None:
+        """Take one outcome in; a success above a failure reopens the bracket and is remembered."""
+        if passed:
+            self.lower = max(self.lower, T)
+            if self.upper is not None and self.upper <= T:
+                self.inversions.append((self.upper, T))
+                self.upper = None
+        elif (self.upper is None or T < self.upper) and T > self.lower:
+            self.upper = T
 
 
 @dataclass(frozen=True)
@@ -134,16 +155,14 @@ def capacity(
     H d_h + d, Corollary 1's promise). Runs that diverge or crash are repeated from another start
     and never counted as failures.
     """
-    if type(spec) not in TRAINABLE:
+    if not isinstance(spec, TrainableSpec):
         raise ByheartError(
             f"expected a Transformer over token keys (attention-only, MLP, as-coded), found {spec}"
         )
     for name, share in (("threshold", threshold), ("resolution", resolution)):
         if not 0 < share <= 1:
             raise OptionError(name, "in (0, 1]", share)
-    for name, count in (("seeds", seeds), ("restarts", restarts), ("first", first)):
-        if count is not None and count < 1:
-            raise OptionError(name, "at least 1", count)
+    _at_least_1(seeds=seeds, restarts=restarts, first=first)
     recipe = (recipe if recipe is not None else Recipe()).but(stop_at=threshold)
     with engine(workers) as executor:
         brackets = [Bracket(seed * SEED_STRIDE + i) for i in range(seeds)]
@@ -158,7 +177,19 @@ def capacity(
             opened = [b.lower + b.lower // 4 + 1 for b in search.open()]
             search.ladder(max(opened, default=1))
             search.divide(resolution)
-    return search.result()
+    lowers = [b.lower for b in brackets]
+    failed = [b.upper for b in brackets if b.upper is not None]
+    return Capacity(
+        spec,
+        threshold,
+        facts=int(statistics.median_low(lowers)),
+        interval=(min(lowers), max(failed) if len(failed) == seeds else None),
+        brackets=tuple(brackets),
+        trials=tuple(search.trials),
+        undecided=sum(len(b.undecided) for b in brackets),
+        all_facts=search.all_facts,
+        seconds=sum(trial.seconds for trial in search.trials),
+    )
 
 
 @dataclass
@@ -174,9 +205,8 @@ class _Search:
     trials: list[Trial] = field(default_factory=list)
     tables: dict[int, Facts] = field(default_factory=dict)
 
-    @property
-    def all_facts(self) -> int:
-        return self.spec.N**self.spec.S
+    def __post_init__(self) -> None:
+        self.all_facts = self.spec.N**self.spec.S
 
     def ladder(self, first: int) -> None:
         """Double T until every seed failed somewhere, has all facts there are, or is stuck where
@@ -187,27 +217,12 @@ class _Search:
             T = min(2 * T, self.all_facts)
 
     def open(self) -> list[Bracket]:
-        return [
-            b
-            for b in self.brackets
-            if b.upper is None
-            and b.lower < self.all_facts
-            and not any(T > b.lower for T in b.undecided)
-        ]
+        unfailed = [b for b in self.brackets if b.upper is None and b.lower < self.all_facts]
+        return [b for b in unfailed if max(b.undecided, default=0) <= b.lower]
 
     def divide(self, resolution: float) -> None:
         """Divide every bracket at its geometric mean until all are narrow."""
-        while True:
-            jobs = []
-            for b in self.brackets:
-                if b.upper is None or b.upper - b.lower <= max(1, resolution * b.lower):
-                    continue
-                middle = round(math.sqrt(max(1, b.lower) * b.upper))
-                middle = min(max(middle, b.lower + 1), b.upper - 1)
-                if middle not in b.undecided:
-                    jobs.append((b, middle))
-            if not jobs:
-                return
+        while jobs := [(b, T) for b in self.brackets if (T := b.middle(resolution))]:
             self._try(jobs)
 
     def look_above(self, resolution: float, guard: int) -> bool:
@@ -227,14 +242,12 @@ class _Search:
         waiting = {(b.seed, T): b for b, T in jobs}
         failures = dict.fromkeys(waiting, 0)
         for attempt in range(start, start + self.restarts + REPEATS):
-            if not waiting:
-                break
             for trial in self._train(list(waiting), attempt):
                 self.trials.append(trial)
                 job = trial.seed, trial.T
                 failures[job] += trial.passed is False
                 if trial.passed or failures[job] == self.restarts:
-                    _narrow(waiting.pop(job), trial.T, bool(trial.passed))
+                    waiting.pop(job).narrow(trial.T, bool(trial.passed))
         for (_, T), bracket in waiting.items():
             bracket.undecided.append(T)
 
@@ -252,19 +265,18 @@ class _Search:
             try:
                 outcomes = task.result()
             except Exception as error:
-                if not _crashed(error):
+                # Out of memory, or a worker that died (distributed's error, which is optional): the
+                # run says nothing. All else is an error.
+                lost_worker = type(error).__name__ == "KilledWorker"
+                if not (lost_worker or isinstance(error, (RuntimeError, MemoryError))):
                     raise
                 crash = f"{type(error).__name__}: {error}"
-                for seed, T in group:
-                    yield Trial(seed, T, attempt, 0.0, None, 0, 0.0, crash)
+                yield from (Trial(seed, T, attempt, crash=crash) for seed, T in group)
                 continue
-            for (seed, T), outcome in zip(group, outcomes, strict=True):
-                passed: bool | None = outcome.accuracy >= self.threshold
-                if outcome.diverged is not None and not passed:
-                    passed = None
-                yield Trial(
-                    seed, T, attempt, outcome.accuracy, passed, outcome.steps, outcome.seconds
-                )
+            for (seed, T), o in zip(group, outcomes, strict=True):
+                memorized = o.accuracy >= self.threshold
+                passed = None if o.diverged is not None and not memorized else memorized
+                yield Trial(seed, T, attempt, o.accuracy, passed, o.steps, o.seconds)
 
     def _facts(self, seed: int, T: int) -> Facts:
         """The first T rows of the seed's table."""
@@ -275,33 +287,6 @@ class _Search:
         while (table := self.tables[seed]).T < T:
             self.tables[seed] = _longer(table, min(2 * table.T, self.all_facts), seed)
         return self.tables[seed].subset(np.arange(T))
-
-    def result(self) -> Capacity:
-        lowers = [b.lower for b in self.brackets]
-        uppers = [b.upper for b in self.brackets]
-        top = None if None in uppers else max(u for u in uppers if u is not None)
-        return Capacity(
-            spec=self.spec,
-            threshold=self.threshold,
-            facts=int(statistics.median_low(lowers)),
-            interval=(min(lowers), top),
-            brackets=tuple(self.brackets),
-            trials=tuple(self.trials),
-            undecided=sum(len(b.undecided) for b in self.brackets),
-            all_facts=self.all_facts,
-            seconds=sum(trial.seconds for trial in self.trials),
-        )
-
-
-def _narrow(bracket: Bracket, T: int, passed: bool) -> None:
-    """Take one outcome in; a success above a failure reopens the bracket and is remembered."""
-    if passed:
-        bracket.lower = max(bracket.lower, T)
-        if bracket.upper is not None and bracket.upper <= T:
-            bracket.inversions.append((bracket.upper, T))
-            bracket.upper = None
-    elif (bracket.upper is None or T < bracket.upper) and T > bracket.lower:
-        bracket.upper = T
 
 
 def _longer(table: Facts, size: int, seed: int) -> Facts:
@@ -335,12 +320,6 @@ def _run(
     return train_stack(spec, token_data(tables), recipe, seeds, device=device).outcomes
 
 
-def _crashed(error: Exception) -> bool:
-    """Out of memory, or a worker that died: the run says nothing. All else is an error."""
-    lost_worker = type(error).__name__ == "KilledWorker"  # distributed's, which is optional
-    return lost_worker or isinstance(error, (RuntimeError, MemoryError))
-
-
 def _stack_text(sizes: list[int], brackets: list[Bracket]) -> str:
     """What is being trained, and what is known of each seed."""
     models = f"{len(sizes)} model{'s'[: len(sizes) > 1]}"
@@ -349,3 +328,108 @@ def _stack_text(sizes: list[int], brackets: list[Bracket]) -> str:
         f"{b.lower:,}-{'?' if b.upper is None else format(b.upper, ',')}" for b in brackets
     )
     return f"training {models} on {facts} facts; brackets so far: {known}"
+
+
+def _at_least_1(**counts: int | None) -> None:
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise OptionError(name, "at least 1", count)
+
+
+@dataclass(frozen=True)
+class SizeTried:
+    """What became of the `seeds` starts at one size."""
+
+    size: int
+    parameters: int
+    passed: int
+    diverged: int
+    seeds: int
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Smallest:
+    """The smallest size at which training memorized given facts: `size` of `vary` (null: none up
+    to `tried`), `interval` from the largest size at which no start succeeded to the smallest at
+    which every start did (null: not seen)."""
+
+    vary: str
+    size: int | None
+    spec: TrainableSpec | None
+    interval: tuple[int | None, int | None]
+    tried: tuple[SizeTried, ...]
+
+    def to_json(self) -> dict[str, object]:
+        spec = None if self.spec is None else {"family": self.spec.family, **self.spec.to_json()}
+        return {
+            "vary": self.vary,
+            "size": self.size,
+            "interval": list(self.interval),
+            "spec": spec,
+            "parameters": None if self.spec is None else self.spec.parameters,
+            "tried": [asdict(row) for row in self.tried],
+        }
+
+
+def smallest(
+    facts: Facts,
+    spec: TrainableSpec,
+    *,
+    vary: str = "H",
+    limit: int = 4096,
+    seeds: int = 3,
+    threshold: float = 1.0,
+    recipe: Recipe | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: Report = quiet,
+) -> Smallest:
+    """The smallest `vary` (H, d_h, d, w, layers) for which one of `seeds` models, trained on
+    `facts`, gets the share `threshold` right; the other sizes are those of `spec`, except that a
+    rank of W_QK equal to d_h stays equal to it.
+
+    Doubles, then bisects; a size is taken as too small when no start succeeds. Diverged starts are
+    no evidence: a size at which all diverge is tried again from other starts, and never counts as
+    too small.
+    """
+    recipe = (recipe if recipe is not None else Recipe()).but(stop_at=threshold)
+    check_choice("vary", vary, [name for name in SIZES if hasattr(spec, name)])
+    _at_least_1(seeds=seeds, limit=limit)
+    _, start_id = fitting(facts, spec)
+    data = token_data(facts, start_id)
+    tried: dict[int, SizeTried] = {}
+
+    def resized(size: int) -> TrainableSpec:
+        follows = vary == "d_h" and getattr(spec, "qk_rank", None) == spec.d_h
+        return replace(spec, **({vary: size} | ({"qk_rank": size} if follows else {})))
+
+    def passes(size: int) -> bool:
+        progress(f"{vary} = {size}: training {seeds} models on {facts.T:,} facts")
+        model, outcomes = resized(size), ()
+        for attempt in range(1 + REPEATS):
+            first = seed * SEED_STRIDE + seeds * attempt
+            starts = range(first, first + seeds)
+            outcomes = train_stack(model, data, recipe, starts, device=device).outcomes
+            if any(o.diverged is None for o in outcomes):
+                break
+        passed = sum(o.accuracy >= threshold for o in outcomes)
+        diverged = sum(o.diverged is not None for o in outcomes)
+        best = max(o.accuracy for o in outcomes)
+        tried[size] = SizeTried(size, model.parameters, passed, diverged, seeds, best)
+        return passed > 0
+
+    start = getattr(spec, vary)
+    low, high = 0, start if 0 < start <= limit else 1
+    while not (found := passes(high)) and high < limit:
+        low, high = high, min(2 * high, limit)
+    size = bisect(passes, low, high) if found else None
+    failed = [n for n, row in tried.items() if not row.passed and row.diverged < seeds]
+    sure = [n for n, row in tried.items() if row.passed == seeds]
+    return Smallest(
+        vary,
+        size,
+        spec=None if size is None else resized(size),
+        interval=(max(failed, default=None), min(sure, default=None)),
+        tried=tuple(tried[n] for n in sorted(tried)),
+    )
