@@ -16,8 +16,8 @@ from byheart.exact.draw import distinguishing
 from byheart.exact.ids import MODES, Hash, Product
 from byheart.exact.keys import quantise
 from byheart.exact.literal import apply, run
-from byheart.exact.parts import layout, read
-from byheart.exact.structured import times
+from byheart.exact.parts import layout, read, times
+from byheart.exact.primitives import add
 
 few = settings(deadline=None, max_examples=25)  # a busy machine is slow at times
 
@@ -379,8 +379,6 @@ def test_parameters_grow_like_the_square_root():
 
 
 def test_apply_is_exact_at_the_edge_of_machine_integers():
-    from byheart.exact.primitives import add
-
     big = (1 << 62) - 1
     state = [np.array([big, 1]), np.array([big, 0])]
     apply(add(0, {1: 3}), state)

@@ -16,13 +16,12 @@ from numpy.typing import ArrayLike
 from byheart._progress import Report, quiet
 from byheart.errors import check_choice
 from byheart.exact.blocks import POOLINGS, Network
-from byheart.exact.data import Limits, Sequences, separate, sequences
+from byheart.exact.data import Limits, separate, sequences
 from byheart.exact.draw import Drawing
 from byheart.exact.grouping import TableOptions, low_bits, make_table
 from byheart.exact.ids import MODES
 from byheart.exact.keys import identity, next_prime, projection, random_below
-from byheart.exact.parts import Parts, emit, pooled
-from byheart.exact.structured import Structured
+from byheart.exact.parts import Parts, Structured, emit, pooled
 from byheart.exact.table import GROUPINGS, Table, encode
 
 FOLDS = 3  # enough for random data; more are tried when sums collide
@@ -90,63 +89,43 @@ def memorize(
     check_choice("grouping", grouping, GROUPINGS)
     check_choice("pooling", pooling, POOLINGS)
     data = sequences(tokens, labels, others, lengths, reads=reads)
-    attempt = _Attempt(
-        data=data,
-        limits=data.limits(limits),
-        folds=folds,
-        options=TableOptions(grouping, max_bits, rate),
-        rng=np.random.default_rng(seed),
-        pooling=pooling,
-        progress=progress,
-    )
-    parts = attempt.parts(ff1)
-    if parts is not None:
-        return Built(parts, ff1, ff1, ())
-    # No hash found: the smaller of the two modes that always work.
-    certain = [parts for mode in ("product", "paper") if (parts := attempt.parts(mode)) is not None]
-    best = min(certain, key=lambda parts: emit(parts).counts().parameters)
-    note = f"no hash tells the sequences apart: {best.ff1.mode} in its place"
-    return Built(best, best.ff1.mode, ff1, (note,))
+    limits = data.limits(limits)
+    options = TableOptions(grouping, max_bits, rate)
+    rng = np.random.default_rng(seed)
+    shares, lcm = data.shares if pooling == "attention" else (np.ones(1, dtype=np.int64), 1)
+    bits = 8 if rate is None else math.ceil(math.log2(data.N / rate)) + 3
 
-
-@dataclass(frozen=True)
-class _Attempt:
-    """Data and options, from which parts are drawn in one mode or another."""
-
-    data: Sequences
-    limits: Limits
-    folds: int
-    options: TableOptions
-    rng: np.random.Generator
-    pooling: str
-    progress: Report
-
-    def parts(self, mode: str) -> Parts | None:
+    def made(mode: str) -> Parts | None:
         """Parts in one mode; None if a hash cannot be found."""
-        data, options, rng = self.data, self.options, self.rng
         if mode == "embedding":
-            project = identity(self.limits)
+            project = identity(limits)
         else:
-            project = projection(data.vectors, self.limits, rng, mix=mode == "hash")
+            project = projection(data.vectors, limits, rng, mix=mode == "hash")
         keys = project.keys(data.vectors)
-        mean = self.pooling == "attention"
-        shares, lcm = data.shares if mean else (np.ones(1, dtype=np.int64), 1)
-        self.progress(f"ids for {len(keys):,} tokens ({mode})")
-        bits = 8 if options.rate is None else math.ceil(math.log2(data.N / options.rate)) + 3
-        drawing = Drawing(data, keys, project.largest, shares, rng, bits, self.folds)
+        progress(f"ids for {len(keys):,} tokens ({mode})")
+        drawing = Drawing(data, keys, project.largest, shares, rng, bits, folds)
         if mode == "paper":
             drawn = drawing.paper(replace(options, rate=None))
         else:
             drawn = drawing.first_apart(mode)
         if drawn is None:
             return None
-        ff1, sums = drawn
-        most = int(max(sums.max(), ff1.bound * data.n * int(max(shares))))
+        ids, sums = drawn
+        most = int(max(sums.max(), ids.bound * data.n * int(max(shares))))
         factor, reach = pooled(project.largest, most, data.reads)
-        contexts, labels = data.contexts(sums, keys, factor)
-        self.progress(f"a table of {len(contexts):,} keys")
-        modulus, table = _table(contexts, labels, reach, options, rng)
-        return Parts(project, ff1, self.pooling, lcm, most, data.reads, modulus, table)
+        contexts, marks = data.contexts(sums, keys, factor)
+        progress(f"a table of {len(contexts):,} keys")
+        modulus, table = _table(contexts, marks, reach, options, rng)
+        return Parts(project, ids, pooling, lcm, most, data.reads, modulus, table)
+
+    parts = made(ff1)
+    if parts is not None:
+        return Built(parts, ff1, ff1, ())
+    # No hash found: the smaller of the two modes that always work.
+    certain = [parts for mode in ("product", "paper") if (parts := made(mode)) is not None]
+    best = min(certain, key=lambda parts: emit(parts).counts().parameters)
+    note = f"no hash tells the sequences apart: {best.ff1.mode} in its place"
+    return Built(best, best.ff1.mode, ff1, (note,))
 
 
 def _table(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from byheart.errors import Conflict, ConflictError, FactsError
+from byheart.facts.distinct import conflicting_groups, group_equal_rows
 
 LISTED = 10
 Limits = tuple[tuple[int, ...], tuple[int, ...]]
@@ -162,20 +163,17 @@ def as_vectors(tokens: ArrayLike, name: str = "tokens", d: int | None = None) ->
     """(N, n, d) whole numbers, int64 where all are below 2^62; (N, n) is (N, n, 1). `d`: refuse
     another number of coordinates, and sequences without tokens."""
     array: np.ndarray = np.asarray(tokens)
-    if array.dtype.kind not in "iuO" and array.size:
+    long = list(array.flat) if array.dtype.kind == "O" or array.dtype == np.uint64 else []
+    whole = all(isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in long)
+    if not whole or (array.dtype.kind not in "iuO" and array.size):
         raise FactsError(
             f"{name}: exact networks take whole numbers, found {array.dtype}. Quantise reals "
             "first: byheart.exact.keys.quantise(tokens, delta)."
         )
-    if array.dtype.kind == "O" or array.dtype == np.uint64:
-        if any(not isinstance(x, (int, np.integer)) or isinstance(x, bool) for x in array.flat):
-            raise FactsError(f"{name}: exact networks take whole numbers, found other objects.")
-        numbers = [int(x) for x in array.flat]
-        small = not numbers or -(1 << 62) < min(numbers) <= max(numbers) < 1 << 62
-        whole = np.array(numbers, dtype=np.int64 if small else object)
-        array = whole.reshape(array.shape)
-    else:
+    if all(-(1 << 62) < x < 1 << 62 for x in long):
         array = array.astype(np.int64)
+    else:
+        array = np.array([int(x) for x in long], dtype=object).reshape(array.shape)
     if array.ndim == 2:
         array = array[:, :, None]
     good = array.ndim == 3 and array.shape[2] > 0
@@ -210,51 +208,40 @@ def _labels(labels: ArrayLike, N: int, n: int) -> np.ndarray:
 
 def _lengths(lengths: ArrayLike, N: int, n: int) -> np.ndarray:
     array = np.asarray(lengths)
-    if (
-        array.shape != (N,)
-        or array.dtype.kind not in "iu"
-        or not 1 <= array.min() <= array.max() <= n
-    ):
+    numbers = array.shape == (N,) and array.dtype.kind in "iu"
+    if not numbers or not 1 <= array.min() <= array.max() <= n:
         raise FactsError(f"lengths: expected {N} whole numbers 1..{n}.")
     return array.astype(np.int64)
 
 
 def _check_consistent(data: Sequences) -> None:
     """Consistently labelled (Kajitsuka and Sato 2025): equal contexts have equal labels."""
-    N = data.N
-    context = [data.multiset[:N]]
-    labels = data.labels
-    rows = np.arange(N)
-    if data.labels.ndim == 2:
-        context = [np.repeat(context[0], data.n), data.index[:N].reshape(-1)]
-        labels, rows = labels.reshape(-1), np.repeat(rows, data.n)
-        there = context[1] != ABSENT
-        context, labels, rows = [part[there] for part in context], labels[there], rows[there]
+    rows, labels = np.arange(data.N), data.labels
+    token = np.zeros(data.N, dtype=np.int64)  # that the label is read at, where it counts
+    if labels.ndim == 2:
+        there = data.index[: data.N] != ABSENT
+        rows, token, labels = np.nonzero(there)[0], data.index[: data.N][there], labels[there]
     elif data.reads:
-        context.append(data.index[np.arange(N), data.lengths[:N] - 1])
-    order = np.lexsort(tuple(reversed(context)))
-    same = np.ones(max(0, len(order) - 1), dtype=bool)
-    for part in context:
-        same &= part[order][1:] == part[order][:-1]
-    clash = np.flatnonzero(same & (labels[order][1:] != labels[order][:-1]))
-    if not len(clash):
-        return
+        token = data.index[rows, data.lengths[: data.N] - 1]
+    context = np.stack([data.multiset[rows], token], axis=1)
+    order, starts = group_equal_rows(context, max(len(data.index), len(data.vectors)))
     conflicts: list[Conflict] = []
-    for i in clash:
-        a, b = order[i], order[i + 1]
-        key = tuple(str(x) for x in data.index[rows[a]] if x != ABSENT)[:LISTED]
-        pair = [(int(rows[x]) + 1, str(int(labels[x]))) for x in (a, b)]
-        conflicts.append((key, pair))
-    lines = [
-        f"sequences {p[0][0]} and {p[1][0]}: labels {p[0][1]} and {p[1][1]}"
-        for _, p in conflicts[:LISTED]
-    ]
-    more = f"\n  and {len(clash) - LISTED:,} more" if len(clash) > LISTED else ""
+    for group in conflicting_groups(labels, order, starts):
+        key = tuple(str(x) for x in data.index[rows[group[0]]] if x != ABSENT)[:LISTED]
+        conflicts.append((key, [(int(rows[i]) + 1, str(int(labels[i]))) for i in group]))
+    if not conflicts:
+        return
+    lines = []
+    for _, said in conflicts[:LISTED]:
+        (row, label), other = said[0], next(s for s in said if s[1] != said[0][1])
+        lines.append(f"sequences {row} and {other[0]}: labels {label} and {other[1]}")
+    if len(conflicts) > LISTED:
+        lines.append(f"and {len(conflicts) - LISTED:,} more")
     what = "multiset and token" if data.reads else "multiset"
     raise ConflictError(
         f"equal {what}, different labels (the network cannot see the order of tokens):\n  "
         + "\n  ".join(lines)
-        + f"{more}\nUse the ordered mode (the position as a coordinate of the token), or correct "
-        "the labels.",
+        + "\nUse the ordered mode (the position as a coordinate of the token), or correct the "
+        "labels.",
         conflicts,
     )

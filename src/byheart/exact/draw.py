@@ -43,28 +43,23 @@ class Drawing:
 
     def _hashes(self) -> Iterator[FF1]:
         """Longer coefficients, then more folds; it ends."""
-        most = max(1, self.largest.bit_length() - 1)
-        folds = self.folds
-        ladder = [(folds, 8), (folds, 16), (max(folds, 6), 32), (max(folds, most), 48)]
-        for count, least in ladder:
+        most, folds = max(1, self.largest.bit_length() - 1), self.folds
+        for count, least in (folds, 8), (folds, 16), (max(folds, 6), 32), (max(folds, most), 48):
             for _ in range(4):
                 yield self._hash(min(count, most), max(least, self.bits))
 
     def _hash(self, folds: int, bits: int) -> Hash:
         """Folds near the middle of what the fold before left: 2A >= top keeps the key >= 0."""
-        rng, top = self.rng, self.largest
-        pairs = []
+        top, pairs = self.largest, []
         for _ in range(folds):
-            A = -(-top // 2) + random_below(rng, top // 8 + 1)
-            pairs.append((A, 1 + 2 * random_below(rng, 1 << (bits - 1))))
+            A = -(-top // 2) + random_below(self.rng, top // 8 + 1)
+            pairs.append((A, 2 * self._number(bits - 1) - 1))
             top = max(1, A)
-        return Hash(self.largest, 1 + 2 * random_below(rng, 1 << (bits - 1)), tuple(pairs))
+        return Hash(self.largest, 2 * self._number(bits - 1) - 1, tuple(pairs))
 
     def _products(self) -> Iterator[FF1]:
-        """Random factors of B = log2(R^2 digits) bits: any R sequences differ with probability >=
-        1/2. Pairs to tell apart: at most R^2 / 2; each fails with probability <= digits / 2^B
-        (`Product`).
-        """
+        """Random factors of B = log2(R^2 digits) bits: of at most R^2 / 2 pairs to tell apart each
+        fails with probability <= digits / 2^B (`Product`), so that a draw works with >= 1/2."""
         g, R = DIGIT, len(self.data.index)
         digits = max(1, -(-self.largest.bit_length() // g))
         bits = max(self.bits, (R * R * digits).bit_length())
@@ -140,14 +135,18 @@ def distinguishing(data: Sequences) -> list[int]:
                 held = holders[x]
                 held[i] = held.get(i, 0) + 1
     home = [0] * len(rows)
-    # Members of each class, those with a label and the others; who moved away is dropped late.
-    inside = {0: (list(range(mine)), list(range(mine, len(rows))))}
-    size = {0: len(rows)}
+    # Members of each class, those with a label last; who moved away is dropped late.
+    inside = [[*range(mine, len(rows)), *range(mine)]]
+    size = [len(rows)]
     todo, chosen = [0], []
     while todo:
-        here = todo[-1]
-        pair = _mixed_pair(inside[here], home, here)
-        if pair is None:
+        here, pair = todo[-1], []
+        while inside[here] and len(pair) < 2:
+            i = inside[here].pop()
+            if home[i] == here:
+                pair.append(i)
+        inside[here] += reversed(pair)
+        if len(pair) < 2 or pair[0] >= mine:  # nothing to tell apart from a row with a label
             todo.pop()
             continue
         x = _difference(tokens[pair[0]], tokens[pair[1]])
@@ -160,35 +159,12 @@ def distinguishing(data: Sequences) -> list[int]:
                 continue
             fresh = len(size)
             size[old] -= len(group)
-            size[fresh] = len(group)
-            inside[fresh] = ([i for i in group if i < mine], [i for i in group if i >= mine])
+            size.append(len(group))
+            inside.append(sorted(group, key=lambda i: i < mine))
             for i in group:
                 home[i] = fresh
             todo.append(fresh)
     return chosen
-
-
-def _mixed_pair(
-    members: tuple[list[int], list[int]], home: list[int], here: int
-) -> tuple[int, int] | None:
-    """Two rows of a class that must be told apart: one of them has a label."""
-    labelled, strangers = members
-    first = _last(labelled, home, here)
-    if first is None:
-        return None
-    labelled.pop()
-    second = _last(labelled, home, here)
-    labelled.append(first)
-    if second is None:
-        second = _last(strangers, home, here)
-    return None if second is None else (first, second)
-
-
-def _last(stack: list[int], home: list[int], here: int) -> int | None:
-    """The last row that is still in the class; the ones that are not are dropped for good."""
-    while stack and home[stack[-1]] != here:
-        stack.pop()
-    return stack[-1] if stack else None
 
 
 def _difference(a: np.ndarray, b: np.ndarray, allowed: set[int] | None = None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -114,7 +115,7 @@ class _Content:
     def best(self) -> _Plan:
         """The cheapest plan of the candidate sizes, then of those near it."""
         limit = self.options.max_bits
-        plans = [plan for k in self.sizes() if (plan := self.plan(k)) is not None]
+        plans = self.plans(self.sizes())
         fitting = [p for p in plans if limit is None or p.bits <= limit]
         if not fitting:
             least = min((p.bits for p in plans), default=0)
@@ -125,24 +126,22 @@ class _Content:
             )
         best = min(fitting, key=lambda p: p.parameters)
         reach = best.k // 8
-        for k in range(max(1, best.k - reach), best.k + reach + 1, max(1, reach // 4)):
-            plan = self.plan(k)
-            if plan is not None and (limit is None or plan.bits <= limit):
-                best = min(best, plan, key=lambda p: p.parameters)
-        return best
+        near = range(max(1, best.k - reach), best.k + reach + 1, max(1, reach // 4))
+        fitting = [p for p in self.plans(near) if limit is None or p.bits <= limit]
+        return min([best, *fitting], key=lambda p: p.parameters)
 
     def sizes(self) -> list[int]:
-        """Candidates: 1, 2, 4, ... and twelve a factor of e around the closed form."""
+        """Candidates: 1, 2, 4, ... and eleven around the closed form."""
         K = len(self.keys)
         start = best_size(K, math.log2(max(2, K)) + self.c)
         low, high = start / WINDOW, start * WINDOW
-        steps = round(5 * math.log(WINDOW))
-        near = {round(low * (high / low) ** (i / (2 * steps))) for i in range(2 * steps + 1)}
+        near = {round(low * (high / low) ** (i / 10)) for i in range(11)}
         powers = {1 << i for i in range(max(1, round(low)).bit_length())}
         return sorted(k for k in near | powers if 1 <= k <= K)
 
-    def plan(self, k: int) -> _Plan | None:
-        return self.sorted_groups(k) if self.options.grouping == "sorted" else self.buckets(k)
+    def plans(self, sizes: Iterable[int]) -> list[_Plan]:
+        plan = self.sorted_groups if self.options.grouping == "sorted" else self.buckets
+        return [found for k in sizes if (found := plan(k)) is not None]
 
     def sorted_groups(self, k: int) -> _Plan:
         """m = K / k groups of neighbours, of nearly equal size."""

@@ -21,9 +21,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from byheart.exact.blocks import Block
+from byheart.exact.blocks import Block, Record, as_count, as_long
 from byheart.exact.primitives import clear, fold, mod, shift, step, unit
-from byheart.exact.record import Record, as_count, as_long
 
 GROUPINGS = ("sorted", "interp")
 
@@ -70,11 +69,10 @@ class Table:
         t, c, b, k, T = self.t, self.c, self.b, self.k, self.T
         blocks = self._groups(l, z, y)
         for i in range(k):
-            sigma = 1 << (T - i * b - t)
+            sigma, weight = 1 << (T - i * b - t), 1 << (i * b)
             # z = (D + f) sigma with 0 < f < 1: the clip is sigma, f sigma or 0 as D >, =, < l.
-            up = unit({z: 1, l: -sigma}, 0, {y: 1 << (i * b)})
-            down = unit({z: 1, l: -sigma}, -sigma, {y: -(1 << (i * b))})
-            blocks.append(Block((up, down)))
+            inputs = {z: 1, l: -sigma}
+            blocks.append(Block((unit(inputs, 0, {y: weight}), unit(inputs, -sigma, {y: -weight}))))
             if i < k - 1:
                 blocks += [fold(z, 1 << (T - i * b - q - 1)) for q in range(b)]
         # y = (rank + f) 2^(T-t): drop the rank, then read the first c bits of f.
@@ -97,13 +95,7 @@ class Table:
             Block((unit({y: 1}, -j, {z: after - before}),))
             for j, (before, after) in enumerate(pairwise([0, *changes]))
         ]
-        return [*self._index_blocks(l, y), first, *kinks, clear(y)]
-
-    def _index_blocks(self, l: int, y: int) -> list[Block]:  # noqa: E741
-        """Buckets: l mod Q, Q = m 2^t, then y = its high part, the index, and l its t low bits."""
-        Q = self.m << self.t
-        low = mod(l, 1 << self.t, min(self.largest, Q - 1), quotient=y)
-        return [*mod(l, Q, self.largest), *low]
+        return [*_index_blocks(l, y, self.m, self.t, self.largest), first, *kinks, clear(y)]
 
     def layout(self) -> dict[str, object]:
         """The small numbers with which `read` finds codes and starts in the blocks."""
@@ -120,7 +112,7 @@ class Table:
         m, k = (as_count(record[name], len(blocks)) for name in ("m", "k"))
         at, starts = 0, []
         if grouping == "interp":
-            at = len(Table(grouping, t, c, k, largest, (), (0,) * m)._index_blocks(0, 1))
+            at = len(_index_blocks(0, 1, m, t, largest))
         else:
             starts.append(as_long(record["start"]))
         codes, slope = [blocks[at].shift[0][1]], 0
@@ -140,8 +132,7 @@ class Table:
         for rest in self.codes:
             for i in range(self.k):
                 below = self.T - (i + 1) * self.b
-                head = rest >> below
-                rest &= (1 << below) - 1
+                head, rest = rest >> below, rest & ((1 << below) - 1)
                 if head & 1:  # the reflection that the folds undo
                     rest = (1 << below) - rest
                 heads.append(head)
@@ -180,17 +171,20 @@ class Table:
         """How many of the keys 0..largest give a value other than 0: K, and the false positives."""
         group, low, value = self.records
         group, low = group[value > 0].astype(object), low[value > 0].astype(object)
-        size = self.largest + 1
+        # Those of a <= l < b that are x modulo Q.
         if self.grouping == "interp":
-            Q = self.m << self.t
-            first = (group << self.t) | low
-            return int(sum(-(-(size - x) // Q) for x in first if x < size))
-        starts = [0, *self.starts[1:], size]
-        total = 0
-        for g, x in zip(group, low, strict=True):
-            a, b = starts[g], starts[g + 1]
-            total += -(-(b - x) >> self.t) - (-(-(a - x) >> self.t))
-        return int(total)
+            x, a, b, Q = (group << self.t) | low, 0, self.largest + 1, self.m << self.t
+        else:
+            edges = np.array([0, *self.starts[1:], self.largest + 1], dtype=object)
+            at = group.astype(np.int64)
+            x, a, b, Q = low, edges[at], edges[at + 1], 1 << self.t
+        return int(((x - a) // Q - (x - b) // Q).sum())
+
+
+def _index_blocks(l: int, y: int, m: int, t: int, largest: int) -> list[Block]:  # noqa: E741
+    """Buckets: l mod Q, Q = m 2^t, then y = its high part, the index, and l its t low bits."""
+    Q = m << t
+    return [*mod(l, Q, largest), *mod(l, 1 << t, min(largest, Q - 1), quotient=y)]
 
 
 def count(grouping: str, m: int, k: int, t: int, c: int, largest: int) -> int:
@@ -219,12 +213,11 @@ def encode(low: Sequence[int], values: Sequence[int], t: int, c: int, k: int) ->
     >>> encode([1], [1], t=1, c=1, k=1)
     7
     """
-    low, values = [int(x) for x in low], [int(x) for x in values]
-    if len(low) < k:
+    padding = k - len(low)
+    if padding:
         taken = set(low)
         spare = next(D for D in range(1 << t) if D not in taken)
-        values += [0] * (k - len(low))
-        low += [spare] * (k - len(low))
+        low, values = [*low, *[spare] * padding], [*values, *[0] * padding]
     R, s = 1, 2
     for D, G in zip(reversed(low), reversed(values), strict=True):
         R = ((D << c) | G) * s + (s - R if G & 1 else R)
