@@ -59,20 +59,3 @@ def token_files(memory: TokenMemory) -> dict[str, object]:
         answers = torch.from_numpy(memory.facts.answers.astype(np.int64))
         files[KEYS] = dump_tensors({"tokens": tokens, "answers": answers})
     return files
-
-
-def example(memory: TokenMemory) -> tuple[tuple[str, ...], str] | None:
-    """One key and its answer, for the texts that explain an export."""
-    facts = memory.facts
-    return None if facts is None else (facts.key(0), facts.answer(0))
-
-
-def in_order(memory: TokenMemory, key: tuple[str, ...]) -> tuple[str, ...]:
-    """A key in the order in which the model reads its tokens.
-
-    >>> import byheart as bh
-    >>> memory = bh.build("countries", "sharded")
-    >>> in_order(memory, ("France", "capital"))
-    ('capital', 'France')
-    """
-    return key if memory.order is None else tuple(key[i] for i in memory.order)
