@@ -30,8 +30,7 @@ from byheart.construct.multi_head.values import features
 from byheart.errors import ByheartError
 from byheart.facts import VectorFacts, digit_vectors, random_vectors
 from byheart.measure.kruskal import kruskal_rank, kruskal_report
-from byheart.measure.specialisation import HeadStatistics, head_statistics
-from byheart.measure.specialisation_plot import heads_figure
+from byheart.measure.specialisation import HeadStatistics, head_statistics, heads_figure
 from byheart.models.architectures import initial
 from byheart.models.construction import ImportedConstruction, MultiHeadConstruction
 from byheart.models.vector_memory import VectorMemory

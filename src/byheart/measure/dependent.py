@@ -35,10 +35,7 @@ def whitened(X: np.ndarray) -> np.ndarray:
     """Rows in coordinates of unit second moments, scaled to length 1 (0 stays 0): (T, rank)."""
     M = np.asarray(X, dtype=np.float64)
     U, S, _ = np.linalg.svd(M, full_matrices=False)
-    keep = max(M.shape) * np.finfo(np.float64).eps * S[0] < S
-    W = U[:, keep]
-    length = np.linalg.norm(W, axis=1, keepdims=True)
-    return np.divide(W, length, out=np.zeros_like(W), where=length > 1e-14)
+    return _unit(U[:, max(M.shape) * np.finfo(np.float64).eps * S[0] < S], 1e-14)
 
 
 def smallest_dependent_set(
@@ -50,8 +47,7 @@ def smallest_dependent_set(
     A set that is returned is dependent; none found proves nothing.
     """
     M = np.asarray(X)
-    best: DependentSet | None = None
-    W = whitened(M)
+    best, W = None, whitened(M)
     zero = np.flatnonzero(~np.abs(W).any(1))
     if len(zero):
         return _verified(M, [int(zero[0])], exact)
@@ -67,16 +63,13 @@ def smallest_dependent_set(
 
 def _pursue(W: np.ndarray, targets: np.ndarray, limit: int) -> list[list[int]]:
     """Candidate sets {target, atoms}, smallest first, with at most `limit` rows each."""
-    steps = limit - 1
-    if steps < 1:
-        return []
+    steps = max(0, limit - 1)
     left = W[targets].copy()
     basis = np.zeros((len(targets), steps, W.shape[1]))
     atoms = np.zeros((len(targets), steps), dtype=int)
     used = np.zeros((len(targets), len(W)), dtype=bool)
     rows = np.arange(len(targets))
     used[rows, targets] = True
-    found: list[list[int]] = []
     for step in range(steps):
         match = np.abs(left @ W.T)
         match[used] = -1.0
@@ -90,11 +83,10 @@ def _pursue(W: np.ndarray, targets: np.ndarray, limit: int) -> list[list[int]]:
         length = np.linalg.norm(new, axis=1, keepdims=True)
         basis[:, step] = np.divide(new, length, out=np.zeros_like(new), where=length > 1e-10)
         left -= (left * basis[:, step]).sum(1, keepdims=True) * basis[:, step]
-        done = np.linalg.norm(left, axis=1) < LEFT
-        found += [[int(targets[i]), *atoms[i, : step + 1].tolist()] for i in np.flatnonzero(done)]
-        if done.any():  # what later steps find is larger
-            break
-    return found
+        done = np.flatnonzero(np.linalg.norm(left, axis=1) < LEFT)
+        if len(done):  # what later steps find is larger
+            return [[int(targets[i]), *atoms[i, : step + 1].tolist()] for i in done]
+    return []
 
 
 def _pruned(M: np.ndarray, candidate: list[int], exact: bool) -> DependentSet | None:
@@ -107,17 +99,19 @@ def _pruned(M: np.ndarray, candidate: list[int], exact: bool) -> DependentSet | 
 
 
 def _verified(M: np.ndarray, rows: list[int], exact: bool) -> DependentSet | None:
+    residual = 0.0
     if exact:
         dependent = exact_rank(M[rows]).rank < len(rows)
-        return DependentSet(tuple(rows), 0.0, True) if dependent else None
-    values = np.linalg.svd(_unit(M[rows]), compute_uv=False)
-    if len(rows) > M.shape[1]:
-        return DependentSet(tuple(rows), 0.0, False)
-    residual = float(values[-1] / values[0]) if values[0] > 0 else 0.0
-    return DependentSet(tuple(rows), residual, False) if residual < VERIFIED else None
+    else:
+        if len(rows) <= M.shape[1]:
+            values = np.linalg.svd(_unit(M[rows]), compute_uv=False)
+            residual = float(values[-1] / values[0]) if values[0] > 0 else 0.0
+        dependent = residual < VERIFIED
+    return DependentSet(tuple(rows), residual, exact) if dependent else None
 
 
-def _unit(rows: np.ndarray) -> np.ndarray:
+def _unit(rows: np.ndarray, least: float = 0) -> np.ndarray:
+    """Rows scaled to length 1; those not longer than `least` become 0."""
     M = np.asarray(rows, dtype=np.float64)
     length = np.linalg.norm(M, axis=1, keepdims=True)
-    return np.divide(M, length, out=np.zeros_like(M), where=length > 0)
+    return np.divide(M, length, out=np.zeros_like(M), where=length > least)

@@ -63,15 +63,14 @@ def rank_of_values(
     >>> rank_of_values(np.array([2.0, 1.0, 1e-20]), (3, 3)).rank
     2
     """
-    limit = max(shape) * float(np.finfo(dtype).eps) * float(values.max(initial=0.0))
+    largest = float(values.max(initial=0.0))
+    limit = max(shape) * float(np.finfo(dtype).eps) * largest
     limit = limit if tolerance is None else float(tolerance)
     kept, dropped = values[values > limit], values[values <= limit]
     low = float(kept[-1]) if len(kept) else None
     high = float(dropped[0]) if len(dropped) else None
     gap = np.inf if low is None or not high else low / high
-    return NumericalRank(
-        len(kept), dtype, limit, centred, float(values.max(initial=0.0)), low, high, gap
-    )
+    return NumericalRank(len(kept), dtype, limit, centred, largest, low, high, gap)
 
 
 @dataclass(frozen=True)

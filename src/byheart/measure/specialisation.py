@@ -11,20 +11,26 @@ counts are held against independent heads, and every head is taken away once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from byheart._json import Json, plain
+from byheart._style import FRESH, LOST, MEASURED, legend, new_figure
 from byheart.errors import FactsError
 from byheart.facts import VectorFacts
 from byheart.models.memory import answer_margins
 from byheart.models.vector_memory import VectorMemory
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 SATURATED = 0.99  # the paper's threshold
 PER_HEAD = ("saturated", "fresh_saturated", "own_saturated", "other_saturated", "entropy",
             "fresh_entropy", "tokens", "own_tokens", "other_tokens")  # fmt: skip
 MOVED = 0.5  # numbers as labels: an example is broken when moved by this many standard deviations
+DRAWN = 400  # examples in the picture of what breaks
 
 
 @dataclass(frozen=True)
@@ -232,3 +238,42 @@ def _mean_correlation(full: np.ndarray) -> float | None:
         return None
     C = np.corrcoef(varying, rowvar=False)
     return float(C[np.triu_indices(len(C), 1)].mean())
+
+
+def heads_figure(stats: HeadStatistics, title: str = "") -> Figure:
+    """Left: saturated share on stored and fresh queries. Middle: saturated heads per example beside
+    independent heads. Right: examples (rows, by owner) that break when a head is taken away."""
+    from matplotlib.colors import ListedColormap
+
+    H = len(stats.saturated)
+    figure, (left, middle, right) = new_figure(10.5, 3.4, panels=3)
+    heads = np.arange(H)
+    left.bar(heads - 0.2, stats.saturated, 0.4, color=MEASURED, label="stored")
+    left.bar(heads + 0.2, stats.fresh_saturated, 0.4, color=FRESH, label="fresh")
+    left.set_ylim(0, 1.25)  # room for the legend
+    counts = np.arange(H + 1)
+    middle.bar(counts, stats.histogram, 0.8, color=MEASURED, label="found")
+    middle.plot(counts, stats.expected, "o-", color="black", ms=4, lw=1, label="independent heads")
+    middle.set_ylim(0, 1.35 * max(stats.histogram.max(), np.max(stats.expected)))
+    order = np.lexsort((-stats.effect.max(1), stats.owner))
+    if len(order) > DRAWN:
+        order = order[np.linspace(0, len(order) - 1, DRAWN).astype(int)]
+    shown, colours = stats.breaks[order], ListedColormap(["#f2f2f2", LOST])
+    right.imshow(shown, aspect="auto", interpolation="nearest", cmap=colours, vmin=0, vmax=1)
+    titles = (
+        (left, f"saturated (max attention > {stats.threshold:g})", "head"),
+        (middle, "saturated heads per example", "heads"),
+        (right, "broken without the head", "head"),
+    )
+    for axes, text, below in titles:
+        axes.set_title(text, loc="left", fontsize=9)
+        axes.set_xlabel(below)
+    right.set_ylabel(f"{len(order)} examples, by owner ({stats.owner_from})")
+    right.grid(False)
+    for axes in (left, middle):
+        legend(axes)
+    for axes in (left, right):
+        axes.set_xticks(heads if H <= 12 else np.linspace(0, H - 1, 6).astype(int))
+    if title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=10)
+    return figure
