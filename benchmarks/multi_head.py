@@ -179,8 +179,8 @@ def kruskal() -> list[Row]:
 
 def enumeration(cases: int = 200) -> Row:
     """Small random cases, floats and whole numbers: the bounds against every subset."""
-    from byheart.measure.dependent import smallest_dependent_set
     from byheart.measure.kruskal import coherence_bound
+    from byheart.measure.rank import smallest_dependent_set
 
     rng = np.random.default_rng(0)
     inside = tight = 0

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from byheart.errors import ByheartError, CapacityError, ConflictError, FactsError
 from byheart.exact import evaluate, memorize
 from byheart.exact.blocks import Block, Unit
+from byheart.exact.build import distinguishing
 from byheart.exact.data import sequences
-from byheart.exact.draw import distinguishing
 from byheart.exact.ids import MODES, Hash, Product
 from byheart.exact.keys import quantise
 from byheart.exact.literal import apply, run
@@ -229,7 +229,7 @@ def test_permutations_of_one_multiset_are_told_apart_by_position():
 
 
 def test_a_hash_that_cannot_work_is_replaced(monkeypatch):
-    monkeypatch.setattr("byheart.exact.draw.Drawing._hashes", lambda _: iter(()))
+    monkeypatch.setattr("byheart.exact.build.Drawing._hashes", lambda _: iter(()))
     built = memorize([[1, 2], [3, 4], [5, 6]], [1, 2, 3])
     assert built.asked == "hash" and built.mode in ("product", "paper")
     assert "no hash" in built.notes[0]

@@ -23,19 +23,16 @@ ABSENT = -1  # in place of a token beyond the length of its sequence
 class Sequences:
     """R sequences of at most n tokens: the first N have labels, the others are to get 0.
 
-    `vectors` (V, d): the different tokens; `index` (R, n): which token stands where; `labels` (N,)
-    or (N, n); `lengths` (R,); `reads`: labels belong to (multiset, token), not to the multiset.
+    `vectors` (V, d): the different tokens; `index` (R, n): which token stands where; `labels` (R,)
+    or (R, n); `lengths` (R,); `reads`: labels belong to (multiset, token), not to the multiset.
     """
 
+    N: int
     vectors: np.ndarray
     index: np.ndarray
     labels: np.ndarray
     lengths: np.ndarray
     reads: bool
-
-    @property
-    def N(self) -> int:
-        return len(self.labels)
 
     @property
     def n(self) -> int:
@@ -97,24 +94,20 @@ class Sequences:
         self, sums: np.ndarray, keys: np.ndarray, factor: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """(numbers of the different contexts, their labels): S, or S factor + u; others get 0."""
-        R, N = len(self.index), self.N
-        labels = np.zeros((R, *self.labels.shape[1:]), dtype=np.int64)
-        labels[:N] = self.labels
+        labels = self.labels
         if not self.reads:
             rows = np.concatenate([self.firsts, self.strangers])
             return sums[rows], labels[rows]
         S = sums.astype(object) * factor
         if labels.ndim == 1:
-            last = self.index[np.arange(R), self.lengths - 1]
+            last = self.index[np.arange(len(self.index)), self.lengths - 1]
             numbers = S + keys[last].astype(object)
         else:
             there = self.index != ABSENT
             u = np.append(keys, 0)[self.index].astype(object)
             numbers, labels = (S[:, None] + u)[there], labels[there]
         distinct = dict(zip(reversed(numbers.tolist()), reversed(labels.tolist()), strict=True))
-        numbers = np.array(list(distinct), dtype=object)
-        if max(distinct) < 1 << 62:
-            numbers = numbers.astype(np.int64)
+        numbers = np.array(list(distinct), dtype=np.int64 if max(distinct) < 1 << 62 else object)
         return numbers, np.array(list(distinct.values()), dtype=np.int64)
 
 
@@ -151,10 +144,11 @@ def sequences(
             raise FactsError(f"others: expected shape (M, {n}, {d}), found {more.shape}.")
         rows = np.concatenate([rows, more])
         counts = np.concatenate([counts, np.full(len(more), n)])
+        marks = np.concatenate([marks, np.zeros((len(more), *marks.shape[1:]), dtype=np.int64)])
     vectors, index = distinct_tokens(rows)
     if lengths is not None:
         index = np.where(np.arange(n) < counts[:, None], index, ABSENT)
-    data = Sequences(vectors, index, marks, counts, reads)
+    data = Sequences(N, vectors, index, marks, counts, reads)
     _check_consistent(data)
     return data
 
@@ -216,7 +210,7 @@ def _lengths(lengths: ArrayLike, N: int, n: int) -> np.ndarray:
 
 def _check_consistent(data: Sequences) -> None:
     """Consistently labelled (Kajitsuka and Sato 2025): equal contexts have equal labels."""
-    rows, labels = np.arange(data.N), data.labels
+    rows, labels = np.arange(data.N), data.labels[: data.N]
     token = np.zeros(data.N, dtype=np.int64)  # that the label is read at, where it counts
     if labels.ndim == 2:
         there = data.index[: data.N] != ABSENT

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from byheart._lazy import attach
 
 if TYPE_CHECKING:
+    from byheart.exports.folders import export_torch
     from byheart.exports.importing import import_memory
     from byheart.exports.normal import normal_form
-    from byheart.exports.plain import export_torch
     from byheart.exports.targets import TARGETS, export
     from byheart.exports.transformer_lens import load_lens
 

@@ -21,8 +21,16 @@ from scipy.stats import beta
 
 from byheart.construct.multi_head.groups import GroupCertificate, find_groups
 from byheart.errors import FactsError
-from byheart.measure.dependent import DependentSet, smallest_dependent_set, whitened
-from byheart.measure.rank import ExactRank, NumericalRank, exact_rank, numerical_rank, whole_rows
+from byheart.measure.rank import (
+    DependentSet,
+    ExactRank,
+    NumericalRank,
+    exact_rank,
+    numerical_rank,
+    smallest_dependent_set,
+    whitened,
+    whole_rows,
+)
 
 ENUMERATED = 2_000_000  # subsets that `kruskal_rank` looks at before it refuses
 SMALL = 5_000  # subsets that the report enumerates: then the Kruskal rank is known, not bounded
