@@ -223,10 +223,9 @@ class Drawing:
 
     def _embeddings(self) -> Iterator[FF1]:
         """A random id for every token id that occurs: R^2 / 2 pairs, each fails with 2^-B."""
-        R = len(self.data.index)
-        bits = max(self.bits, (R * R).bit_length())
+        bits = max(self.bits, (len(self.data.index) ** 2).bit_length())
         while True:
-            ids = [0] * (int(self.largest) + 1)
+            ids = [0] * (self.largest + 1)
             for x in self.keys.tolist():
                 ids[x] = self._number(bits)
             yield Embedding(tuple(ids))
@@ -237,10 +236,9 @@ class Drawing:
     def paper(self, options: TableOptions) -> tuple[FF1, np.ndarray]:
         """Distinguishing tokens A, ids for them that give different sums, the table of the ids."""
         A, ids, sums = self.paper_ids()
-        rest = np.setdiff1d(np.arange(len(self.keys)), A)
-        c = int(ids.max()).bit_length()
-        keys = self.keys.astype(np.int64)
-        return Paper(make_table(keys[A], ids[A], keys[rest], c, self.largest, options)), sums
+        keys, c = self.keys.astype(np.int64), int(ids.max()).bit_length()
+        rest = np.delete(keys, A)
+        return Paper(make_table(keys[A], ids[A], rest, c, self.largest, options)), sums
 
     def paper_ids(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(A, ids, sums): ids in 1..2^c - 1 for the distinguishing tokens A, 0 for all others, and

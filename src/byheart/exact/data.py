@@ -53,8 +53,8 @@ class Sequences:
     @cached_property
     def strangers(self) -> np.ndarray:
         """Rows of the others whose multiset has no label."""
-        labelled = np.isin(self.multiset[self.N :], self.multiset[: self.N])
-        return self.N + np.flatnonzero(~labelled)
+        mine, others = np.split(self.multiset, [self.N])
+        return self.N + np.flatnonzero(~np.isin(others, mine))
 
     @cached_property
     def shares(self) -> tuple[np.ndarray, int]:
@@ -133,11 +133,20 @@ def sequences(
     N, n, d = rows.shape
     if N == 0 or n == 0:
         raise FactsError(f"expected at least one sequence of at least one token, found {N} x {n}.")
-    marks = _labels(labels, N, n)
+    marks = np.asarray(labels)
+    if marks.shape not in ((N,), (N, n)):
+        raise FactsError(f"labels: expected shape ({N},) or ({N}, {n}), found {marks.shape}.")
+    if marks.dtype.kind not in "iu" or (marks < 0).any() or (marks >= 1 << 32).any():
+        raise FactsError("labels: expected whole numbers 0..2^32 - 1.")
+    marks = marks.astype(np.int64)
     if marks.ndim == 2 and reads is False:
         raise FactsError("one label for every token is read at that token: leave out reads=False.")
     reads = marks.ndim == 2 if reads is None else reads
-    counts = np.full(N, n) if lengths is None else _lengths(lengths, N, n)
+    counts: np.ndarray = np.full(N, n) if lengths is None else np.asarray(lengths)
+    numbers = counts.shape == (N,) and counts.dtype.kind in "iu"
+    if not numbers or not 1 <= counts.min() <= counts.max() <= n:
+        raise FactsError(f"lengths: expected {N} whole numbers 1..{n}.")
+    counts = counts.astype(np.int64)
     if others is not None:
         more = as_vectors(others, "others")
         if more.shape[1:] != (n, d):
@@ -189,23 +198,6 @@ def distinct_tokens(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     inverse = np.array([at.setdefault(tuple(row), len(at)) for row in flat.tolist()])
     distinct = np.array(list(at), dtype=object).reshape(len(at), flat.shape[1])
     return distinct, inverse.reshape(shape)
-
-
-def _labels(labels: ArrayLike, N: int, n: int) -> np.ndarray:
-    array = np.asarray(labels)
-    if array.shape not in ((N,), (N, n)):
-        raise FactsError(f"labels: expected shape ({N},) or ({N}, {n}), found {array.shape}.")
-    if array.dtype.kind not in "iu" or (array < 0).any() or (array >= 1 << 32).any():
-        raise FactsError("labels: expected whole numbers 0..2^32 - 1.")
-    return array.astype(np.int64)
-
-
-def _lengths(lengths: ArrayLike, N: int, n: int) -> np.ndarray:
-    array = np.asarray(lengths)
-    numbers = array.shape == (N,) and array.dtype.kind in "iu"
-    if not numbers or not 1 <= array.min() <= array.max() <= n:
-        raise FactsError(f"lengths: expected {N} whole numbers 1..{n}.")
-    return array.astype(np.int64)
 
 
 def _check_consistent(data: Sequences) -> None:

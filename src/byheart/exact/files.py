@@ -111,11 +111,10 @@ def load_network(data: bytes) -> tuple[Network, Record | None]:
     """Any network, and its layout. A `MemoryFileError` says what is wrong with the bytes."""
     if data[: len(MAGIC)] != MAGIC or len(data) < HEAD + TAIL:
         raise MemoryFileError(f"{NAME}: not a network of byheart, or truncated.")
-    if data[len(MAGIC)] != VERSION:
-        raise MemoryFileError(
-            f"{NAME}: version {data[len(MAGIC)]}, this byheart reads {VERSION}. Install a "
-            "newer one."
-        )
+    version = data[len(MAGIC)]
+    if version != VERSION:
+        what = f"version {version}, this byheart reads {VERSION}"
+        raise MemoryFileError(f"{NAME}: {what}. Install a newer one.")
     if hashlib.sha256(data[:-TAIL]).digest() != data[-TAIL:]:
         raise MemoryFileError(
             f"{NAME}: differs from its SHA-256: a weight was changed, or the file was truncated. "

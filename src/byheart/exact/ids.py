@@ -1,11 +1,4 @@
-"""FF1: a number for every token whose sums tell sequences apart.
-
-hash      random folds of the key: about 20 parameters; the sums are checked when built
-product   a product of random factors, one for each digit of the key: a polynomial identity
-          test, so that a random draw works for every data set with probability >= 1/2
-paper     random ids for distinguishing tokens, 0 for all others, in a table (Lemmas B.1-B.3)
-embedding the same numbers in an embedding layer (Theorem E.1): one parameter a token
-"""
+"""FF1: a number for every token whose sums tell sequences apart (docs/square-root.md, `--ff1`)."""
 
 from __future__ import annotations
 
@@ -152,7 +145,7 @@ class Product(FF1):
         return math.prod(max(1, *X) for X in self.factors)
 
     def values(self, keys: np.ndarray) -> np.ndarray:
-        z = exact(np.ones(len(keys), dtype=int), self.bound.bit_length())
+        z = exact(np.ones(keys.shape, dtype=int), self.bound.bit_length())
         for j, X in enumerate(reversed(self.factors)):
             digit = (keys >> (self.g * j)) & ((1 << self.g) - 1)
             z = z * np.array([1, *X], dtype=z.dtype)[digit.astype(np.int64)]

@@ -75,11 +75,9 @@ def projection(
     them, still different). Otherwise v . x mod p for a random v and a prime p >= 4 V^2: two vectors
     get one key with probability <= 1/p; drawn again until all V differ.
     """
-    low, high = limits
+    (low, high), V = limits, len(vectors)
     sizes = [b - a + 1 for a, b in zip(low, high, strict=True)]
-    every = math.prod(sizes)
-    V = len(vectors)
-    radix = [math.prod(sizes[:j]) for j in range(len(sizes))]
+    *radix, every = (math.prod(sizes[:j]) for j in range(len(sizes) + 1))
     if every.bit_length() <= 2 * V.bit_length() + 6:
         if not mix:
             return Projection(tuple(radix), low, high, None)

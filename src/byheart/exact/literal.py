@@ -35,9 +35,8 @@ def evaluate(
     """E_out o FF2 o pooling o FF1 o E_in, block by block: outputs (B,), or (B, n) with `every`.
 
     `tokens`: (B, n, d) integers, (B, n) if d = 1 or for an embedding layer. Read at the last token,
-    or at every one. `lengths` (B,): only the first tokens of each row are there. FF1 is applied to
-    each different token once (it is token-wise). `trace(stack, i, state)` sees the state after
-    every block (of one batch).
+    or at every one. `lengths` (B,): only the first tokens of each row are there.
+    `trace(stack, i, state)` sees the state after every block (of one batch).
     """
     distinct, index = distinct_tokens(as_vectors(tokens, d=network.d))
     B, n = index.shape
@@ -79,11 +78,10 @@ def pool(
 ) -> np.ndarray:
     """What pooling adds to the target: scale x mean (attention) or sum, for each sequence.
 
-    Softmax of n equal scores is exactly 1/n, hardmax of n ties too. The mean is a rational number;
-    `scale` makes it whole, which is checked, not assumed.
+    Softmax of n equal scores is exactly 1/n, hardmax of n ties too; that `scale` makes the mean
+    whole is checked, not assumed.
     """
-    B, n = index.shape
-    values = source[index]
+    n, values = index.shape[1], source[index]
     if values.dtype != object and int(np.abs(values).max(initial=0)) * n >= SAFE:
         values = values.astype(object)
     if lengths is not None:
@@ -91,9 +89,9 @@ def pool(
     total = values.sum(axis=1)
     if network.pooling == "sum":
         return total
-    counts = np.full(B, n, dtype=object) if lengths is None else lengths.astype(object)
+    counts = np.full(len(index), n, dtype=object) if lengths is None else lengths.astype(object)
     scaled = _as_object(total) * network.scale
-    if any(s % k for s, k in zip(scaled, counts, strict=True)):
+    if (scaled % counts).any():
         raise ByheartError(
             f"the attention's scale {network.scale} is not a multiple of every length "
             f"({sorted(set(counts))[:5]}): this network was built for other lengths."

@@ -56,8 +56,7 @@ class Projection:
         key = np.full(len(vectors), self.offset, dtype=columns.dtype)
         for j, v in enumerate(self.v):
             key = key + v * columns[:, j]
-        key = key if self.modulus is None else key % self.modulus
-        return key.astype(np.int64 if self.largest < 1 << 62 else object)
+        return exact(key if self.modulus is None else key % self.modulus, self.largest.bit_length())
 
     @property
     def largest(self) -> int:
@@ -84,14 +83,9 @@ class Parts:
     table: Table
 
     @property
-    def factor(self) -> int:
-        """What S is multiplied by before u is added."""
-        return pooled(self.projection.largest, self.most, self.reads)[0]
-
-    @property
-    def reach(self) -> int:
-        """The largest l before it is reduced."""
-        return pooled(self.projection.largest, self.most, self.reads)[1]
+    def pooled(self) -> tuple[int, int]:
+        """What S is multiplied by before u is added, and the largest l before it is reduced."""
+        return pooled(self.projection.largest, self.most, self.reads)
 
 
 def pooled(largest: int, most: int, reads: bool) -> tuple[int, int]:
@@ -104,6 +98,7 @@ def emit(parts: Parts) -> Network:
     """The network of these parts."""
     project, ids, reads = parts.projection, parts.ff1, parts.reads
     kept, spare = 3, 3 + reads  # behind l, z, y, where they are needed
+    factor, reach = parts.pooled
     ff1 = [shift({L: project.offset})] if project.offset else []
     ff1 += _reduced(project.modulus, project.reach)
     if reads:
@@ -112,7 +107,7 @@ def emit(parts: Parts) -> Network:
             ff1.append(clear(L))
     ff1 += ids.blocks(spare)
     ff2 = [add(kept, {L: 1})] if reads else []
-    ff2 += [*_reduced(parts.modulus, parts.reach), clear(Z), *parts.table.blocks(L, Z, Y)]
+    ff2 += [*_reduced(parts.modulus, reach), clear(Z), *parts.table.blocks(L, Z, Y)]
     unread = ids.embedding is not None and not reads
     return Network(
         dims=("l", "z", "y", *("u" if reads else ""), *("a" if ids.needs_spare else "")),
@@ -121,7 +116,7 @@ def emit(parts: Parts) -> Network:
         ff1=tuple(ff1),
         source=Z,
         target=L,
-        scale=parts.lcm * parts.factor,
+        scale=parts.lcm * factor,
         ff2=tuple(ff2),
         out=Z,
         pooling=parts.pooling,
@@ -200,10 +195,9 @@ class Structured:
     ) -> np.ndarray:
         """Outputs (B,), or (B, n) with `every`, as `literal.evaluate`."""
         vectors = as_vectors(tokens, d=len(self.parts.projection.v))
-        keys = self.keys(vectors.reshape(-1, vectors.shape[2]))
-        shape = vectors.shape[:2]
-        ids = self.ids(keys).reshape(shape)
-        return self.outputs(keys.reshape(shape), ids, every=every, lengths=lengths)
+        B, n, d = vectors.shape
+        keys = self.keys(vectors.reshape(-1, d)).reshape(B, n)
+        return self.outputs(keys, self.ids(keys), every=every, lengths=lengths)
 
     def keys(self, vectors: np.ndarray) -> np.ndarray:
         """(V, d) integer vectors -> keys (V,): (v . x + offset) mod M."""
@@ -243,11 +237,11 @@ class Structured:
         if every:
             S = np.repeat(S, n).reshape(B, n)
         if parts.reads:
-            u = keys if every else keys[np.arange(B), counts - 1]
-            if M is None and parts.reach >= 1 << 62:
-                S = S.astype(object)
-            S = times(S, parts.factor, M) + (u if M is None else (u % M).astype(np.int64))
-            S = S if M is None else S % M
+            u, (factor, reach) = keys if every else keys[np.arange(B), counts - 1], parts.pooled
+            if M is None:
+                S = exact(S, reach.bit_length()) * factor + u
+            else:
+                S = (times(S, factor, M) + (u % M).astype(np.int64)) % M
         return parts.table.look_up(S.reshape(-1).astype(np.int64)).reshape(S.shape)
 
 

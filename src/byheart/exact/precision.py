@@ -2,8 +2,7 @@
 
 Every weight is rounded to the format, every product and every sum too, as a matrix library would:
 H + (W2 relu(W1 H + b1) + b2). `gather` takes the difference of the two units of a STEP before the
-long weight multiplies it, which needs T bits in place of T + w (it costs a scratch coordinate and a
-block in a real network; here it shows the limit).
+long weight multiplies it, which needs T bits in place of T + w.
 """
 
 from __future__ import annotations

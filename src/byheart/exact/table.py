@@ -1,16 +1,10 @@
 """The memorizer: a table from keys to values as blocks, O(sqrt(K log K)) parameters for K keys.
 
 After Kajitsuka and Sato 2025, Lemma C.1 (Vardi et al. 2022), with a reflected code in place of two
-copies of a triangle map. K keys are cut into m groups of k; group j is one long number Z_j:
-
-    II   z = Z_j of the group that l lies in                            6 parameters a group
-    III  for each record i: y += 1[D_i > l] or, if D_i = l, a fraction whose first bits are the
-         value; then b tent folds uncover the next record               7 + 3b a record
-    read-out of the c bits of the value into z                          8 a bit
-
-A record has b = t + c bits: the t low bits of the key, which tell the keys of a group apart, and
-the value. Keys that are in no record give 0, unless they share group and low bits with one that is.
-`make_table` finds the size k that costs least and the fewest low bits t that tell keys apart.
+copies of a triangle map (docs/square-root.md). K keys are cut into m groups of k; group j is one
+long number Z_j of records of b = t + c bits: the t low bits D of a key, and its value. z = Z_j of
+the group of l; for each record y += 1[D > l] or, if D = l, a fraction whose first bits are the
+value, and b tent folds uncover the next record. `make_table` finds the cheapest k and t.
 """
 
 from __future__ import annotations

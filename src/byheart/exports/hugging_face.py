@@ -1,17 +1,9 @@
 """A memory as a GPT-2 that `AutoModelForCausalLM` loads: an exact embedding, no code of ours.
 
-GPT-2 has what a memory has not, and each is made to do nothing:
-
-    LayerNorm     x -> (x - m) / sqrt(var + ε) · γ with ε = 4^k so large that var + ε rounds to ε,
-                  and γ = 2^k: what is left, x - m, is exact but for the mean m.
-    the mean m    one coordinate holds minus the sum of the others, so that m is 0 to rounding; and
-                  one holds 0, whose row in W_Q, W_K, W_V and W_U is minus the sum of the other
-                  rows, so that what is left of m, a multiple of (1, ..., 1), is read as 0.
-    feed-forward  one hidden unit with zero weights: it adds 0.
-    width         n_embd = H·d_head is fixed by GPT-2: the stream is padded with zeros.
-    scale, biases, tied embeddings: switched off in the config, zero, untied.
-
-In float16 and bfloat16 ε overflows or rounds: load it in the format of its config.
+What GPT-2 has and a memory has not is made to do nothing (docs/export.md): LayerNorm has ε = 4^k so
+large that var + ε rounds to ε, and γ = 2^k; its mean m is 0 to rounding, since one coordinate holds
+minus the sum of the others, and what is left of it is read as 0, through a coordinate that holds 0
+and whose row in W_Q, W_K, W_V and W_U is minus the sum of the other rows.
 """
 
 from __future__ import annotations

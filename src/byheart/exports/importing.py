@@ -134,18 +134,13 @@ def from_lens(
             for name in PER_LAYER
         }
         E, pos, U = state["embed.W_E"], state["pos_embed.W_pos"], state["unembed.W_U"]
-        spec = AttentionOnlySpec(
-            N=E.shape[0],
-            S=pos.shape[0],
-            d=E.shape[1],
-            d_h=parts["W_V"].shape[-1],
-            H=parts["W_Q"].shape[1],
-            layers=len(layers),
-            qk_rank=parts["W_Q"].shape[-1],
-            scale=bool(config.get("use_attn_scale", True)),
-        )
+        (N, d), (_, H, _, r), d_h = E.shape, parts["W_Q"].shape, parts["W_V"].shape[-1]
+        scale = bool(config.get("use_attn_scale", True))
+        spec = AttentionOnlySpec(N, len(pos), d, d_h, H, len(layers), r, scale=scale)
     except KeyError as error:
         raise ByheartError(f"the weights have no {error} (HookedTransformer names).") from None
+    except ValueError as error:
+        raise ByheartError(f"the weights are not those of a HookedTransformer: {error}.") from None
     weights = {"W_E": E, "W_pos": pos, "W_U": U, **parts}
     biases = {"b_U": state.get("unembed.b_U", torch.zeros(spec.N))}
     read, none = (spec.H, spec.qk_rank), torch.zeros(1)
@@ -165,8 +160,7 @@ def fold_biases(
 
     b_Q, b_K (layers, H, r), b_V (layers, H, d_h), b_O (layers, d), b_U (N).
     """
-    d, e = spec.d, spec.d_h
-    dtype = weights["W_U"].dtype
+    d, e, dtype = spec.d, spec.d_h, weights["W_U"].dtype
     wide = AttentionOnlySpec(**{**spec.to_json(), "d": d + 1, "d_h": e + 1})
     new = {name: torch.zeros(shape, dtype=dtype) for name, shape in wide.weight_shapes().items()}
     new["W_E"][:, :d] = weights["W_E"]

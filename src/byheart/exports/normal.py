@@ -1,13 +1,8 @@
 """One form for all attention-only memories: what other people's layers can express.
 
-Other libraries have layers that read the stream they add to, with positions added once at the
-input, causal softmax attention and one head width. byheart's options are rewritten in that form,
-exactly, on a wider stream of blocks of d coordinates:
-
-    positions="attention"   positions in a block of their own, which heads read and nobody writes
-    skip=False              every layer writes a new block; W_U reads the last one only
-    scale=True              the factor 1/sqrt(r) folded into W_Q
-    r != d_h                zero columns up to one head width
+byheart's options are rewritten exactly on a wider stream, of blocks of d coordinates: positions of
+the attention's own in a block that heads read and nobody writes; without a skip, every layer writes
+a new block and W_U reads the last one (docs/export.md).
 """
 
 from __future__ import annotations

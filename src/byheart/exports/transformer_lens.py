@@ -1,10 +1,7 @@
 """A memory in TransformerLens: weights under its names, and loaders for both of its generations.
 
-What is adapted, all of it exact: biases are zero; TransformerLens divides scores by sqrt(d_head),
-so sqrt(d_head) is multiplied into W_Q; d_head is one width for queries, keys and values, padded
-with zeros to a power of 4, so that sqrt(d_head) is a power of 2 and the product is exact; positions
-are a table, added at the input. Options of byheart that it does not have are rewritten first
-(`normal_form`).
+It divides scores by sqrt(d_head), which is multiplied into W_Q: exactly, d_head being padded with
+zeros to a power of 4.
 """
 
 from __future__ import annotations

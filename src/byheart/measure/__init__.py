@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from byheart.measure.kruskal import KruskalReport, kruskal_rank, kruskal_report
     from byheart.measure.precision import accuracy, margin_quantiles
     from byheart.measure.rank import exact_rank, numerical_rank
-    from byheart.measure.specialisation import HeadStatistics, ablation, head_statistics, owners
+    from byheart.measure.specialisation import HeadStatistics, ablation, head_statistics
 
 __all__ = [
     "HeadStatistics",
@@ -26,6 +26,5 @@ __all__ = [
     "margin_quantiles",
     "memory_losses",
     "numerical_rank",
-    "owners",
 ]
 __getattr__, __dir__ = attach(__name__)

@@ -1,11 +1,8 @@
 """Kruskal rank: the largest k such that every k rows are independent. What can be said of it.
 
 It is NP-hard to compute, and sampling subsets (what the paper does) estimates a fraction, never the
-rank: a dependent set of s rows is in a random n-subset with probability about (n/T)^s. One report
-brings together what can be known: exact duplicates and parallel rows, the rank, the smallest
-verified dependent set (an upper bound, with indices), the coherence bound (a lower bound), the
-sampled statistic with its confidence and its power, and the group certificate, which is what the
-saturation proof really needs and takes polynomial time.
+rank. One report brings together what can be known (docs/multi-head.md): bounds from both sides, the
+sampled statistic with its power, and the group certificate that the saturation proof really needs.
 """
 
 from __future__ import annotations
@@ -106,10 +103,10 @@ def kruskal_report(
     """
     M = _rows(X)
     T, d = M.shape
-    if not 1 <= n <= d:
-        raise FactsError(f"expected 1 <= n <= d = {d}, found n = {n}.")
-    if draws < 1:
-        raise FactsError(f"expected at least 1 draw, found {draws}.")
+    if not 1 <= n <= d or draws < 1:
+        raise FactsError(
+            f"expected 1 <= n <= d = {d} and at least 1 draw, found n = {n}, draws = {draws}."
+        )
     whole = M.dtype.kind in "iu" or bool((M == np.floor(M)).all())
     exact = whole and M.size <= EXACT_ENTRIES if exact is None else exact
     laps = [perf_counter()]
@@ -135,23 +132,9 @@ def kruskal_report(
     if n >= 2 and T >= 2:
         groups = find_groups(F, math.ceil((T - 1) / (n - 1)), n - 1, seed)
     laps.append(perf_counter())
-    return KruskalReport(
-        T=T,
-        d=d,
-        zero_rows=zero,
-        parallel=parallel,
-        rank=raw,
-        rank_centred=centred,
-        rank_exact=truth,
-        dependent=found,
-        lower=lower,
-        upper=upper,
-        sampled=sampled,
-        groups=groups,
-        needed=n,
-        enumerated=enumerated,
-        seconds=dict(zip(PHASES, np.diff(laps).tolist(), strict=True)),
-    )
+    seconds: dict[str, float] = dict(zip(PHASES, np.diff(laps).tolist(), strict=True))
+    ranks, known = (raw, centred, truth), (found, lower, upper, sampled, groups)
+    return KruskalReport(T, d, zero, parallel, *ranks, *known, n, enumerated, seconds)
 
 
 def parallel_rows(X: np.ndarray) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:

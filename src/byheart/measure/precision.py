@@ -24,8 +24,6 @@ from byheart.models.token_memory import token_table
 
 ASKED = 500  # facts of an exact memory that are evaluated in every format
 METHODS = ("sqrt", "attention", "sharded")
-TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32,
-         "float64": torch.float64}  # fmt: skip
 
 
 def accuracy(memory: Memory, facts: object = None) -> float:
@@ -93,9 +91,8 @@ def _(memory: ExactMemory, facts: Facts) -> Iterator[Kept]:
     for form in FORMATS.values():
         said = evaluate_in(memory.network, tokens, form.name)
         yield Kept(form.name, form.bits, len(chosen), int((said == right).sum()))
-    bits = memory.spec.max_bits
     said = memory.literal_outputs(facts.tokens[chosen])
-    yield Kept("exact integers", bits, len(chosen), int((said == right).sum()))
+    yield Kept("exact integers", memory.spec.max_bits, len(chosen), int((said == right).sum()))
 
 
 @_kept.register
@@ -113,7 +110,7 @@ def _rounded(w: torch.Tensor, form: str) -> torch.Tensor:
     if not w.is_floating_point():
         return w
     if form != "int8":
-        return w.to(TYPES[form]).to(w.dtype)
+        return w.to(getattr(torch, form)).to(w.dtype)
     top = w.abs().amax(dim=tuple(range(w.ndim - 1)), keepdim=True)
     scale = torch.where(top > 0, top, torch.ones_like(top)) / 127
     return (w / scale).round() * scale
@@ -140,17 +137,14 @@ def limits(
     for method in methods:
         open_ = {name: 0 for name in FORMATS if method == "sqrt" or name != "longdouble"}
         for T in tried:
-            part = facts.subset(np.arange(T))
-            memory = build(part, method)
+            memory = build(facts.subset(np.arange(T)), method)
+            bits = getattr(memory.spec, "max_bits", None)
             for kept in precision(memory):
-                if kept.format not in open_:
-                    continue
-                if kept.recalled == kept.asked:
+                if kept.format in open_ and kept.recalled == kept.asked:
                     open_[kept.format] = T
-                    continue
-                bits = getattr(memory.spec, "max_bits", None)
-                last = open_.pop(kept.format) or None
-                rows.append(Limit(method, kept.format, last, T, bits))
+                elif kept.format in open_:
+                    last = open_.pop(kept.format) or None
+                    rows.append(Limit(method, kept.format, last, T, bits))
             if not open_:
                 break
         rows += [Limit(method, name, last or None, None, None) for name, last in open_.items()]

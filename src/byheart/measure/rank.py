@@ -90,10 +90,8 @@ class ExactRank:
 
 
 def exact_rank(X: Rows) -> ExactRank:
-    """The rank over the rationals of whole numbers, fractions or floats (which are fractions).
-
-    Nothing overflows: rows are scaled to whole numbers of any length. Full rank modulo the prime
-    2^61 - 1 proves full rank; a smaller one is settled by elimination over the integers.
+    """The rank over the rationals of whole numbers, fractions or floats (which are fractions): rows
+    are scaled to whole numbers of any length.
 
     >>> exact_rank([[2**62, 2**62], [2**62, 2**62 + 1]]).rank   # float64 sees 1
     2

@@ -1,11 +1,9 @@
 """What does each head memorize? Saturation, co-saturation, ablation and ownership.
 
-Mahdavi et al. (2024) count heads whose largest attention exceeds 0.99 ("saturated") and read
-specialisation off the counts. The level alone says little: it follows the scale of the logits, and
-fresh queries may have it too. What the saturation proof predicts is a contrast: a head is *less*
-saturated on its own examples than on others, its own examples attend to many distinct tokens,
-and taking a head away breaks its own examples only. So stored and fresh queries are compared, joint
-counts are held against independent heads, and every head is taken away once.
+Mahdavi et al. (2024) count heads whose largest attention exceeds 0.99 ("saturated"). The level
+says little, the contrast does: a head is *less* saturated on its own examples than on others, which
+attend to many distinct tokens, and taking it away breaks its own only. So stored and fresh queries
+are compared, joint counts are held against independent heads, every head is taken away once.
 """
 
 from __future__ import annotations
@@ -128,7 +126,11 @@ def head_statistics(
     shared = memory.context is not None
     b = memory.attention(memory.inputs(new, None if shared else contexts)).numpy()
     effect, breaks = ablation(memory, facts)
-    owner, source = owners(memory, facts, effect)
+    # The groups of the construction own these examples, or the largest effect of an ablation.
+    groups, stored = memory.owners(), memory.facts
+    if stored is None or stored.digest() != facts.digest():
+        groups = None
+    owner = effect.argmax(1) if groups is None else groups
     full, token = a.max(-1) > threshold, a.argmax(-1)
     mine = owner[:, None] == np.arange(memory.spec.H)
     share = full.mean(0)
@@ -151,7 +153,7 @@ def head_statistics(
         breaks=breaks,
         effect=effect,
         owner=owner,
-        owner_from=source,
+        owner_from="ablation" if groups is None else "construction",
     )
 
 
@@ -205,15 +207,6 @@ def _fresh(
         if query.ndim != 2 or query.shape[1] != facts.d:
             raise FactsError(f"expected fresh queries (F, {facts.d}), found {query.shape}.")
     return query, facts.contexts()[rng.integers(facts.T, size=len(query))]
-
-
-def owners(memory: VectorMemory, facts: VectorFacts, effect: np.ndarray) -> tuple[np.ndarray, str]:
-    """The head that owns each example (T,), -1 for none, and where that is from: the groups of the
-    construction, or the largest `effect` of an ablation."""
-    heads, stored = memory.owners(), memory.facts
-    if heads is not None and stored is not None and stored.digest() == facts.digest():
-        return heads, "construction"
-    return effect.argmax(1), "ablation"
 
 
 def _entropy(a: np.ndarray) -> np.ndarray:
