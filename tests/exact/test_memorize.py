@@ -345,6 +345,14 @@ def test_smallest_cases(rows, labels):
         assert built.structured.evaluate(np.array(rows)).tolist() == labels
 
 
+def test_nothing_but_label_0_and_sums_beyond_machine_integers():
+    rows = np.random.default_rng(0).permutation(4000).reshape(1000, 4)
+    built = memorize(rows, np.zeros(1000, dtype=int), ff1="product")
+    assert built.parts.most >= 1 << 64
+    assert (built.structured.evaluate(rows) == 0).all()
+    assert (evaluate(built.network, rows[:20]) == 0).all()
+
+
 def test_many_classes_and_long_sequences():
     rng = np.random.default_rng(0)
     rows, labels = rng.permutation(3000).reshape(1000, 3), rng.integers(1, 65_537, 1000)

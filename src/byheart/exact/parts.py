@@ -236,13 +236,14 @@ class Structured:
             S = times(S, lcm // exact(counts, lcm.bit_length()), M)
         if every:
             S = np.repeat(S, n).reshape(B, n)
+        factor, reach = parts.pooled
+        if M is None:
+            S = exact(S, reach.bit_length())
         if parts.reads:
-            u, (factor, reach) = keys if every else keys[np.arange(B), counts - 1], parts.pooled
-            if M is None:
-                S = exact(S, reach.bit_length()) * factor + u
-            else:
-                S = (times(S, factor, M) + (u % M).astype(np.int64)) % M
-        return parts.table.look_up(S.reshape(-1).astype(np.int64)).reshape(S.shape)
+            u = keys if every else keys[np.arange(B), counts - 1]
+            S = times(S, factor, M) + (u if M is None else (u % M).astype(np.int64))
+            S = S if M is None else S % M
+        return parts.table.look_up(S)
 
 
 def times(x: np.ndarray, factor: int | np.ndarray, M: int | None) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The blocks that everything is made of: STEP, MOD, FOLD, ADD, CLEAR.
 
-Values are integers, so that 1[x >= A] = relu(x - A + 1) - relu(x - A) holds exactly; the paper has
-the same ideas on reals (Lemmas G.2, G.6); these are cheaper (docs/square-root.md).
+Values are integers, so that 1[x >= A] = relu(x - A + 1) - relu(x - A) holds exactly (the paper's
+Lemmas G.2, G.6 are the same ideas on reals).
 """
 
 from __future__ import annotations

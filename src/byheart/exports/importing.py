@@ -23,7 +23,7 @@ from byheart.errors import ByheartError
 from byheart.exports import folders, transformer_lens
 from byheart.facts import Facts, Vocabulary
 from byheart.models.construction import ImportedConstruction, LostFact, finite
-from byheart.models.modules import PER_LAYER, torch_config, torch_state
+from byheart.models.modules import PER_LAYER, torch_state
 from byheart.models.token_memory import TokenMemory
 from byheart.specs import AttentionOnlySpec
 
@@ -89,7 +89,7 @@ def _from_torch(
     except KeyError as error:
         raise ByheartError(
             f"config.json: the field {error} is missing; an export `to=torch` has "
-            f"{', '.join(torch_config(AttentionOnlySpec(2, 1, 1, 1, 1)))}."
+            f"{', '.join(FIELDS.values())}."
         ) from None
     except (TypeError, ValueError) as error:
         raise ByheartError(f"config.json: {error}.") from None

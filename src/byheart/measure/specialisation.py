@@ -165,9 +165,8 @@ def ablation(memory: VectorMemory, facts: VectorFacts) -> tuple[np.ndarray, np.n
     labels.
     """
     inputs = memory.inputs_of(facts)
-    parts = memory.contributions(inputs)  # (T, H, d_out)
-    out = memory.outputs(inputs, torch.float64)
-    change = parts.mean(0) - parts
+    parts, out = memory.contributions(inputs), memory.outputs(inputs, torch.float64)
+    change = parts.mean(0) - parts  # (T, H, d_out)
     if facts.classes is None:
         effect = change.abs().amax(2).numpy()
         return effect, effect > MOVED * max(float(facts.targets.std()), 1e-300)
