@@ -29,8 +29,7 @@ from byheart.construct.multi_head.newton import newton_run
 from byheart.errors import ByheartError
 from byheart.facts import VectorFacts, digit_vectors, random_vectors
 from byheart.measure.kruskal import kruskal_rank, kruskal_report
-from byheart.measure.specialisation import HeadStatistics, head_statistics
-from byheart.measure.specialisation_plot import heads_figure
+from byheart.measure.specialisation import HeadStatistics, head_statistics, heads_figure
 from byheart.models.architectures import initial
 from byheart.models.construction import ImportedConstruction, MultiHeadConstruction
 from byheart.models.vector_memory import VectorMemory
@@ -179,8 +178,8 @@ def kruskal() -> list[Row]:
 
 def enumeration(cases: int = 200) -> Row:
     """Small random cases, floats and whole numbers: the bounds against every subset."""
-    from byheart.measure.dependent import smallest_dependent_set
     from byheart.measure.kruskal import coherence_bound
+    from byheart.measure.rank import smallest_dependent_set
 
     rng = np.random.default_rng(0)
     inside = tight = 0

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byheart.exact.grouping import TableOptions, best_size, make_table
 from byheart.exact.literal import run
 from byheart.exact.primitives import clear, fold, mod, step
-from byheart.exact.table import GROUPINGS, Table, encode
+from byheart.exact.table import GROUPINGS, Table, TableOptions, best_size, encode, make_table
 from byheart.theory.kajitsuka2025 import Table as Counted
 
 few = settings(deadline=None, max_examples=25)  # a busy machine is slow at times

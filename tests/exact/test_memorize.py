@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from byheart.errors import ByheartError, CapacityError, ConflictError, FactsError
 from byheart.exact import evaluate, memorize
 from byheart.exact.blocks import Block, Unit
+from byheart.exact.build import distinguishing
 from byheart.exact.data import sequences
-from byheart.exact.draw import distinguishing
 from byheart.exact.ids import MODES, Hash, Product
 from byheart.exact.keys import quantise
 from byheart.exact.literal import apply, run
-from byheart.exact.parts import layout, read
-from byheart.exact.structured import times
+from byheart.exact.parts import layout, read, times
+from byheart.exact.primitives import add
 
 few = settings(deadline=None, max_examples=25)  # a busy machine is slow at times
 
@@ -229,7 +229,7 @@ def test_permutations_of_one_multiset_are_told_apart_by_position():
 
 
 def test_a_hash_that_cannot_work_is_replaced(monkeypatch):
-    monkeypatch.setattr("byheart.exact.draw.Drawing._hashes", lambda _: iter(()))
+    monkeypatch.setattr("byheart.exact.build.Drawing._hashes", lambda _: iter(()))
     built = memorize([[1, 2], [3, 4], [5, 6]], [1, 2, 3])
     assert built.asked == "hash" and built.mode in ("product", "paper")
     assert "no hash" in built.notes[0]
@@ -345,6 +345,14 @@ def test_smallest_cases(rows, labels):
         assert built.structured.evaluate(np.array(rows)).tolist() == labels
 
 
+def test_nothing_but_label_0_and_sums_beyond_machine_integers():
+    rows = np.random.default_rng(0).permutation(4000).reshape(1000, 4)
+    built = memorize(rows, np.zeros(1000, dtype=int), ff1="product")
+    assert built.parts.most >= 1 << 64
+    assert (built.structured.evaluate(rows) == 0).all()
+    assert (evaluate(built.network, rows[:20]) == 0).all()
+
+
 def test_many_classes_and_long_sequences():
     rng = np.random.default_rng(0)
     rows, labels = rng.permutation(3000).reshape(1000, 3), rng.integers(1, 65_537, 1000)
@@ -379,8 +387,6 @@ def test_parameters_grow_like_the_square_root():
 
 
 def test_apply_is_exact_at_the_edge_of_machine_integers():
-    from byheart.exact.primitives import add
-
     big = (1 << 62) - 1
     state = [np.array([big, 1]), np.array([big, 0])]
     apply(add(0, {1: 3}), state)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import byheart as bh
-from byheart.exports import NormalForm, export, import_memory, normal_form
+from byheart.exports import export, import_memory, normal_form
 from byheart.exports.hugging_face import gpt2_weights
 from byheart.exports.onnx_graph import graph
 from byheart.exports.transformer_lens import lens_weights
@@ -49,23 +49,23 @@ def gpt2_logits(memory: bh.TokenMemory, tokens: torch.Tensor) -> torch.Tensor:
         return model(tokens).logits[:, -1]
 
 
-def literal_logits(form: NormalForm, tokens: torch.Tensor) -> torch.Tensor:
+def literal_logits(memory: bh.TokenMemory, tokens: torch.Tensor) -> torch.Tensor:
     """Logits (B, N) of a normal form at the last position: the oracle of every export."""
-    x = form.W_E[tokens] + form.W_pos
-    future = torch.ones(form.S, form.S, dtype=torch.bool).triu(1)
-    for layer in range(form.layers):
-        q, k, v = (
-            torch.einsum("bsd,hdr->bhsr", x, W[layer]) for W in (form.W_Q, form.W_K, form.W_V)
-        )
+    form, spec = normal_form(memory)
+    w = form.weights
+    x = w["W_E"][tokens] + w["W_pos"]
+    future = torch.ones(spec.S, spec.S, dtype=torch.bool).triu(1)
+    for layer in range(spec.layers):
+        q, k, v = (torch.einsum("bsd,hdr->bhsr", x, w[f"W_{n}"][layer]) for n in "QKV")
         a = torch.softmax((q @ k.mT).masked_fill(future, -torch.inf), dim=-1)
-        x = x + torch.einsum("bhsr,hrd->bsd", a @ v, form.W_O[layer])
-    return x[:, -1] @ form.W_U
+        x = x + torch.einsum("bhsr,hrd->bsd", a @ v, w["W_O"][layer])
+    return x[:, -1] @ w["W_U"]
 
 
 def onnx_logits(memory: bh.TokenMemory, tokens: torch.Tensor) -> torch.Tensor:
     import onnxruntime
 
-    model = graph(normal_form(memory)).SerializeToString()
+    model = graph(memory).SerializeToString()
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     (logits,) = session.run(None, {"tokens": tokens.numpy()})
     return torch.tensor(np.asarray(logits))
@@ -80,7 +80,7 @@ def logits_by(lens_forward) -> Callable[[str, bh.TokenMemory, torch.Tensor], tor
 
     def logits(way: str, memory: bh.TokenMemory, tokens: torch.Tensor) -> torch.Tensor:
         if way == "normal form":
-            return literal_logits(normal_form(memory), tokens)
+            return literal_logits(memory, tokens)
         if way == "TransformerLens layout":
             return lens_forward(*lens_weights(memory), tokens)
         return gpt2_logits(memory, tokens) if way == "GPT-2" else onnx_logits(memory, tokens)

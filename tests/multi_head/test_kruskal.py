@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from byheart.errors import ByheartError, FactsError
-from byheart.measure.dependent import smallest_dependent_set, whitened
 from byheart.measure.kruskal import (
     coherence_bound,
     kruskal_rank,
@@ -19,7 +18,7 @@ from byheart.measure.kruskal import (
     power,
     sample_subsets,
 )
-from byheart.measure.rank import exact_rank, numerical_rank
+from byheart.measure.rank import exact_rank, numerical_rank, smallest_dependent_set, whitened
 
 
 def fraction_rank(rows) -> int:

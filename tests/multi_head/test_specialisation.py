@@ -11,8 +11,7 @@ import byheart as bh
 from byheart.construct.methods import MultiHead
 from byheart.errors import FactsError
 from byheart.facts import VectorFacts, random_vectors
-from byheart.measure.specialisation import ablation, head_statistics, poisson_binomial
-from byheart.measure.specialisation_plot import heads_figure
+from byheart.measure.specialisation import ablation, head_statistics, heads_figure, poisson_binomial
 from byheart.models.architectures import initial
 from byheart.models.construction import ImportedConstruction
 from byheart.models.vector_memory import VectorMemory

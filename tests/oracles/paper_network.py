@@ -23,8 +23,8 @@ import numpy as np
 
 from byheart.errors import ByheartError
 from byheart.exact.blocks import Block, Network
+from byheart.exact.build import Drawing
 from byheart.exact.data import sequences
-from byheart.exact.draw import Drawing
 from byheart.exact.keys import projection
 from byheart.exact.primitives import add, clear, entries, mod, shift, unit
 

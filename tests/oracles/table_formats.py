@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from byheart.exact.grouping import TableOptions, make_table
 from byheart.exact.precision import FORMATS, run_in
-from byheart.exact.table import Table
+from byheart.exact.table import Table, TableOptions, make_table
 
 KEYS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 

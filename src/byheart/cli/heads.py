@@ -54,7 +54,7 @@ def heads(
     examples = None if facts is None else read_vectors(facts)
     stats = head_statistics(memory, examples, fresh=fresh, threshold=threshold, seed=seed)
     if plot is not None:
-        from byheart.measure.specialisation_plot import heads_figure
+        from byheart.measure.specialisation import heads_figure
 
         save(heads_figure(stats, str(memory.spec)), plot)
     if as_json:

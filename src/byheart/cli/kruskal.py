@@ -13,9 +13,8 @@ from byheart.errors import FactsError
 if TYPE_CHECKING:
     import numpy as np
 
-    from byheart.measure.dependent import DependentSet
     from byheart.measure.kruskal import KruskalReport
-    from byheart.measure.rank import NumericalRank
+    from byheart.measure.rank import DependentSet, NumericalRank
 
 
 @guarded

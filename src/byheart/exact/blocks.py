@@ -9,14 +9,16 @@ sparse: a unit lists its non-zero weights. Weights are Python integers of any le
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 Entries = tuple[tuple[int, int], ...]
 """Non-zero entries of a row or column: (coordinate, weight), ..."""
+Record = Mapping[str, object]
 
 POOLINGS = ("attention", "sum")
+MOST_DIGITS = 10_000  # of a number in a file
 
 
 class Unit(NamedTuple):
@@ -116,19 +118,14 @@ class Network:
         Dense: a block of q units has 2mq + q + m entries, E_in m d (an embedding m for every token
         id), attention 4m (one head of size 1: W_Q = W_K = 0, W_V, W_O), E_out m.
         """
-        m = self.m
-        parameters = total = largest = 0
-        distinct: set[int] = set()
-        for w in self.weights():
-            bits = w.bit_length()
-            parameters, total, largest = parameters + 1, total + bits, max(largest, bits)
-            distinct.add(w)
+        m, weights = self.m, list(self.weights())
+        bits = [w.bit_length() for w in weights]
+        units = [len(block.units) for block in (*self.ff1, *self.ff2)]
         dense = m * (self.d if self.embedding is None else len(self.embedding)) + m
         dense += 4 * m if self.pooling == "attention" else 0
-        blocks = (*self.ff1, *self.ff2)
-        dense += sum(2 * m * len(b.units) + len(b.units) + m for b in blocks)
-        width = max([m, *(len(block.units) for block in blocks)])
-        return Counts(parameters, dense, len(distinct), len(blocks), width, largest, total)
+        dense += sum(2 * m * q + q + m for q in units)
+        width, distinct = max([m, *units]), len(set(weights))
+        return Counts(len(weights), dense, distinct, len(units), width, max(bits), sum(bits))
 
     def check(self) -> None:
         """ValueError unless every coordinate exists and everything is a whole number."""
@@ -147,3 +144,32 @@ class Network:
             raise ValueError(f"an input coordinate outside 0..{self.d - 1}")
         if self.scale < 1:
             raise ValueError(f"the attention's scale must be at least 1, found {self.scale}")
+
+
+# What a file says of a network: numbers as JSON has them, checked, never believed.
+
+
+def as_count(value: object, most: int) -> int:
+    """A whole number 0..most."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise ValueError(f"expected a whole number 0..{most}, found {value!r}")
+    return value
+
+
+def as_long(text: object) -> int:
+    """A hexadecimal number of a length that a network can have."""
+    if not isinstance(text, str) or len(text) > MOST_DIGITS:
+        raise ValueError(f"expected at most {MOST_DIGITS:,} digits, found {str(text)[:20]!r}")
+    return int(text, 16)
+
+
+def as_list(value: object) -> list[object]:
+    if not isinstance(value, list):
+        raise ValueError(f"expected a list, found {value!r}")
+    return value
+
+
+def as_record(value: object) -> Record:
+    if not isinstance(value, dict):
+        raise ValueError(f"expected an object, found {value!r}")
+    return value

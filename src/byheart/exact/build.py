@@ -7,6 +7,8 @@ sets), E.1 (embedding layer), F.1 (limited bits); with cheaper parts (docs/squar
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,21 +18,20 @@ from numpy.typing import ArrayLike
 from byheart._progress import Report, quiet
 from byheart.errors import check_choice
 from byheart.exact.blocks import POOLINGS, Network
-from byheart.exact.data import Limits, Sequences, separate, sequences
-from byheart.exact.draw import Drawing
-from byheart.exact.grouping import TableOptions, low_bits, make_table
-from byheart.exact.ids import MODES
+from byheart.exact.data import ABSENT, Limits, Sequences, separate, sequences
+from byheart.exact.ids import FF1, MODES, Embedding, Hash, Paper, Product
 from byheart.exact.keys import identity, next_prime, projection, random_below
-from byheart.exact.parts import Parts, emit, pooled
-from byheart.exact.structured import Structured
-from byheart.exact.table import GROUPINGS, Table, encode
+from byheart.exact.parts import Parts, Structured, emit, pooled
+from byheart.exact.table import GROUPINGS, Table, TableOptions, encode, low_bits, make_table
 
 FOLDS = 3  # enough for random data; more are tried when sums collide
 # Moduli that are compared: the luckiest needs a bit less for each record. Sorting 10^6 keys takes
 # a tenth of a second, so that large tables get one draw.
 TRIES = ((20_000, 12), (200_000, 4), (2**62, 1))
-LONGEST = 56  # bits of a modulus: residues stay machine integers (structured.times)
+LONGEST = 56  # bits of a modulus: residues stay machine integers (parts.times)
 PATIENCE = 12  # primes of one length that may fail before longer ones are drawn
+DIGIT = 4  # bits of a digit in product mode: 8g + 7 (2^g - 1) + 6 a digit, least per bit near 4
+REPAIRS = 60  # rounds of new ids for colliding pairs before ids get one bit more
 
 
 @dataclass(frozen=True)
@@ -90,63 +91,43 @@ def memorize(
     check_choice("grouping", grouping, GROUPINGS)
     check_choice("pooling", pooling, POOLINGS)
     data = sequences(tokens, labels, others, lengths, reads=reads)
-    attempt = _Attempt(
-        data=data,
-        limits=data.limits(limits),
-        folds=folds,
-        options=TableOptions(grouping, max_bits, rate),
-        rng=np.random.default_rng(seed),
-        pooling=pooling,
-        progress=progress,
-    )
-    parts = attempt.parts(ff1)
-    if parts is not None:
-        return Built(parts, ff1, ff1, ())
-    # No hash found: the smaller of the two modes that always work.
-    certain = [parts for mode in ("product", "paper") if (parts := attempt.parts(mode)) is not None]
-    best = min(certain, key=lambda parts: emit(parts).counts().parameters)
-    note = f"no hash tells the sequences apart: {best.ff1.mode} in its place"
-    return Built(best, best.ff1.mode, ff1, (note,))
+    limits = data.limits(limits)
+    options = TableOptions(grouping, max_bits, rate)
+    rng = np.random.default_rng(seed)
+    shares, lcm = data.shares if pooling == "attention" else (np.ones(1, dtype=np.int64), 1)
+    bits = 8 if rate is None else math.ceil(math.log2(data.N / rate)) + 3
 
-
-@dataclass(frozen=True)
-class _Attempt:
-    """Data and options, from which parts are drawn in one mode or another."""
-
-    data: Sequences
-    limits: Limits
-    folds: int
-    options: TableOptions
-    rng: np.random.Generator
-    pooling: str
-    progress: Report
-
-    def parts(self, mode: str) -> Parts | None:
+    def made(mode: str) -> Parts | None:
         """Parts in one mode; None if a hash cannot be found."""
-        data, options, rng = self.data, self.options, self.rng
         if mode == "embedding":
-            project = identity(self.limits)
+            project = identity(limits)
         else:
-            project = projection(data.vectors, self.limits, rng, mix=mode == "hash")
+            project = projection(data.vectors, limits, rng, mix=mode == "hash")
         keys = project.keys(data.vectors)
-        mean = self.pooling == "attention"
-        shares, lcm = data.shares if mean else (np.ones(1, dtype=np.int64), 1)
-        self.progress(f"ids for {len(keys):,} tokens ({mode})")
-        bits = 8 if options.rate is None else math.ceil(math.log2(data.N / options.rate)) + 3
-        drawing = Drawing(data, keys, project.largest, shares, rng, bits, self.folds)
+        progress(f"ids for {len(keys):,} tokens ({mode})")
+        drawing = Drawing(data, keys, project.largest, shares, rng, bits, folds)
         if mode == "paper":
             drawn = drawing.paper(replace(options, rate=None))
         else:
             drawn = drawing.first_apart(mode)
         if drawn is None:
             return None
-        ff1, sums = drawn
-        most = int(max(sums.max(), ff1.bound * data.n * int(max(shares))))
+        ids, sums = drawn
+        most = int(max(sums.max(), ids.bound * data.n * int(max(shares))))
         factor, reach = pooled(project.largest, most, data.reads)
-        contexts, labels = data.contexts(sums, keys, factor)
-        self.progress(f"a table of {len(contexts):,} keys")
-        modulus, table = _table(contexts, labels, reach, options, rng)
-        return Parts(project, ff1, self.pooling, lcm, most, data.reads, modulus, table)
+        contexts, marks = data.contexts(sums, keys, factor)
+        progress(f"a table of {len(contexts):,} keys")
+        modulus, table = _table(contexts, marks, reach, options, rng)
+        return Parts(project, ids, pooling, lcm, most, data.reads, modulus, table)
+
+    parts = made(ff1)
+    if parts is not None:
+        return Built(parts, ff1, ff1, ())
+    # No hash found: the smaller of the two modes that always work.
+    certain = [parts for mode in ("product", "paper") if (parts := made(mode)) is not None]
+    best = min(certain, key=lambda parts: emit(parts).counts().parameters)
+    note = f"no hash tells the sequences apart: {best.ff1.mode} in its place"
+    return Built(best, best.ff1.mode, ff1, (note,))
 
 
 def _table(
@@ -174,19 +155,182 @@ def _table(
     if reach.bit_length() <= w:
         keys = contexts.astype(np.int64)
         return None, make_table(keys[member], labels[member], keys[~member], c, reach, options)
-    tries = next(n for most, n in TRIES if most >= len(labels))
-    best: tuple[int, int, np.ndarray] | None = None
-    failed = 0
-    while best is None or tries > 0:
+    tries, failed = next(n for most, n in TRIES if most >= len(labels)), 0
+    found: list[tuple[int, int, np.ndarray]] = []
+    while len(found) < tries:
         p = next_prime((1 << (w - 1)) + random_below(rng, 1 << (w - 1)))
         keys = (contexts % p).astype(np.int64)
-        if not separate(keys[member], keys[~member]):
-            failed += 1
-            w, failed = (min(w + 1, LONGEST), 0) if failed == PATIENCE else (w, failed)
+        if separate(keys[member], keys[~member]):
+            found.append((low_bits(keys[member], keys[~member], c, p - 1), p, keys))
             continue
-        tries -= 1
-        t = low_bits(keys[member], keys[~member], c, p - 1)
-        if best is None or t < best[0]:
-            best = (t, p, keys)
-    _, p, keys = best
+        failed += 1
+        if failed == PATIENCE:
+            w, failed = min(w + 1, LONGEST), 0
+    _, p, keys = min(found, key=lambda one: one[0])
     return p, make_table(keys[member], labels[member], keys[~member], c, p - 1, options)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Random draws of FF1 for sequences, keys of their tokens and weights of their sums: ids that
+    tell the sequences apart."""
+
+    data: Sequences
+    keys: np.ndarray
+    largest: int
+    shares: np.ndarray
+    rng: np.random.Generator
+    bits: int = 8  # of the random numbers, at least: longer ones keep other sequences away, too
+    folds: int = FOLDS
+
+    def first_apart(self, mode: str) -> tuple[FF1, np.ndarray] | None:
+        """The first random one of a mode whose sums tell the sequences apart, and the sums."""
+        draws = {"hash": self._hashes, "product": self._products, "embedding": self._embeddings}
+        for ff1 in draws[mode]():
+            sums = self.data.sums(ff1.values(self.keys), self.shares, ff1.bound)
+            if self.data.apart(sums):
+                return ff1, sums
+        return None
+
+    def _hashes(self) -> Iterator[FF1]:
+        """Longer coefficients, then more folds; it ends."""
+        most, folds = max(1, self.largest.bit_length() - 1), self.folds
+        for count, least in (folds, 8), (folds, 16), (max(folds, 6), 32), (max(folds, most), 48):
+            for _ in range(4):
+                yield self._hash(min(count, most), max(least, self.bits))
+
+    def _hash(self, folds: int, bits: int) -> Hash:
+        """Folds near the middle of what the fold before left: 2A >= top keeps the key >= 0."""
+        top, pairs = self.largest, []
+        for _ in range(folds):
+            A = -(-top // 2) + random_below(self.rng, top // 8 + 1)
+            pairs.append((A, 2 * self._number(bits - 1) - 1))
+            top = max(1, A)
+        return Hash(self.largest, 2 * self._number(bits - 1) - 1, tuple(pairs))
+
+    def _products(self) -> Iterator[FF1]:
+        """Random factors of B = log2(R^2 digits) bits: of at most R^2 / 2 pairs to tell apart each
+        fails with probability <= digits / 2^B (`Product`), so that a draw works with >= 1/2."""
+        g, R = DIGIT, len(self.data.index)
+        digits = max(1, -(-self.largest.bit_length() // g))
+        bits = max(self.bits, (R * R * digits).bit_length())
+        # The highest digit may be shorter.
+        sizes = [(self.largest >> (g * (digits - 1))) + 1, *[1 << g] * (digits - 1)]
+        while True:
+            rows = [[self._number(bits) for _ in range(size - 1)] for size in sizes]
+            factors = tuple((*row, *[1] * ((1 << g) - 1 - len(row))) for row in rows)
+            yield Product(self.largest, g, factors)
+
+    def _embeddings(self) -> Iterator[FF1]:
+        """A random id for every token id that occurs: R^2 / 2 pairs, each fails with 2^-B."""
+        bits = max(self.bits, (len(self.data.index) ** 2).bit_length())
+        while True:
+            ids = [0] * (self.largest + 1)
+            for x in self.keys.tolist():
+                ids[x] = self._number(bits)
+            yield Embedding(tuple(ids))
+
+    def _number(self, bits: int) -> int:
+        return 1 + random_below(self.rng, 1 << bits)
+
+    def paper(self, options: TableOptions) -> tuple[FF1, np.ndarray]:
+        """Distinguishing tokens A, ids for them that give different sums, the table of the ids."""
+        A, ids, sums = self.paper_ids()
+        keys, c = self.keys.astype(np.int64), int(ids.max()).bit_length()
+        rest = np.delete(keys, A)
+        return Paper(make_table(keys[A], ids[A], rest, c, self.largest, options)), sums
+
+    def paper_ids(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(A, ids, sums): ids in 1..2^c - 1 for the distinguishing tokens A, 0 for all others, and
+        different sums of them (Lemma B.2).
+
+        From c = log2 N + 1 on: one token of each colliding pair gets another id, until none
+        collides. A single multiset has nothing to be told apart from: its first token is taken.
+        """
+        data, rng = self.data, self.rng
+        A = np.array(sorted(distinguishing(data) or [int(data.index[0, 0])]))
+        in_A = set(A.tolist())
+        c = max(1, math.ceil(math.log2(max(2, len(data.firsts)))) + 1)
+        while True:
+            ids = np.zeros(len(self.keys), dtype=np.int64)
+            ids[A] = rng.integers(1, 1 << c, size=len(A))
+            for _ in range(REPAIRS):
+                sums = data.sums(ids, self.shares, int(ids.max()))
+                again = _colliding_tokens(data, sums, in_A)
+                if not len(again):
+                    return A, ids, sums
+                ids[again] = rng.integers(1, 1 << c, size=len(again))
+            c += 1
+
+
+def distinguishing(data: Sequences) -> list[int]:
+    """Tokens whose counts tell apart all multisets with labels, and these from all others.
+
+    Lemma B.1, by partition refinement: while a class holds two multisets that must differ, a token
+    whose count differs between them splits every class it occurs in. Each token adds at least one
+    class, so that at most (number of multisets) - 1 are chosen. O(n N) steps.
+
+    >>> from byheart.exact.data import sequences
+    >>> len(distinguishing(sequences([[0, 1], [0, 2], [1, 2]], [1, 2, 3])))
+    2
+    """
+    rows = np.concatenate([data.firsts, data.strangers])
+    mine = len(data.firsts)
+    tokens = data.index[rows]
+    holders: dict[int, dict[int, int]] = defaultdict(dict)  # token -> row -> count
+    for i, row in enumerate(tokens.tolist()):
+        for x in row:
+            if x != ABSENT:
+                held = holders[x]
+                held[i] = held.get(i, 0) + 1
+    home = [0] * len(rows)
+    # Members of each class, those with a label last; who moved away is dropped late.
+    inside = [[*range(mine, len(rows)), *range(mine)]]
+    size = [len(rows)]
+    todo, chosen = [0], []
+    while todo:
+        here, pair = todo[-1], []
+        while inside[here] and len(pair) < 2:
+            i = inside[here].pop()
+            if home[i] == here:
+                pair.append(i)
+        inside[here] += reversed(pair)
+        if len(pair) < 2 or pair[0] >= mine:  # nothing to tell apart from a row with a label
+            todo.pop()
+            continue
+        x = _difference(tokens[pair[0]], tokens[pair[1]])
+        chosen.append(x)
+        moved: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for i, count in holders[x].items():
+            moved[home[i], count].append(i)
+        for (old, _), group in moved.items():
+            if len(group) == size[old]:
+                continue
+            fresh = len(size)
+            size[old] -= len(group)
+            size.append(len(group))
+            inside.append(sorted(group, key=lambda i: i < mine))
+            for i in group:
+                home[i] = fresh
+            todo.append(fresh)
+    return chosen
+
+
+def _difference(a: np.ndarray, b: np.ndarray, allowed: set[int] | None = None) -> int:
+    """A token (of the allowed ones) whose counts in a and b differ."""
+    counts = Counter(a.tolist())
+    counts.subtract(b.tolist())
+    differing = (x for x, k in counts.items() if k and x != ABSENT)
+    return next(x for x in differing if allowed is None or x in allowed)
+
+
+def _colliding_tokens(data: Sequences, sums: np.ndarray, in_A: set[int]) -> np.ndarray:
+    """For every pair of neighbours with one sum that must differ, a token of A to draw again."""
+    rows = np.concatenate([data.firsts, data.strangers])
+    labelled = np.arange(len(rows)) < len(data.firsts)
+    values = sums[rows]
+    order = np.lexsort((~labelled, values)) if values.dtype != object else np.argsort(values)
+    v, mark = values[order], labelled[order]
+    clash = np.flatnonzero((v[1:] == v[:-1]) & (mark[1:] | mark[:-1]))
+    pairs = (data.index[rows[order[[i, i + 1]]]] for i in clash.tolist())
+    return np.unique(np.array([_difference(a, b, in_A) for a, b in pairs], dtype=np.int64))

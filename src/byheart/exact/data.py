@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from byheart.errors import Conflict, ConflictError, FactsError
+from byheart.facts.distinct import conflicting_groups, group_equal_rows
 
 LISTED = 10
 Limits = tuple[tuple[int, ...], tuple[int, ...]]
@@ -22,19 +23,16 @@ ABSENT = -1  # in place of a token beyond the length of its sequence
 class Sequences:
     """R sequences of at most n tokens: the first N have labels, the others are to get 0.
 
-    `vectors` (V, d): the different tokens; `index` (R, n): which token stands where; `labels` (N,)
-    or (N, n); `lengths` (R,); `reads`: labels belong to (multiset, token), not to the multiset.
+    `vectors` (V, d): the different tokens; `index` (R, n): which token stands where; `labels` (R,)
+    or (R, n); `lengths` (R,); `reads`: labels belong to (multiset, token), not to the multiset.
     """
 
+    N: int
     vectors: np.ndarray
     index: np.ndarray
     labels: np.ndarray
     lengths: np.ndarray
     reads: bool
-
-    @property
-    def N(self) -> int:
-        return len(self.labels)
 
     @property
     def n(self) -> int:
@@ -55,8 +53,8 @@ class Sequences:
     @cached_property
     def strangers(self) -> np.ndarray:
         """Rows of the others whose multiset has no label."""
-        labelled = np.isin(self.multiset[self.N :], self.multiset[: self.N])
-        return self.N + np.flatnonzero(~labelled)
+        mine, others = np.split(self.multiset, [self.N])
+        return self.N + np.flatnonzero(~np.isin(others, mine))
 
     @cached_property
     def shares(self) -> tuple[np.ndarray, int]:
@@ -96,24 +94,20 @@ class Sequences:
         self, sums: np.ndarray, keys: np.ndarray, factor: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """(numbers of the different contexts, their labels): S, or S factor + u; others get 0."""
-        R, N = len(self.index), self.N
-        labels = np.zeros((R, *self.labels.shape[1:]), dtype=np.int64)
-        labels[:N] = self.labels
+        labels = self.labels
         if not self.reads:
             rows = np.concatenate([self.firsts, self.strangers])
             return sums[rows], labels[rows]
         S = sums.astype(object) * factor
         if labels.ndim == 1:
-            last = self.index[np.arange(R), self.lengths - 1]
+            last = self.index[np.arange(len(self.index)), self.lengths - 1]
             numbers = S + keys[last].astype(object)
         else:
             there = self.index != ABSENT
             u = np.append(keys, 0)[self.index].astype(object)
             numbers, labels = (S[:, None] + u)[there], labels[there]
         distinct = dict(zip(reversed(numbers.tolist()), reversed(labels.tolist()), strict=True))
-        numbers = np.array(list(distinct), dtype=object)
-        if max(distinct) < 1 << 62:
-            numbers = numbers.astype(np.int64)
+        numbers = np.array(list(distinct), dtype=np.int64 if max(distinct) < 1 << 62 else object)
         return numbers, np.array(list(distinct.values()), dtype=np.int64)
 
 
@@ -139,21 +133,31 @@ def sequences(
     N, n, d = rows.shape
     if N == 0 or n == 0:
         raise FactsError(f"expected at least one sequence of at least one token, found {N} x {n}.")
-    marks = _labels(labels, N, n)
+    marks = np.asarray(labels)
+    if marks.shape not in ((N,), (N, n)):
+        raise FactsError(f"labels: expected shape ({N},) or ({N}, {n}), found {marks.shape}.")
+    if marks.dtype.kind not in "iu" or (marks < 0).any() or (marks >= 1 << 32).any():
+        raise FactsError("labels: expected whole numbers 0..2^32 - 1.")
+    marks = marks.astype(np.int64)
     if marks.ndim == 2 and reads is False:
         raise FactsError("one label for every token is read at that token: leave out reads=False.")
     reads = marks.ndim == 2 if reads is None else reads
-    counts = np.full(N, n) if lengths is None else _lengths(lengths, N, n)
+    counts: np.ndarray = np.full(N, n) if lengths is None else np.asarray(lengths)
+    numbers = counts.shape == (N,) and counts.dtype.kind in "iu"
+    if not numbers or not 1 <= counts.min() <= counts.max() <= n:
+        raise FactsError(f"lengths: expected {N} whole numbers 1..{n}.")
+    counts = counts.astype(np.int64)
     if others is not None:
         more = as_vectors(others, "others")
         if more.shape[1:] != (n, d):
             raise FactsError(f"others: expected shape (M, {n}, {d}), found {more.shape}.")
         rows = np.concatenate([rows, more])
         counts = np.concatenate([counts, np.full(len(more), n)])
+        marks = np.concatenate([marks, np.zeros((len(more), *marks.shape[1:]), dtype=np.int64)])
     vectors, index = distinct_tokens(rows)
     if lengths is not None:
         index = np.where(np.arange(n) < counts[:, None], index, ABSENT)
-    data = Sequences(vectors, index, marks, counts, reads)
+    data = Sequences(N, vectors, index, marks, counts, reads)
     _check_consistent(data)
     return data
 
@@ -162,20 +166,17 @@ def as_vectors(tokens: ArrayLike, name: str = "tokens", d: int | None = None) ->
     """(N, n, d) whole numbers, int64 where all are below 2^62; (N, n) is (N, n, 1). `d`: refuse
     another number of coordinates, and sequences without tokens."""
     array: np.ndarray = np.asarray(tokens)
-    if array.dtype.kind not in "iuO" and array.size:
+    long = list(array.flat) if array.dtype.kind == "O" or array.dtype == np.uint64 else []
+    whole = all(isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in long)
+    if not whole or (array.dtype.kind not in "iuO" and array.size):
         raise FactsError(
             f"{name}: exact networks take whole numbers, found {array.dtype}. Quantise reals "
             "first: byheart.exact.keys.quantise(tokens, delta)."
         )
-    if array.dtype.kind == "O" or array.dtype == np.uint64:
-        if any(not isinstance(x, (int, np.integer)) or isinstance(x, bool) for x in array.flat):
-            raise FactsError(f"{name}: exact networks take whole numbers, found other objects.")
-        numbers = [int(x) for x in array.flat]
-        small = not numbers or -(1 << 62) < min(numbers) <= max(numbers) < 1 << 62
-        whole = np.array(numbers, dtype=np.int64 if small else object)
-        array = whole.reshape(array.shape)
-    else:
+    if all(-(1 << 62) < x < 1 << 62 for x in long):
         array = array.astype(np.int64)
+    else:
+        array = np.array([int(x) for x in long], dtype=object).reshape(array.shape)
     if array.ndim == 2:
         array = array[:, :, None]
     good = array.ndim == 3 and array.shape[2] > 0
@@ -199,62 +200,34 @@ def distinct_tokens(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return distinct, inverse.reshape(shape)
 
 
-def _labels(labels: ArrayLike, N: int, n: int) -> np.ndarray:
-    array = np.asarray(labels)
-    if array.shape not in ((N,), (N, n)):
-        raise FactsError(f"labels: expected shape ({N},) or ({N}, {n}), found {array.shape}.")
-    if array.dtype.kind not in "iu" or (array < 0).any() or (array >= 1 << 32).any():
-        raise FactsError("labels: expected whole numbers 0..2^32 - 1.")
-    return array.astype(np.int64)
-
-
-def _lengths(lengths: ArrayLike, N: int, n: int) -> np.ndarray:
-    array = np.asarray(lengths)
-    if (
-        array.shape != (N,)
-        or array.dtype.kind not in "iu"
-        or not 1 <= array.min() <= array.max() <= n
-    ):
-        raise FactsError(f"lengths: expected {N} whole numbers 1..{n}.")
-    return array.astype(np.int64)
-
-
 def _check_consistent(data: Sequences) -> None:
     """Consistently labelled (Kajitsuka and Sato 2025): equal contexts have equal labels."""
-    N = data.N
-    context = [data.multiset[:N]]
-    labels = data.labels
-    rows = np.arange(N)
-    if data.labels.ndim == 2:
-        context = [np.repeat(context[0], data.n), data.index[:N].reshape(-1)]
-        labels, rows = labels.reshape(-1), np.repeat(rows, data.n)
-        there = context[1] != ABSENT
-        context, labels, rows = [part[there] for part in context], labels[there], rows[there]
+    rows, labels = np.arange(data.N), data.labels[: data.N]
+    token = np.zeros(data.N, dtype=np.int64)  # that the label is read at, where it counts
+    if labels.ndim == 2:
+        there = data.index[: data.N] != ABSENT
+        rows, token, labels = np.nonzero(there)[0], data.index[: data.N][there], labels[there]
     elif data.reads:
-        context.append(data.index[np.arange(N), data.lengths[:N] - 1])
-    order = np.lexsort(tuple(reversed(context)))
-    same = np.ones(max(0, len(order) - 1), dtype=bool)
-    for part in context:
-        same &= part[order][1:] == part[order][:-1]
-    clash = np.flatnonzero(same & (labels[order][1:] != labels[order][:-1]))
-    if not len(clash):
-        return
+        token = data.index[rows, data.lengths[: data.N] - 1]
+    context = np.stack([data.multiset[rows], token], axis=1)
+    order, starts = group_equal_rows(context, max(len(data.index), len(data.vectors)))
     conflicts: list[Conflict] = []
-    for i in clash:
-        a, b = order[i], order[i + 1]
-        key = tuple(str(x) for x in data.index[rows[a]] if x != ABSENT)[:LISTED]
-        pair = [(int(rows[x]) + 1, str(int(labels[x]))) for x in (a, b)]
-        conflicts.append((key, pair))
-    lines = [
-        f"sequences {p[0][0]} and {p[1][0]}: labels {p[0][1]} and {p[1][1]}"
-        for _, p in conflicts[:LISTED]
-    ]
-    more = f"\n  and {len(clash) - LISTED:,} more" if len(clash) > LISTED else ""
+    for group in conflicting_groups(labels, order, starts):
+        key = tuple(str(x) for x in data.index[rows[group[0]]] if x != ABSENT)[:LISTED]
+        conflicts.append((key, [(int(rows[i]) + 1, str(int(labels[i]))) for i in group]))
+    if not conflicts:
+        return
+    lines = []
+    for _, said in conflicts[:LISTED]:
+        (row, label), other = said[0], next(s for s in said if s[1] != said[0][1])
+        lines.append(f"sequences {row} and {other[0]}: labels {label} and {other[1]}")
+    if len(conflicts) > LISTED:
+        lines.append(f"and {len(conflicts) - LISTED:,} more")
     what = "multiset and token" if data.reads else "multiset"
     raise ConflictError(
         f"equal {what}, different labels (the network cannot see the order of tokens):\n  "
         + "\n  ".join(lines)
-        + f"{more}\nUse the ordered mode (the position as a coordinate of the token), or correct "
-        "the labels.",
+        + "\nUse the ordered mode (the position as a coordinate of the token), or correct the "
+        "labels.",
         conflicts,
     )

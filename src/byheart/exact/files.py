@@ -29,9 +29,8 @@ import zlib
 from collections.abc import Iterable
 
 from byheart.errors import MemoryFileError
-from byheart.exact.blocks import Block, Entries, Network, Unit
+from byheart.exact.blocks import Block, Entries, Network, Record, Unit, as_count, as_record
 from byheart.exact.parts import Parts, emit, layout, read
-from byheart.exact.record import Record, as_count, as_record
 
 MAGIC, VERSION = b"BYHEXACT", 1
 HEAD, TAIL = len(MAGIC) + 1 + 8, 32
@@ -112,11 +111,10 @@ def load_network(data: bytes) -> tuple[Network, Record | None]:
     """Any network, and its layout. A `MemoryFileError` says what is wrong with the bytes."""
     if data[: len(MAGIC)] != MAGIC or len(data) < HEAD + TAIL:
         raise MemoryFileError(f"{NAME}: not a network of byheart, or truncated.")
-    if data[len(MAGIC)] != VERSION:
-        raise MemoryFileError(
-            f"{NAME}: version {data[len(MAGIC)]}, this byheart reads {VERSION}. Install a "
-            "newer one."
-        )
+    version = data[len(MAGIC)]
+    if version != VERSION:
+        what = f"version {version}, this byheart reads {VERSION}"
+        raise MemoryFileError(f"{NAME}: {what}. Install a newer one.")
     if hashlib.sha256(data[:-TAIL]).digest() != data[-TAIL:]:
         raise MemoryFileError(
             f"{NAME}: differs from its SHA-256: a weight was changed, or the file was truncated. "
@@ -146,25 +144,14 @@ class _Reader:
         E_in = tuple(self.pairs() for _ in self.many())
         scale = self.weight()
         size = self.number()
-        embedding = None
-        if size:
-            embedding = tuple(self.weight() for _ in range(self.limited(size - 1)))
+        embedding = tuple(self.weight() for _ in self.many(size - 1)) if size else None
         ff1, ff2 = (tuple(self.block() for _ in self.many()) for _ in range(2))
         if self.at != len(self.payload):
             raise ValueError(f"{len(self.payload) - self.at} bytes too many")
-        network = Network(
-            dims=tuple(str(name) for name in header["dims"]),
-            d=as_count(header["d"], 2**20),
-            E_in=E_in,
-            ff1=ff1,
-            source=as_count(header["source"], 64),
-            target=as_count(header["target"], 64),
-            scale=scale,
-            ff2=ff2,
-            out=as_count(header["out"], 64),
-            pooling=str(header["pooling"]),
-            embedding=embedding,
-        )
+        dims, pooling = tuple(str(name) for name in header["dims"]), str(header["pooling"])
+        d = as_count(header["d"], 2**20)
+        source, target, out = (as_count(header[name], 64) for name in ("source", "target", "out"))
+        network = Network(dims, d, E_in, ff1, source, target, scale, ff2, out, pooling, embedding)
         network.check()
         record = header["layout"]
         return network, None if record is None else as_record(record)
@@ -186,14 +173,12 @@ class _Reader:
             shift += 7
         raise ValueError("a number of more than ten bytes")
 
-    def limited(self, count: int) -> int:
-        """A count of things that take at least a byte each."""
+    def many(self, count: int | None = None) -> Iterable[int]:
+        """As many things as the next number says, or `count`: each takes at least a byte."""
+        count = self.number() if count is None else count
         if count > len(self.payload) - self.at:
             raise ValueError(f"{count:,} entries in {len(self.payload) - self.at:,} bytes")
-        return count
-
-    def many(self) -> Iterable[int]:
-        return range(self.limited(self.number()))
+        return range(count)
 
     def long(self) -> int:
         power, size = self.number(), self.number()

@@ -1,11 +1,4 @@
-"""FF1: a number for every token whose sums tell sequences apart.
-
-hash      random folds of the key: about 20 parameters; the sums are checked when built
-product   a product of random factors, one for each digit of the key: a polynomial identity
-          test, so that a random draw works for every data set with probability >= 1/2
-paper     random ids for distinguishing tokens, 0 for all others, in a table (Lemmas B.1-B.3)
-embedding the same numbers in an embedding layer (Theorem E.1): one parameter a token
-"""
+"""FF1: a number for every token whose sums tell sequences apart (docs/square-root.md, `--ff1`)."""
 
 from __future__ import annotations
 
@@ -13,13 +6,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
 
-from byheart.exact.blocks import Block
+from byheart.exact.blocks import Block, Record, as_count, as_record
 from byheart.exact.primitives import add, clear, fold, mod, shift, unit
-from byheart.exact.record import Record, as_count, as_record
 from byheart.exact.table import Table
 
 L, Z, Y = 0, 1, 2
@@ -44,8 +37,8 @@ class FF1(ABC):
     def values(self, keys: np.ndarray) -> np.ndarray:
         """The numbers of keys, exact."""
 
-    def blocks(self, spare: int | None) -> list[Block]:
-        """The same as a network; l ends at 0."""
+    def blocks(self, spare: int) -> list[Block]:
+        """The same as a network; l ends at 0. `spare`: the coordinate that `needs_spare` adds."""
         return []
 
     @property
@@ -77,7 +70,7 @@ class Hash(FF1):
 
     mode = "hash"
 
-    def blocks(self, spare: int | None) -> list[Block]:
+    def blocks(self, spare: int) -> list[Block]:
         folds = (fold(L, A, {Z: c}) for A, c in self.folds)
         return [add(L, {Z: self.first}), *folds, clear(L)]
 
@@ -121,24 +114,19 @@ class Product(FF1):
     mode = "product"
     needs_spare = True
 
-    def blocks(self, spare: int | None) -> list[Block]:
-        assert spare is not None
+    def blocks(self, spare: int) -> list[Block]:
         # The product goes back and forth between z and the spare coordinate, and ends in z.
         here, there = (Z, spare) if len(self.factors) % 2 == 0 else (spare, Z)
-        blocks = [shift({here: 1})]
-        bound = 1
+        blocks, bound = [shift({here: 1})], 1
         digits = self._digits(self.largest, self.g, len(self.factors))
         for digit, X in zip(digits, self.factors, strict=True):
-            blocks += digit
+            blocks += [*digit, add(here, {there: 1})]
             big = 1 << bound.bit_length()  # more than any value of the product so far
-            blocks.append(add(here, {there: 1}))
-            before = 1
-            for d, x in enumerate(X, 1):
+            for d, (before, x) in enumerate(pairwise((1, *X)), 1):
                 # relu(v + big (y - d)) - big relu(y - d) = v if y >= d else 0, for 0 <= v < big.
                 taken = unit({here: 1, Y: big}, -big * d, {there: x - before})
                 undone = unit({Y: 1}, -d, {there: -big * (x - before)})
                 blocks.append(Block((taken, undone)))
-                before = x
             blocks.append(clear(here, Y))
             here, there = there, here
             bound *= max(1, *X)
@@ -157,9 +145,9 @@ class Product(FF1):
         return math.prod(max(1, *X) for X in self.factors)
 
     def values(self, keys: np.ndarray) -> np.ndarray:
-        z = np.ones(len(keys), dtype=np.int64 if self.bound.bit_length() <= 62 else object)
-        for j, X in enumerate(self.factors):
-            digit = (keys >> (self.g * (len(self.factors) - 1 - j))) & ((1 << self.g) - 1)
+        z = exact(np.ones(keys.shape, dtype=int), self.bound.bit_length())
+        for j, X in enumerate(reversed(self.factors)):
+            digit = (keys >> (self.g * j)) & ((1 << self.g) - 1)
             z = z * np.array([1, *X], dtype=z.dtype)[digit.astype(np.int64)]
         return z
 
@@ -190,7 +178,7 @@ class Paper(FF1):
 
     mode = "paper"
 
-    def blocks(self, spare: int | None) -> list[Block]:
+    def blocks(self, spare: int) -> list[Block]:
         return [*self.table.blocks(L, Z, Y), clear(L, Y)]
 
     @property

@@ -18,10 +18,10 @@ MOST_IDS = 10**7  # rows of an embedding layer
 def quantise(tokens: np.ndarray, delta: float) -> np.ndarray:
     """x -> floor(x s / delta) in every coordinate, s = ceil(sqrt d): integers (..., d).
 
-    Distinct tokens stay distinct: if |x - y|_2 >= delta, some coordinate differs by at least
-    delta / sqrt d >= delta / s, the width of a cell, so that its two floors differ. The division is
-    done in rational numbers, so that no rounding can join two cells. Tokens that are neither equal
-    nor delta apart are refused with their places (Kajitsuka and Sato 2025, Assumption 4.1).
+    If |x - y|_2 >= delta, some coordinate differs by at least delta / sqrt d >= delta / s, the
+    width of a cell: distinct tokens stay distinct, the division being one of rational numbers.
+    Tokens that are neither equal nor delta apart are refused with their places (Kajitsuka and Sato
+    2025, Assumption 4.1).
 
     >>> quantise(np.array([[0.0, 0.5], [0.25, 0.5]]), 0.25).tolist()
     [[0, 4], [2, 4]]
@@ -50,15 +50,12 @@ def quantise(tokens: np.ndarray, delta: float) -> np.ndarray:
 def _check_separated(
     distinct: np.ndarray, where: np.ndarray, delta: float, shape: tuple[int, ...]
 ) -> None:
-    if len(distinct) < 2:
-        return
     from scipy.spatial import KDTree
 
     # A little more than delta, so that rounding of the distances hides no pair; then exactly.
-    tree = KDTree(distinct)
-    for i, j in sorted(tree.query_pairs(delta * (1 + 1e-9))):
-        gap = sum((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(
-            distinct[i].tolist(), distinct[j].tolist(), strict=True))  # fmt: skip
+    for i, j in sorted(KDTree(distinct).query_pairs(delta * (1 + 1e-9))):
+        pairs = zip(distinct[i].tolist(), distinct[j].tolist(), strict=True)
+        gap = sum((Fraction(a) - Fraction(b)) ** 2 for a, b in pairs)
         if gap < Fraction(delta) ** 2:
             places = [tuple(map(int, np.unravel_index(where[k], shape[:-1]))) for k in (i, j)]
             raise FactsError(
@@ -78,11 +75,9 @@ def projection(
     them, still different). Otherwise v . x mod p for a random v and a prime p >= 4 V^2: two vectors
     get one key with probability <= 1/p; drawn again until all V differ.
     """
-    low, high = limits
+    (low, high), V = limits, len(vectors)
     sizes = [b - a + 1 for a, b in zip(low, high, strict=True)]
-    every = math.prod(sizes)
-    V = len(vectors)
-    radix = [math.prod(sizes[:j]) for j in range(len(sizes))]
+    *radix, every = (math.prod(sizes[:j]) for j in range(len(sizes) + 1))
     if every.bit_length() <= 2 * V.bit_length() + 6:
         if not mix:
             return Projection(tuple(radix), low, high, None)

@@ -13,7 +13,7 @@ import numpy as np
 
 from byheart._progress import Report, quiet
 from byheart.errors import ByheartError
-from byheart.exact.blocks import Block, Network
+from byheart.exact.blocks import Block, Network, Unit
 from byheart.exact.data import as_vectors, distinct_tokens
 
 SAFE = 1 << 62  # sums of numbers below it are checked before they are made
@@ -35,16 +35,14 @@ def evaluate(
     """E_out o FF2 o pooling o FF1 o E_in, block by block: outputs (B,), or (B, n) with `every`.
 
     `tokens`: (B, n, d) integers, (B, n) if d = 1 or for an embedding layer. Read at the last token,
-    or at every one. `lengths` (B,): only the first tokens of each row are there. FF1 is applied to
-    each different token once (it is token-wise). `trace(stack, i, state)` sees the state after
-    every block (of one batch).
+    or at every one. `lengths` (B,): only the first tokens of each row are there.
+    `trace(stack, i, state)` sees the state after every block (of one batch).
     """
     distinct, index = distinct_tokens(as_vectors(tokens, d=network.d))
     B, n = index.shape
     if B == 0:
         return np.zeros((0, n) if every else 0, dtype=object)
-    states = embed(network, distinct)
-    states = run(network.ff1, states, "ff1", trace, progress)
+    states = run(network.ff1, embed(network, distinct), "ff1", trace, progress)
     pooled = pool(network, states[network.source], index, lengths)
     if every:
         chosen, added = index.reshape(-1), np.repeat(pooled, n)
@@ -66,9 +64,8 @@ def embed(network: Network, vectors: np.ndarray) -> State:
         table = shrink(np.array(network.embedding, dtype=object))
         ids = vectors[:, 0]
         if V and not 0 <= ids.min() <= ids.max() < len(table):
-            raise ByheartError(
-                f"expected token ids 0..{len(table) - 1}, found {ids.min()}..{ids.max()}."
-            )
+            found = f"{ids.min()}..{ids.max()}"
+            raise ByheartError(f"expected token ids 0..{len(table) - 1}, found {found}.")
         state[network.source] = table[ids.astype(np.int64)]
     for i, row in enumerate(network.E_in):
         for j, w in row:
@@ -81,11 +78,10 @@ def pool(
 ) -> np.ndarray:
     """What pooling adds to the target: scale x mean (attention) or sum, for each sequence.
 
-    Softmax of n equal scores is exactly 1/n, hardmax of n ties too. The mean is a rational number;
-    `scale` makes it whole, which is checked, not assumed.
+    Softmax of n equal scores is exactly 1/n, hardmax of n ties too; that `scale` makes the mean
+    whole is checked, not assumed.
     """
-    B, n = index.shape
-    values = source[index]
+    n, values = index.shape[1], source[index]
     if values.dtype != object and int(np.abs(values).max(initial=0)) * n >= SAFE:
         values = values.astype(object)
     if lengths is not None:
@@ -93,9 +89,9 @@ def pool(
     total = values.sum(axis=1)
     if network.pooling == "sum":
         return total
-    counts = np.full(B, n, dtype=object) if lengths is None else lengths.astype(object)
+    counts = np.full(len(index), n, dtype=object) if lengths is None else lengths.astype(object)
     scaled = _as_object(total) * network.scale
-    if any(s % k for s, k in zip(scaled, counts, strict=True)):
+    if (scaled % counts).any():
         raise ByheartError(
             f"the attention's scale {network.scale} is not a multiple of every length "
             f"({sorted(set(counts))[:5]}): this network was built for other lengths."
@@ -131,7 +127,7 @@ def apply(block: Block, state: State) -> None:
     """H <- H + W2 relu(W1 H + b1) + b2, in place."""
     terms: dict[int, list[tuple[int, np.ndarray]]] = {}
     for unit in block.units:
-        r = relu(_affine(unit.inputs, unit.bias, state))
+        r = _hidden(unit, state)
         for o, w in unit.outputs:
             terms.setdefault(o, []).append((w, r))
     for o, products in terms.items():
@@ -143,27 +139,17 @@ def apply(block: Block, state: State) -> None:
         for w, r in products:
             state[o] = _add_product(state[o], w, r)
     for o, w in block.shift:
-        state[o] = _add_constant(state[o], w)
+        state[o] = _add(state[o], w)
 
 
-def relu(x: np.ndarray) -> np.ndarray:
+def _hidden(unit: Unit, state: State) -> np.ndarray:
+    """relu(sum_i w_i H_i + bias)."""
+    terms = [_times(w, state[i]) for i, w in unit.inputs]
+    x = reduce(_add, terms) if terms else np.zeros(len(state[0]), dtype=np.int64)
+    x = _add(x, unit.bias) if unit.bias else x
     if x.dtype != object:
         return np.maximum(x, 0)
     return np.array([v if v > 0 else 0 for v in x], dtype=object)
-
-
-def _affine(inputs: Sequence[tuple[int, int]], bias: int, state: State) -> np.ndarray:
-    terms = [_times(w, state[i]) for i, w in inputs]
-    total = reduce(_add, terms) if terms else np.zeros(len(state[0]), dtype=np.int64)
-    return _add_constant(total, bias)
-
-
-def _add_constant(x: np.ndarray, b: int) -> np.ndarray:
-    if not b:
-        return x
-    if x.dtype != object and abs(b) < SAFE - _bound(x):
-        return x + b
-    return shrink(_as_object(x) + b)
 
 
 def _add_product(x: np.ndarray, w: int, r: np.ndarray) -> np.ndarray:
@@ -191,14 +177,17 @@ def _times(w: int, x: np.ndarray) -> np.ndarray:
     return shrink(_as_object(x) * w)
 
 
-def _add(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    if x.dtype != object and y.dtype != object and _bound(x) + _bound(y) < SAFE:
+def _add(x: np.ndarray, y: np.ndarray | int) -> np.ndarray:
+    short = x.dtype != object and (isinstance(y, int) or y.dtype != object)
+    if short and _bound(x) + _bound(y) < SAFE:
         return x + y
-    return shrink(_as_object(x) + _as_object(y))
+    return shrink(_as_object(x) + (y if isinstance(y, int) else _as_object(y)))
 
 
-def _bound(x: np.ndarray) -> int:
+def _bound(x: np.ndarray | int) -> int:
     """max |x|."""
+    if isinstance(x, int):
+        return abs(x)
     return max(int(x.max()), -int(x.min())) if len(x) else 0
 
 

@@ -1,8 +1,10 @@
-"""A network put together from its parts, and taken apart again.
+"""A network put together from its parts, taken apart again, and evaluated through them.
 
 `emit` writes the blocks; `read` finds the parts in the weights with the help of a few small numbers
 (the layout), writes them again and compares: only a network that is, weight for weight, the one of
-its parts may be evaluated through them.
+its parts may be evaluated through them. `Structured` does: token -> key (one dot product) -> id
+(folds, or a binary search) -> sum -> reduction -> one binary search among the records. That the
+blocks compute the same is argued in docs/square-root.md and tested block by block.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from byheart.errors import ByheartError, MemoryFileError
-from byheart.exact.blocks import Network
-from byheart.exact.ids import FF1, L, Y, Z, read_ff1
+from byheart.exact.blocks import Block, Network, Record, as_list, as_long, as_record
+from byheart.exact.data import as_vectors
+from byheart.exact.ids import FF1, L, Y, Z, exact, read_ff1
 from byheart.exact.primitives import add, clear, entries, mod, shift
-from byheart.exact.record import Record, as_list, as_long, as_record
 from byheart.exact.table import Table
 
 
@@ -54,8 +56,7 @@ class Projection:
         key = np.full(len(vectors), self.offset, dtype=columns.dtype)
         for j, v in enumerate(self.v):
             key = key + v * columns[:, j]
-        key = key if self.modulus is None else key % self.modulus
-        return key.astype(np.int64 if self.largest < 1 << 62 else object)
+        return exact(key if self.modulus is None else key % self.modulus, self.largest.bit_length())
 
     @property
     def largest(self) -> int:
@@ -82,14 +83,9 @@ class Parts:
     table: Table
 
     @property
-    def factor(self) -> int:
-        """What S is multiplied by before u is added."""
-        return pooled(self.projection.largest, self.most, self.reads)[0]
-
-    @property
-    def reach(self) -> int:
-        """The largest l before it is reduced."""
-        return pooled(self.projection.largest, self.most, self.reads)[1]
+    def pooled(self) -> tuple[int, int]:
+        """What S is multiplied by before u is added, and the largest l before it is reduced."""
+        return pooled(self.projection.largest, self.most, self.reads)
 
 
 def pooled(largest: int, most: int, reads: bool) -> tuple[int, int]:
@@ -100,36 +96,36 @@ def pooled(largest: int, most: int, reads: bool) -> tuple[int, int]:
 
 def emit(parts: Parts) -> Network:
     """The network of these parts."""
-    project, ids = parts.projection, parts.ff1
-    kept = 3 if parts.reads else None
-    spare = 3 + parts.reads if ids.needs_spare else None
+    project, ids, reads = parts.projection, parts.ff1, parts.reads
+    kept, spare = 3, 3 + reads  # behind l, z, y, where they are needed
+    factor, reach = parts.pooled
     ff1 = [shift({L: project.offset})] if project.offset else []
-    if project.modulus is not None:
-        ff1 += mod(L, project.modulus, project.reach)
-    if kept is not None:
+    ff1 += _reduced(project.modulus, project.reach)
+    if reads:
         ff1.append(add(L, {kept: 1}))
         if ids.embedding is not None:
             ff1.append(clear(L))
     ff1 += ids.blocks(spare)
-    ff2 = [] if kept is None else [add(kept, {L: 1})]
-    if parts.modulus is not None:
-        ff2 += mod(L, parts.modulus, parts.reach)
-    ff2.append(clear(Z))
-    ff2 += parts.table.blocks(L, Z, Y)
-    unread = ids.embedding is not None and kept is None
+    ff2 = [add(kept, {L: 1})] if reads else []
+    ff2 += [*_reduced(parts.modulus, reach), clear(Z), *parts.table.blocks(L, Z, Y)]
+    unread = ids.embedding is not None and not reads
     return Network(
-        dims=("l", "z", "y", *("u" if parts.reads else ""), *("a" if ids.needs_spare else "")),
+        dims=("l", "z", "y", *("u" if reads else ""), *("a" if ids.needs_spare else "")),
         d=len(project.v),
         E_in=() if unread else (entries(dict(enumerate(project.v))),),
         ff1=tuple(ff1),
         source=Z,
         target=L,
-        scale=parts.lcm * parts.factor,
+        scale=parts.lcm * factor,
         ff2=tuple(ff2),
         out=Z,
         pooling=parts.pooling,
         embedding=ids.embedding,
     )
+
+
+def _reduced(modulus: int | None, largest: int) -> list[Block]:
+    return [] if modulus is None else mod(L, modulus, largest)
 
 
 def layout(parts: Parts) -> dict[str, object]:
@@ -156,9 +152,8 @@ def read(network: Network, record: Record) -> Parts:
         parts = _read(network, record)
         same = emit(parts) == network
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
-        raise MemoryFileError(
-            f"the layout does not describe this network ({type(error).__name__}: {error})."
-        ) from None
+        what = f"{type(error).__name__}: {error}"
+        raise MemoryFileError(f"the layout does not describe this network ({what}).") from None
     if not same:
         raise MemoryFileError(
             "the weights are not those of the layout: the network can only be evaluated literally."
@@ -175,21 +170,97 @@ def _read(network: Network, record: Record) -> Parts:
     moduli = (record["key_modulus"], record["modulus"])
     key_modulus, modulus = (None if M is None else as_long(M) for M in moduli)
     project = Projection(tuple(v), low, high, key_modulus)
-    at = bool(project.offset) + reads
-    if project.modulus is not None:
-        at += len(mod(0, project.modulus, project.reach))
+    at = bool(project.offset) + reads + len(_reduced(key_modulus, project.reach))
     ff1 = read_ff1(network.ff1[at:], record, project.largest, network.embedding)
-    most = as_long(record["most"])
-    at = reads + 1
-    if modulus is not None:
-        at += len(mod(0, modulus, pooled(project.largest, most, reads)[1]))
-    return Parts(
-        projection=project,
-        ff1=ff1,
-        pooling=network.pooling,
-        lcm=as_long(record["lcm"]),
-        most=most,
-        reads=reads,
-        modulus=modulus,
-        table=Table.read(network.ff2[at:], as_record(record["table"])),
-    )
+    most, lcm = as_long(record["most"]), as_long(record["lcm"])
+    at = reads + 1 + len(_reduced(modulus, pooled(project.largest, most, reads)[1]))
+    table = Table.read(network.ff2[at:], as_record(record["table"]))
+    return Parts(project, ff1, network.pooling, lcm, most, reads, modulus, table)
+
+
+@dataclass(frozen=True)
+class Structured:
+    """The fast evaluator: the function of the blocks, from their parts.
+
+    >>> from byheart.exact import memorize
+    >>> built = memorize([[1, 2], [3, 4]], [1, 2], others=[[1, 3]])
+    >>> Structured(built.parts).evaluate(np.array([[2, 1], [4, 3], [1, 3]])).tolist()
+    [1, 2, 0]
+    """
+
+    parts: Parts
+
+    def evaluate(
+        self, tokens: np.ndarray, *, every: bool = False, lengths: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Outputs (B,), or (B, n) with `every`, as `literal.evaluate`."""
+        vectors = as_vectors(tokens, d=len(self.parts.projection.v))
+        B, n, d = vectors.shape
+        keys = self.keys(vectors.reshape(-1, d)).reshape(B, n)
+        return self.outputs(keys, self.ids(keys), every=every, lengths=lengths)
+
+    def keys(self, vectors: np.ndarray) -> np.ndarray:
+        """(V, d) integer vectors -> keys (V,): (v . x + offset) mod M."""
+        return self.parts.projection.keys(vectors)
+
+    def ids(self, keys: np.ndarray) -> np.ndarray:
+        """The number of each key that pooling adds up; mod M, since only the sum mod M is read."""
+        z, M = self.parts.ff1.values(keys), self.parts.modulus
+        return exact(z, self.parts.most.bit_length()) if M is None else (z % M).astype(np.int64)
+
+    def outputs(
+        self,
+        keys: np.ndarray,
+        ids: np.ndarray,
+        *,
+        every: bool = False,
+        lengths: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Outputs of sequences given as keys and ids (B, n) of their tokens."""
+        parts, (B, n) = self.parts, ids.shape
+        M, lcm = parts.modulus, parts.lcm
+        counts = np.full(B, n) if lengths is None else np.asarray(lengths)
+        if lengths is not None:
+            ids = np.where(np.arange(n) < counts[:, None], ids, 0)
+        if M is not None and n * M >= 1 << 62:
+            ids = ids.astype(object)
+        S = ids.sum(axis=1)
+        S = S if M is None else (S % M).astype(np.int64)
+        if parts.pooling == "attention":  # lcm / n for each length n makes the mean whole
+            other = [k for k in np.unique(counts).tolist() if lcm % k]
+            if other:
+                raise ByheartError(
+                    f"sequences of {other[0]} tokens: this network was built for lengths that "
+                    f"divide {lcm}."
+                )
+            S = times(S, lcm // exact(counts, lcm.bit_length()), M)
+        if every:
+            S = np.repeat(S, n).reshape(B, n)
+        factor, reach = parts.pooled
+        if M is None:
+            S = exact(S, reach.bit_length())
+        if parts.reads:
+            u = keys if every else keys[np.arange(B), counts - 1]
+            S = times(S, factor, M) + (u if M is None else (u % M).astype(np.int64))
+            S = S if M is None else S % M
+        return parts.table.look_up(S)
+
+
+def times(x: np.ndarray, factor: int | np.ndarray, M: int | None) -> np.ndarray:
+    """x factor, or x factor mod M for residues x < M < 2^61, in machine integers.
+
+    The factor is taken a few bits at a time, so that no product reaches 2^62.
+
+    >>> times(np.array([2**40 - 1]), 2**40 - 3, 2**40 - 2).tolist() == [2**40 - 3]
+    True
+    """
+    if M is None:
+        return x * factor
+    f = np.asarray(factor % M)
+    bits = 61 - M.bit_length()
+    pieces = -(-M.bit_length() // bits)
+    result = np.zeros_like(x)
+    for i in reversed(range(pieces)):
+        piece = ((f >> (bits * i)) & ((1 << bits) - 1)).astype(np.int64)
+        result = ((result << bits) % M + x * piece) % M
+    return result

@@ -2,13 +2,12 @@
 
 Every weight is rounded to the format, every product and every sum too, as a matrix library would:
 H + (W2 relu(W1 H + b1) + b2). `gather` takes the difference of the two units of a STEP before the
-long weight multiplies it, which needs T bits in place of T + w (it costs a scratch coordinate and a
-block in a real network; here it shows the limit).
+long weight multiplies it, which needs T bits in place of T + w.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +16,7 @@ from byheart.errors import check_choice
 from byheart.exact.blocks import Block, Network
 from byheart.exact.data import as_vectors, distinct_tokens
 
-Rounding = Callable[[np.ndarray], np.ndarray]
+quietly = np.errstate(over="ignore", invalid="ignore")  # what overflows is NaN or infinite
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Format:
     name: str
     bits: int
     dtype: type[np.floating]
-    rounded: Rounding = lambda x: x
+    rounded: Callable[[np.ndarray], np.ndarray] = lambda x: x
 
 
 def to_bfloat16(x: np.ndarray) -> np.ndarray:
@@ -70,16 +69,16 @@ def rounded_integer(w: int, bits: int) -> int:
     return (kept << extra) * (1 if w > 0 else -1)
 
 
+@quietly
 def number(w: int, form: Format) -> np.floating:
     """The integer in the format; infinite where it is out of range."""
     w = rounded_integer(w, form.bits)
     power = max(0, abs(w).bit_length() - 64)
-    with np.errstate(over="ignore"):
-        short = form.dtype(abs(w) >> power) if power == 0 else np.longdouble(abs(w) >> power)
-        value = form.dtype(np.ldexp(np.longdouble(short), min(power, 60_000)))
+    value = form.dtype(np.ldexp(np.longdouble(abs(w) >> power), min(power, 60_000)))
     return value if w >= 0 else -value
 
 
+@quietly
 def evaluate_in(
     network: Network, tokens: np.ndarray, name: str, *, gather: bool = False
 ) -> np.ndarray:
@@ -91,34 +90,33 @@ def evaluate_in(
     form = FORMATS[name]
     distinct, index = distinct_tokens(as_vectors(tokens, d=network.d))
     B, n = index.shape
-    with np.errstate(over="ignore", invalid="ignore"):
-        state = [np.zeros(len(distinct), dtype=form.dtype) for _ in range(network.m)]
-        if network.embedding is not None:
-            values = [number(w, form) for w in network.embedding]
-            state[network.source] = np.array(values, dtype=form.dtype)[distinct[:, 0]]
-        for i, row in enumerate(network.E_in):
-            for j, w in row:
-                x = form.rounded(distinct[:, j].astype(form.dtype))
-                state[i] = form.rounded(state[i] + form.rounded(number(w, form) * x))
-        state = run_in(network.ff1, state, form, gather)
-        total = np.zeros(B, dtype=form.dtype)
-        for k in range(n):
-            total = form.rounded(total + state[network.source][index[:, k]])
-        if network.pooling == "attention":
-            share = number(network.scale, form) / form.dtype(n)
-            total = form.rounded(total * form.rounded(np.asarray(share)))
-        state = [column[index[:, -1]] for column in state]
-        state[network.target] = form.rounded(state[network.target] + total)
-        return run_in(network.ff2, state, form, gather)[network.out].astype(np.float64)
+    state = [np.zeros(len(distinct), dtype=form.dtype) for _ in range(network.m)]
+    if network.embedding is not None:
+        values = [number(w, form) for w in network.embedding]
+        state[network.source] = np.array(values, dtype=form.dtype)[distinct[:, 0]]
+    for i, row in enumerate(network.E_in):
+        for j, w in row:
+            x = form.rounded(distinct[:, j].astype(form.dtype))
+            state[i] = form.rounded(state[i] + form.rounded(number(w, form) * x))
+    state = run_in(network.ff1, state, form, gather)
+    total = np.zeros(B, dtype=form.dtype)
+    for k in range(n):
+        total = form.rounded(total + state[network.source][index[:, k]])
+    if network.pooling == "attention":
+        share = number(network.scale, form) / form.dtype(n)
+        total = form.rounded(total * form.rounded(np.asarray(share)))
+    state = [column[index[:, -1]] for column in state]
+    state[network.target] = form.rounded(state[network.target] + total)
+    return run_in(network.ff2, state, form, gather)[network.out].astype(np.float64)
 
 
+@quietly
 def run_in(
-    blocks: tuple[Block, ...] | list[Block], state: list[np.ndarray], form: Format, gather: bool
+    blocks: Sequence[Block], state: list[np.ndarray], form: Format, gather: bool
 ) -> list[np.ndarray]:
     """All blocks in a number format."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        for block in blocks:
-            state = _apply(block, state, form, gather)
+    for block in blocks:
+        state = _apply(block, state, form, gather)
     return state
 
 
@@ -132,12 +130,8 @@ def _apply(block: Block, state: list[np.ndarray], form: Format, gather: bool) ->
         hidden.append(np.maximum(form.rounded(total + row[-1]), 0))
     after = list(state)
     for o in {o for unit in block.units for o, _ in unit.outputs} | {o for o, _ in block.shift}:
-        terms = [
-            (w, r)
-            for unit, r in zip(block.units, hidden, strict=True)
-            for at, w in unit.outputs
-            if at == o
-        ]
+        units = zip(block.units, hidden, strict=True)
+        terms = [(w, r) for unit, r in units for at, w in unit.outputs if at == o]
         shift = sum(w for at, w in block.shift if at == o)
         column = _scaled([w for w, _ in terms] + [shift], form)
         change = np.full_like(state[0], column[-1])

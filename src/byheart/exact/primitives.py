@@ -1,8 +1,7 @@
 """The blocks that everything is made of: STEP, MOD, FOLD, ADD, CLEAR.
 
-All values are integers, so 1[x >= A] = relu(x - A + 1) - relu(x - A) holds exactly.
-Kajitsuka and Sato 2025 use the same ideas on reals (Lemmas G.2, G.6); these are cheaper: see
-docs/square-root.md.
+Values are integers, so that 1[x >= A] = relu(x - A + 1) - relu(x - A) holds exactly (the paper's
+Lemmas G.2, G.6 are the same ideas on reals).
 """
 
 from __future__ import annotations
@@ -21,33 +20,29 @@ def entries(weights: dict[int, int]) -> Entries:
 
 
 def step(source: int, A: int, outputs: dict[int, int]) -> Block:
-    """H_o += w_o 1[H_source >= A] for every output: 2 units, 4 + 2 |outputs| parameters.
-
-    (One fewer where a bias is 0.)
+    """H_o += w_o 1[H_source >= A] for every output: 2 units, 4 + 2 |outputs| parameters (one fewer
+    where a bias is 0).
 
     >>> step(0, 5, {1: 3}).units[0]
     Unit(inputs=((0, 1),), bias=-4, outputs=((1, 3),))
     """
-    up = unit({source: 1}, 1 - A, outputs)
-    down = unit({source: 1}, -A, {o: -w for o, w in outputs.items()})
-    return Block((up, down))
+    down = {o: -w for o, w in outputs.items()}
+    return Block((unit({source: 1}, 1 - A, outputs), unit({source: 1}, -A, down)))
 
 
 def mod(source: int, M: int, largest: int, quotient: int | None = None) -> list[Block]:
     """H_source <- H_source mod M, for values 0..largest; H_quotient += floor(H_source / M).
 
-    One step a bit of largest // M, 6 parameters each (8 with quotient): M 2^i is taken off where it
-    fits.
+    M 2^i is taken off where it fits: a step a bit of largest // M, of 6 parameters (8 with
+    quotient).
 
     >>> len(mod(0, 8, 63)), len(mod(0, 3, 5)), len(mod(0, 3, 2))
     (3, 1, 0)
     """
     blocks = []
     for i in reversed(range((largest // M).bit_length())):
-        outputs = {source: -(M << i)}
-        if quotient is not None:
-            outputs[quotient] = 1 << i
-        blocks.append(step(source, M << i, outputs))
+        counted = {} if quotient is None else {quotient: 1 << i}
+        blocks.append(step(source, M << i, {source: -(M << i), **counted}))
     return blocks
 
 

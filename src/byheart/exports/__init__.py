@@ -10,19 +10,11 @@ from typing import TYPE_CHECKING
 from byheart._lazy import attach
 
 if TYPE_CHECKING:
+    from byheart.exports.folders import export_torch
     from byheart.exports.importing import import_memory
-    from byheart.exports.normal import NormalForm, normal_form
-    from byheart.exports.plain import export_torch
+    from byheart.exports.normal import normal_form
     from byheart.exports.targets import TARGETS, export
     from byheart.exports.transformer_lens import load_lens
 
-__all__ = [
-    "TARGETS",
-    "NormalForm",
-    "export",
-    "export_torch",
-    "import_memory",
-    "load_lens",
-    "normal_form",
-]
+__all__ = ["TARGETS", "export", "export_torch", "import_memory", "load_lens", "normal_form"]
 __getattr__, __dir__ = attach(__name__)

@@ -1,9 +1,11 @@
-"""What every export folder has: a marker that says what it is, the vocabulary, the facts."""
+"""What every export folder has: a marker that says what it is, the vocabulary, the facts; and the
+plainest of them, one readable PyTorch file with its weights, which needs no byheart to run."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import singledispatch
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +13,15 @@ import torch
 from safetensors.torch import save as dump_tensors
 
 from byheart._folders import new_folder, write_text
+from byheart._json import plain
 from byheart._version import __version__
-from byheart.models.modules import reading
-from byheart.models.token_memory import TokenMemory
+from byheart.exports.normal import dense_layer
+from byheart.models import Memory, TokenMemory, VectorMemory, standalone
+from byheart.models.modules import reading, torch_config, torch_state, vector_config, vector_state
 
 MARKER = "byheart.json"
 VOCABULARY, KEYS = "vocabulary.json", "facts.safetensors"
+STANDALONE = Path(standalone.__file__).parent
 
 
 def write_folder(
@@ -61,18 +66,34 @@ def token_files(memory: TokenMemory) -> dict[str, object]:
     return files
 
 
-def example(memory: TokenMemory) -> tuple[tuple[str, ...], str] | None:
-    """One key and its answer, for the texts that explain an export."""
-    facts = memory.facts
-    return None if facts is None else (facts.key(0), facts.answer(0))
+@singledispatch
+def export_torch(memory: Memory, folder: str | Path, *, force: bool = False) -> Path:
+    """Write `model.py`, `config.json`, `weights.safetensors` (a state dict) and the vocabulary."""
+    dense, spec = dense_layer(memory)
+    shown = ""
+    if dense.facts is not None:
+        key, answer = list(dense.facts.key(0)), dense.facts.answer(0)
+        shown = f"\n    model.ask(*{key!r})  # {answer!r}"
+    files = {
+        "model.py": (STANDALONE / "attention_only.py").read_text(encoding="utf-8"),
+        "config.json": torch_config(spec) | reading(dense),
+        "weights.safetensors": dump_tensors(torch_state(spec, dense.weights)),
+        **token_files(dense),
+        "README.md": f"# {spec}\n\n    from model import load\n    model = load(){shown}\n",
+    }
+    return write_folder(folder, "torch", files, {"family": spec.family}, force=force)
 
 
-def in_order(memory: TokenMemory, key: tuple[str, ...]) -> tuple[str, ...]:
-    """A key in the order in which the model reads its tokens.
-
-    >>> import byheart as bh
-    >>> memory = bh.build("countries", "sharded")
-    >>> in_order(memory, ("France", "capital"))
-    ('capital', 'France')
-    """
-    return key if memory.order is None else tuple(key[i] for i in memory.order)
+@export_torch.register
+def _(memory: VectorMemory, folder: str | Path, *, force: bool = False) -> Path:
+    spec = memory.spec
+    files: dict[str, object] = {
+        "model.py": (STANDALONE / "multi_head.py").read_text(encoding="utf-8"),
+        "config.json": vector_config(memory),
+        "weights.safetensors": dump_tensors(vector_state(memory)),
+        "README.md": f"# {spec}\n\n    from model import load\n    model = load()\n",
+    }
+    groups = getattr(memory.construction, "groups", None)
+    if groups:  # which examples each head owns, by construction: ground truth for instruments
+        files["owners.json"] = plain(groups)
+    return write_folder(folder, "torch", files, {"family": spec.family}, force=force)

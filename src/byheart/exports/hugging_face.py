@@ -1,17 +1,9 @@
 """A memory as a GPT-2 that `AutoModelForCausalLM` loads: an exact embedding, no code of ours.
 
-GPT-2 has what a memory has not, and each is made to do nothing:
-
-    LayerNorm     x -> (x - m) / sqrt(var + ε) · γ with ε = 4^k so large that var + ε rounds to ε,
-                  and γ = 2^k: what is left, x - m, is exact but for the mean m.
-    the mean m    one coordinate holds minus the sum of the others, so that m is 0 to rounding; and
-                  one holds 0, whose row in W_Q, W_K, W_V and W_U is minus the sum of the other
-                  rows, so that what is left of m, a multiple of (1, ..., 1), is read as 0.
-    feed-forward  one hidden unit with zero weights: it adds 0.
-    width         n_embd = H·d_head is fixed by GPT-2: the stream is padded with zeros.
-    scale, biases, tied embeddings: switched off in the config, zero, untied.
-
-In float16 and bfloat16 ε overflows or rounds: load it in the format of its config.
+What GPT-2 has and a memory has not is made to do nothing (docs/export.md): LayerNorm has ε = 4^k so
+large that var + ε rounds to ε, and γ = 2^k; its mean m is 0 to rounding, since one coordinate holds
+minus the sum of the others, and what is left of it is read as 0, through a coordinate that holds 0
+and whose row in W_Q, W_K, W_V and W_U is minus the sum of the other rows.
 """
 
 from __future__ import annotations
@@ -25,9 +17,10 @@ from torch import Tensor
 
 from byheart.errors import ByheartError
 from byheart.exports import folders
-from byheart.exports.normal import NormalForm, dense_layer, normal_form
+from byheart.exports.normal import dense_layer, normal_form
 from byheart.models.memory import Memory
 from byheart.models.token_memory import TokenMemory
+from byheart.specs import AttentionOnlySpec
 
 LARGEST_EPSILON = {torch.float32: 2.0**120, torch.float64: 2.0**1000}
 
@@ -55,32 +48,26 @@ def export_hugging_face(memory: Memory, folder: str | Path, *, force: bool = Fal
 
 def gpt2_weights(memory: Memory) -> tuple[dict[str, object], dict[str, Tensor]]:
     """Config and state dict of the GPT-2 that computes what the memory computes."""
-    form = normal_form(memory)
-    dtype = form.W_U.dtype
-    d_head = max(form.d_head, -(-(form.d + 2) // form.H))  # room for the stream and two coordinates
-    width = form.H * d_head
-    epsilon = _epsilon(form, width)
-    balance, null = form.d, form.d + 1  # minus the sum of the others; always 0
+    _, spec = normal_form(memory)
+    d, H, layers = spec.d, spec.H, range(spec.layers)
+    # Heads so wide that the stream and two coordinates have room.
+    form, spec = normal_form(memory, max(spec.d_h, -(-(d + 2) // H)))
+    w, dtype, width = form.weights, form.dtype, H * spec.d_h
+    epsilon = _epsilon(form, spec, width)
 
     def rows(W: Tensor) -> Tensor:
-        """(d, m) -> (width, m): zeros below, minus the sum of the rows in the null coordinate."""
+        """(d, m) -> (width, m): behind a zero row minus the sum of the rows, then zeros."""
         out = torch.zeros(width, W.shape[1], dtype=torch.float64)
-        out[: form.d] = W.double()
-        out[null] = -W.double().sum(0)
+        out[:d] = W.double()
+        out[d + 1] = -W.double().sum(0)
         return out.to(dtype)
 
     def columns(W: Tensor) -> Tensor:
-        """(m, d) -> (m, width): what is written into the stream, balanced."""
+        """(m, d) -> (m, width): what is written into the stream, minus its sum, then zeros."""
         out = torch.zeros(W.shape[0], width, dtype=torch.float64)
-        out[:, : form.d] = W.double()
-        out[:, balance] = -W.double().sum(1)
+        out[:, :d] = W.double()
+        out[:, d] = -W.double().sum(1)
         return out.to(dtype)
-
-    def heads(W: Tensor) -> Tensor:
-        """(H, d, e) -> (d, H·d_head), each head padded."""
-        out = torch.zeros(form.d, form.H, d_head, dtype=dtype)
-        out[..., : W.shape[-1]] = W.transpose(0, 1)
-        return out.flatten(1)
 
     norm = {"weight": torch.full((width,), math.sqrt(epsilon), dtype=dtype)}
     norm["bias"] = torch.zeros(width, dtype=dtype)
@@ -93,30 +80,28 @@ def gpt2_weights(memory: Memory) -> tuple[dict[str, object], dict[str, Tensor]]:
         "mlp.c_proj.bias": width,
     }
     state = {
-        "transformer.wte.weight": columns(form.W_E),
-        "transformer.wpe.weight": columns(form.W_pos),
-        "lm_head.weight": rows(form.W_U).T,
-        **{f"transformer.ln_f.{k}": w.clone() for k, w in norm.items()},
+        "transformer.wte.weight": columns(w["W_E"]),
+        "transformer.wpe.weight": columns(w["W_pos"]),
+        "lm_head.weight": rows(w["W_U"]).T,
+        **{f"transformer.ln_f.{k}": v.clone() for k, v in norm.items()},
     }
-    for i in range(form.layers):
+    for i in layers:
         block = f"transformer.h.{i}."
-        W_O = torch.zeros(form.H, d_head, form.d, dtype=dtype)
-        W_O[:, : form.d_head] = form.W_O[i]
-        three = torch.cat([heads(W[i]) for W in (form.W_Q, form.W_K, form.W_V)], dim=1)
+        three = [w[name][i].transpose(0, 1).flatten(1) for name in ("W_Q", "W_K", "W_V")]
         state |= {
-            block + "attn.c_attn.weight": rows(three),
-            block + "attn.c_proj.weight": columns(W_O.flatten(0, 1)),
+            block + "attn.c_attn.weight": rows(torch.cat(three, dim=1)),
+            block + "attn.c_proj.weight": columns(w["W_O"][i].flatten(0, 1)),
             **{block + name: torch.zeros(shape, dtype=dtype) for name, shape in zeros.items()},
-            **{f"{block}{ln}.{k}": w.clone() for ln in ("ln_1", "ln_2") for k, w in norm.items()},
+            **{f"{block}{ln}.{k}": v.clone() for ln in ("ln_1", "ln_2") for k, v in norm.items()},
         }
     config = {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
-        "vocab_size": form.N,
-        "n_positions": form.S,
+        "vocab_size": spec.N,
+        "n_positions": spec.S,
         "n_embd": width,
-        "n_layer": form.layers,
-        "n_head": form.H,
+        "n_layer": spec.layers,
+        "n_head": H,
         "n_inner": 1,
         "activation_function": "relu",
         "layer_norm_epsilon": epsilon,
@@ -129,16 +114,25 @@ def gpt2_weights(memory: Memory) -> tuple[dict[str, object], dict[str, Tensor]]:
     return config, {name: w.contiguous() for name, w in state.items()}
 
 
-def _epsilon(form: NormalForm, width: int) -> float:
-    """The smallest 4^k for which var + ε rounds to ε: ε >= var · 2 / machine epsilon."""
-    dtype = form.W_U.dtype
-    variance = (width * max(form.stream_bound(), 1.0)) ** 2  # the balance: a sum of coordinates
-    needed = 4 * variance / torch.finfo(dtype).eps
-    k = math.ceil(math.log2(needed) / 2)
+def _epsilon(form: TokenMemory, spec: AttentionOnlySpec, width: int) -> float:
+    """The smallest 4^k for which var + ε rounds to ε: ε >= var · 2 / machine epsilon.
+
+    Attention averages, so that max|x| of the stream grows in a layer by at most the factor
+    1 + Σ_h ‖W_V^h W_O^h‖ (largest column sum of |·|)."""
+    w, dtype = form.weights, form.dtype
+    stream = float(w["W_E"].abs().max() + w["W_pos"].abs().max())
+    for layer in range(spec.layers):
+        growth = 0.0
+        for h in range(spec.H):
+            OV = w["W_V"][layer, h].double() @ w["W_O"][layer, h].double()
+            growth += float(OV.abs().sum(0).max())
+        stream *= 1 + growth
+    variance = (width * max(stream, 1.0)) ** 2  # the balance: a sum of coordinates
+    k = math.ceil(math.log2(4 * variance / torch.finfo(dtype).eps) / 2)
     if 4.0**k > LARGEST_EPSILON[dtype]:
         raise ByheartError(
-            f"the stream of this memory may reach {form.stream_bound():.1e}, too large for the "
-            f"LayerNorm of GPT-2 in {dtype}. Export it `to=torch` or transformer-lens."
+            f"the stream of this memory may reach {stream:.1e}, too large for the LayerNorm of "
+            f"GPT-2 in {dtype}. Export it `to=torch` or transformer-lens."
         )
     return 4.0**k
 
@@ -194,10 +188,11 @@ def tokenizer_files(memory: TokenMemory) -> tuple[dict[str, object], dict[str, o
 
 
 def _readme(memory: TokenMemory) -> str:
-    key, answer = folders.example(memory) or (("TOKEN",) * memory.key_length, "ANSWER")
-    words = " ".join(folders.in_order(memory, key))
+    key, answer, order = ("TOKEN",) * memory.key_length, "ANSWER", ""
+    if memory.facts is not None:
+        key, answer = memory.facts.key(0), memory.facts.answer(0)
+    words = " ".join(key[i] for i in memory.order or range(len(key)))
     options = ', padding="max_length"' if memory.pad_id is not None else ""
-    order = ""
     if memory.order is not None:
         order = f"\nThe tokens of a key are read in the order {list(memory.order)}: {words!r}.\n"
     return f"""# A memory of byheart as GPT-2

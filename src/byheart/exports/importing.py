@@ -21,15 +21,17 @@ from torch import Tensor
 
 from byheart.errors import ByheartError
 from byheart.exports import folders, transformer_lens
-from byheart.exports.plain import spec_of, weights_of
 from byheart.facts import Facts, Vocabulary
 from byheart.models.construction import ImportedConstruction, LostFact, finite
-from byheart.models.modules import torch_state
+from byheart.models.modules import PER_LAYER, torch_state
 from byheart.models.token_memory import TokenMemory
 from byheart.specs import AttentionOnlySpec
 
-BIASES = ("b_Q", "b_K", "b_V", "b_O")
 NORMS = ("ln1.", "ln2.", "ln_final.")
+# The fields of a spec by their names in a standalone model's config.
+FIELDS = {"N": "d_vocab", "S": "n_ctx", "d": "d_model", "d_h": "d_head", "H": "n_heads"}
+FIELDS |= {"layers": "n_layers", "qk_rank": "d_query"}
+FIELDS |= {name: name for name in ("positions", "scale", "skip", "attention")}
 
 
 def import_memory(
@@ -51,8 +53,7 @@ def import_memory(
     'iron'
     """
     path = Path(folder)
-    marker = _json(path, folders.MARKER)
-    config = _json(path, "config.json")
+    marker, config = _json(path, folders.MARKER), _json(path, "config.json")
     if marker.get("to") not in ("torch", "transformer-lens") or "n_heads" not in config:
         raise ByheartError(
             f"{folder}: expected a folder that was exported to torch or transformer-lens, "
@@ -61,31 +62,50 @@ def import_memory(
     if marker.get("family") != "attention-only":
         raise ByheartError(f"{folder}: only attention-only models are imported, not vectors.")
     lens = marker["to"] == "transformer-lens"
-    file = Path(weights) if weights is not None else path / (
-        transformer_lens.STATE if lens else "weights.safetensors")  # fmt: skip
+    file = Path(weights or path / (transformer_lens.STATE if lens else "weights.safetensors"))
     state = _state(file)
-    if lens:
-        spec, tensors = from_lens(config, state)
-    else:
-        spec = spec_of(config)
-        tensors = _checked(state, torch_state(spec, _empty(spec)), file)
-        tensors = weights_of(spec, tensors)
-    vocabulary = Vocabulary(tuple(_json(path, folders.VOCABULARY)))
+    spec, tensors = from_lens(config, state) if lens else _from_torch(config, state, file)
     how = marker if lens else config
-    order = how.get("order")
+    order, dtype = how.get("order"), str(tensors["W_U"].dtype)[6:]
     memory = TokenMemory(
         spec=spec,
         weights=tensors,
-        vocabulary=vocabulary,
-        construction=ImportedConstruction(
-            source=marker["to"], readout="imported", dtype=str(tensors["W_U"].dtype)[6:]
-        ),
+        vocabulary=Vocabulary(tuple(_json(path, folders.VOCABULARY))),
+        construction=ImportedConstruction(source=marker["to"], readout="imported", dtype=dtype),
         start_id=how.get("start_id"),
         pad_id=how.get("pad_id"),
         order=None if order is None else tuple(order),
     )
     held = _facts(memory, facts, path)
     return memory if held is None else _measured(memory, held)
+
+
+def _from_torch(
+    config: Mapping[str, Any], state: Mapping[str, Tensor], file: Path
+) -> tuple[AttentionOnlySpec, dict[str, Tensor]]:
+    """Spec and weights of a standalone model: what `torch_config` and `torch_state` wrote."""
+    try:
+        spec = AttentionOnlySpec(**{field: config[name] for field, name in FIELDS.items()})
+    except KeyError as error:
+        raise ByheartError(
+            f"config.json: the field {error} is missing; an export `to=torch` has "
+            f"{', '.join(FIELDS.values())}."
+        ) from None
+    except (TypeError, ValueError) as error:
+        raise ByheartError(f"config.json: {error}.") from None
+    empty = {name: torch.empty(shape) for name, shape in spec.weight_shapes().items()}
+    wanted = torch_state(spec, empty)
+    for name, w in wanted.items():
+        found = tuple(state[name].shape) if name in state else "nothing"
+        if found != tuple(w.shape):
+            raise ByheartError(f"{file}: {name}: expected shape {tuple(w.shape)}, found {found}.")
+    unknown = sorted(state.keys() - wanted.keys())
+    if unknown:
+        raise ByheartError(f"{file}: weights that this model has not: {', '.join(unknown[:5])}.")
+    weights = {name: state[name] for name in empty if name not in PER_LAYER}
+    for name in PER_LAYER:
+        weights[name] = torch.stack([state[f"layers.{i}.{name}"] for i in range(spec.layers)])
+    return spec, weights
 
 
 def from_lens(
@@ -95,17 +115,15 @@ def from_lens(
 
     Scores are divided by sqrt(d_head) there: `scale` says so here.
     """
-    if config.get("normalization_type") is not None or not config.get("attn_only"):
+    norm, bare = config.get("normalization_type"), config.get("attn_only")
+    if norm is not None or not bare:
         raise ByheartError(
             "a memory has no LayerNorm and no feed-forward layer: expected normalization_type null "
-            f"and attn_only true, found {config.get('normalization_type')!r} and "
-            f"{config.get('attn_only')!r}."
+            f"and attn_only true, found {norm!r} and {bare!r}."
         )
-    if config.get("positional_embedding_type", "standard") != "standard":
-        raise ByheartError(
-            "expected positional_embedding_type standard, found "
-            f"{config['positional_embedding_type']!r}."
-        )
+    positions = config.get("positional_embedding_type", "standard")
+    if positions != "standard":
+        raise ByheartError(f"expected positional_embedding_type standard, found {positions!r}.")
     foreign = [k for k in state if k.startswith(NORMS) or ".mlp." in k or ".ln" in k]
     if foreign:
         raise ByheartError(f"weights of layers that a memory has not: {', '.join(foreign[:5])}.")
@@ -113,30 +131,23 @@ def from_lens(
         layers = range(int(config["n_layers"]))
         parts = {
             name: torch.stack([state[f"blocks.{i}.attn.{name}"] for i in layers])
-            for name in ("W_Q", "W_K", "W_V", "W_O")
+            for name in PER_LAYER
         }
         E, pos, U = state["embed.W_E"], state["pos_embed.W_pos"], state["unembed.W_U"]
-        spec = AttentionOnlySpec(
-            N=E.shape[0],
-            S=pos.shape[0],
-            d=E.shape[1],
-            d_h=parts["W_V"].shape[-1],
-            H=parts["W_Q"].shape[1],
-            layers=len(layers),
-            qk_rank=parts["W_Q"].shape[-1],
-            scale=bool(config.get("use_attn_scale", True)),
-        )
+        (N, d), (_, H, _, r), d_h = E.shape, parts["W_Q"].shape, parts["W_V"].shape[-1]
+        scale = bool(config.get("use_attn_scale", True))
+        spec = AttentionOnlySpec(N, len(pos), d, d_h, H, len(layers), r, scale=scale)
     except KeyError as error:
         raise ByheartError(f"the weights have no {error} (HookedTransformer names).") from None
+    except ValueError as error:
+        raise ByheartError(f"the weights are not those of a HookedTransformer: {error}.") from None
     weights = {"W_E": E, "W_pos": pos, "W_U": U, **parts}
-    biases = {
-        name: torch.stack(
-            [state.get(f"blocks.{i}.attn.{name}", torch.zeros(1)).expand(*_bias(spec, name))
-             for i in layers]
-        )
-        for name in BIASES
-    }  # fmt: skip
-    biases["b_U"] = state.get("unembed.b_U", torch.zeros(spec.N))
+    biases = {"b_U": state.get("unembed.b_U", torch.zeros(spec.N))}
+    read, none = (spec.H, spec.qk_rank), torch.zeros(1)
+    shapes = {"b_Q": read, "b_K": read, "b_V": (spec.H, spec.d_h), "b_O": (spec.d,)}
+    for name, shape in shapes.items():
+        given = [state.get(f"blocks.{i}.attn.{name}", none).expand(shape) for i in layers]
+        biases[name] = torch.stack(given)
     if not any(bool(b.any()) for b in biases.values()):
         return spec, {name: w.contiguous() for name, w in weights.items()}
     return fold_biases(spec, weights, biases)
@@ -149,8 +160,7 @@ def fold_biases(
 
     b_Q, b_K (layers, H, r), b_V (layers, H, d_h), b_O (layers, d), b_U (N).
     """
-    d, e = spec.d, spec.d_h
-    dtype = weights["W_U"].dtype
+    d, e, dtype = spec.d, spec.d_h, weights["W_U"].dtype
     wide = AttentionOnlySpec(**{**spec.to_json(), "d": d + 1, "d_h": e + 1})
     new = {name: torch.zeros(shape, dtype=dtype) for name, shape in wide.weight_shapes().items()}
     new["W_E"][:, :d] = weights["W_E"]
@@ -167,27 +177,6 @@ def fold_biases(
     new["W_U"][:d] = weights["W_U"]
     new["W_U"][d] = biases["b_U"].to(dtype)
     return wide, new
-
-
-def _bias(spec: AttentionOnlySpec, name: str) -> tuple[int, ...]:
-    if name == "b_O":
-        return (spec.d,)
-    return (spec.H, spec.d_h if name == "b_V" else spec.qk_rank)
-
-
-def _empty(spec: AttentionOnlySpec) -> dict[str, Tensor]:
-    return {name: torch.empty(shape) for name, shape in spec.weight_shapes().items()}
-
-
-def _checked(state: dict[str, Tensor], wanted: dict[str, Tensor], file: Path) -> dict[str, Tensor]:
-    for name, w in wanted.items():
-        found = tuple(state[name].shape) if name in state else "nothing"
-        if found != tuple(w.shape):
-            raise ByheartError(f"{file}: {name}: expected shape {tuple(w.shape)}, found {found}.")
-    unknown = sorted(state.keys() - wanted.keys())
-    if unknown:
-        raise ByheartError(f"{file}: weights that this model has not: {', '.join(unknown[:5])}.")
-    return state
 
 
 def _state(file: Path) -> dict[str, Tensor]:
@@ -222,7 +211,7 @@ def _json(folder: Path, name: str) -> Any:
 
 def _facts(memory: TokenMemory, facts: Facts | None, folder: Path) -> Facts | None:
     """What the memory should hold: `facts`, or those beside the export; in its vocabulary."""
-    vocabulary = memory.key_vocabulary
+    vocabulary, pad_id = memory.key_vocabulary, memory.pad_id
     if facts is not None:
         ids = np.array([vocabulary.ids(facts.key(i)) for i in range(facts.T)])
         answers = np.array(vocabulary.ids(facts.answer(i) for i in range(facts.T)))
@@ -230,40 +219,28 @@ def _facts(memory: TokenMemory, facts: Facts | None, folder: Path) -> Facts | No
             raise ByheartError(
                 f"the facts have keys of {ids.shape[1]} tokens, the model of {memory.key_length}."
             )
-        return Facts.make(
-            ids,
-            answers,
-            vocabulary,
-            facts.prior,
-            name=facts.name,
-            columns=facts.columns,
-            answer_column=facts.answer_column,
-            pad_id=memory.pad_id,
-        )
+        made = Facts.make(ids, answers, vocabulary, facts.prior, name=facts.name, pad_id=pad_id)
+        return replace(made, columns=facts.columns, answer_column=facts.answer_column)
     file = folder / folders.KEYS
     if not file.is_file():
         return None
     stored = _state(file)
-    tokens = stored["tokens"].numpy()
-    tokens = tokens if memory.start_id is None else tokens[:, 1:]
+    tokens = stored["tokens"].numpy()[:, memory.start_id is not None :]
     if memory.order is not None:
         tokens = tokens[:, np.argsort(memory.order)]
-    return Facts.make(tokens, stored["answers"].numpy(), vocabulary, pad_id=memory.pad_id)
+    return Facts.make(tokens, stored["answers"].numpy(), vocabulary, pad_id=pad_id)
 
 
 def _measured(memory: TokenMemory, facts: Facts) -> TokenMemory:
     """The memory with its facts; what it does not recall of them is listed, and not refused: it
     may have been trained since."""
     margins = memory.margins(facts)
-    lost = [
-        LostFact(int(facts.rows[i]), facts.answer(i), facts.key(i))
-        for i in np.flatnonzero(~(margins > 0)).tolist()
-    ]
+    lost = np.flatnonzero(~(margins > 0)).tolist()
     construction = replace(
         memory.construction,
         facts=facts.T,
         recalled=facts.T - len(lost),
-        lost=tuple(lost),
+        lost=tuple(LostFact(int(facts.rows[i]), facts.answer(i), facts.key(i)) for i in lost),
         margin=finite(float(margins.min())),
     )
     return replace(memory, facts=facts, construction=construction)

@@ -10,8 +10,9 @@ import torch
 
 from byheart.errors import ByheartError
 from byheart.exports import folders
-from byheart.exports.normal import NormalForm, dense_layer, normal_form
+from byheart.exports.normal import dense_layer, normal_form
 from byheart.models.memory import Memory
+from byheart.models.modules import PER_LAYER
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -22,30 +23,28 @@ OPSET = 17
 def export_onnx(memory: Memory, folder: str | Path, *, force: bool = False) -> Path:
     """Write `model.onnx` and the vocabulary; run by any ONNX runtime."""
     dense, _ = dense_layer(memory)
-    model = graph(normal_form(dense))
-    files = {"model.onnx": model.SerializeToString()}
+    files = {"model.onnx": graph(dense).SerializeToString()}
     return folders.write_layer(dense, folder, "onnx", files, force)
 
 
-def graph(form: NormalForm) -> ModelProto:
-    """The normal form, operation by operation, as an ONNX model."""
+def graph(memory: Memory) -> ModelProto:
+    """The normal form of a memory, operation by operation, as an ONNX model."""
+    form, spec = normal_form(memory)
     try:
         from onnx import TensorProto, checker, helper, numpy_helper
     except ModuleNotFoundError:
         raise ByheartError(
             "ONNX is not installed: pip install 'byheart[onnx]'. `to=torch` needs nothing more."
         ) from None
-    kind = TensorProto.DOUBLE if form.W_U.dtype == torch.float64 else TensorProto.FLOAT
-    dtype = np.float64 if kind == TensorProto.DOUBLE else np.float32
-    # Not -inf: some runtimes compute 0 · inf. Nothing of the future is left at this depth.
-    future = np.triu(np.full((form.S, form.S), -1e30, dtype), 1)
-    constants = {"W_E": form.W_E, "W_pos": form.W_pos, "W_U": form.W_U}
-    for i in range(form.layers):
-        for name in ("W_Q", "W_K", "W_V", "W_O"):
-            constants[f"{name}.{i}"] = getattr(form, name)[i]
+    double = form.dtype == torch.float64
+    kind, dtype = (TensorProto.DOUBLE, np.float64) if double else (TensorProto.FLOAT, np.float32)
+    constants = {name: form.weights[name] for name in ("W_E", "W_pos", "W_U")}
+    constants |= {f"{k}.{i}": form.weights[k][i] for i in range(spec.layers) for k in PER_LAYER}
     values = [numpy_helper.from_array(w.contiguous().numpy(), k) for k, w in constants.items()]
+    # Not -inf: some runtimes compute 0 · inf. Nothing of the future is left at this depth.
+    future = np.triu(np.full((spec.S, spec.S), -1e30, dtype), 1)
     values.append(numpy_helper.from_array(future, "future"))
-    values.append(numpy_helper.from_array(np.array(form.S - 1), "last"))
+    values.append(numpy_helper.from_array(np.array(spec.S - 1), "last"))
     nodes = []
 
     def node(kind: str, inputs: list[str], output: str, **options: int | str) -> str:
@@ -55,7 +54,7 @@ def graph(form: NormalForm) -> ModelProto:
         return output
 
     x = node("Add", [node("Gather", ["W_E", "tokens"], "e"), "W_pos"], "x.0")
-    for i in range(form.layers):
+    for i in range(spec.layers):
         q, k, v = (
             node("Einsum", [x, f"W_{n}.{i}"], f"{n}.{i}", equation="bsd,hdr->bhsr") for n in "QKV"
         )
@@ -70,8 +69,8 @@ def graph(form: NormalForm) -> ModelProto:
         helper.make_graph(
             nodes,
             "memory",
-            [helper.make_tensor_value_info("tokens", TensorProto.INT64, ["batch", form.S])],
-            [helper.make_tensor_value_info("logits", kind, ["batch", form.N])],
+            [helper.make_tensor_value_info("tokens", TensorProto.INT64, ["batch", spec.S])],
+            [helper.make_tensor_value_info("logits", kind, ["batch", spec.N])],
             values,
         ),
         opset_imports=[helper.make_opsetid("", OPSET)],

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from byheart.errors import check_choice
+from byheart.exports.folders import export_torch
 from byheart.exports.hugging_face import export_hugging_face
 from byheart.exports.onnx_graph import export_onnx
-from byheart.exports.plain import export_torch
 from byheart.exports.transformer_lens import export_transformer_lens
 from byheart.models import Memory
 

@@ -1,10 +1,7 @@
 """A memory in TransformerLens: weights under its names, and loaders for both of its generations.
 
-What is adapted, all of it exact: biases are zero; TransformerLens divides scores by sqrt(d_head),
-so sqrt(d_head) is multiplied into W_Q; d_head is one width for queries, keys and values, padded
-with zeros to a power of 4, so that sqrt(d_head) is a power of 2 and the product is exact; positions
-are a table, added at the input. Options of byheart that it does not have are rewritten first
-(`normal_form`).
+It divides scores by sqrt(d_head), which is multiplied into W_Q: exactly, d_head being padded with
+zeros to a power of 4.
 """
 
 from __future__ import annotations
@@ -48,17 +45,18 @@ def lens_weights(memory: Memory) -> tuple[dict[str, Any], dict[str, Tensor]]:
     >>> config["d_head"], tuple(state["blocks.0.attn.W_Q"].shape)
     (16, (25, 10, 16))
     """
-    _, spec = dense_layer(memory)
-    d_head = power_of_4(max(spec.d_h, spec.qk_rank))
-    form = normal_form(memory, d_head)
-    dtype = form.W_U.dtype
+    _, given = dense_layer(memory)
+    # The smallest power of 4 that both widths fit into.
+    d_head = 4 ** -(-(max(given.d_h, given.qk_rank) - 1).bit_length() // 2)
+    form, spec = normal_form(memory, d_head)
+    w, dtype = form.weights, form.dtype
     config = {
-        "n_layers": form.layers,
-        "d_model": form.d,
-        "n_ctx": form.S,
-        "n_heads": form.H,
+        "n_layers": spec.layers,
+        "d_model": spec.d,
+        "n_ctx": spec.S,
+        "n_heads": spec.H,
         "d_head": d_head,
-        "d_vocab": form.N,
+        "d_vocab": spec.N,
         "attn_only": True,
         "normalization_type": None,
         "positional_embedding_type": "standard",
@@ -66,32 +64,20 @@ def lens_weights(memory: Memory) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "dtype": str(dtype).removeprefix("torch."),
     }
     state = {
-        "embed.W_E": form.W_E,
-        "pos_embed.W_pos": form.W_pos,
-        "unembed.W_U": form.W_U,
-        "unembed.b_U": torch.zeros(form.N, dtype=dtype),
+        "embed.W_E": w["W_E"],
+        "pos_embed.W_pos": w["W_pos"],
+        "unembed.W_U": w["W_U"],
+        "unembed.b_U": torch.zeros(spec.N, dtype=dtype),
     }
-    for layer in range(form.layers):
+    for layer in range(spec.layers):
         prefix = f"blocks.{layer}.attn."
-        state[prefix + "W_Q"] = form.W_Q[layer] * math.isqrt(d_head)
+        state[prefix + "W_Q"] = w["W_Q"][layer] * math.isqrt(d_head)
         for name in ("W_K", "W_V", "W_O"):
-            state[prefix + name] = getattr(form, name)[layer]
+            state[prefix + name] = w[name][layer]
         for name in ("b_Q", "b_K", "b_V"):
-            state[prefix + name] = torch.zeros(form.H, d_head, dtype=dtype)
-        state[prefix + "b_O"] = torch.zeros(form.d, dtype=dtype)
-    return config, {name: w.contiguous() for name, w in state.items()}
-
-
-def power_of_4(width: int) -> int:
-    """The smallest power of 4 that is >= width.
-
-    >>> [power_of_4(w) for w in (1, 2, 4, 11, 17)]
-    [1, 4, 4, 16, 64]
-    """
-    power = 1
-    while power < width:
-        power *= 4
-    return power
+            state[prefix + name] = torch.zeros(spec.H, d_head, dtype=dtype)
+        state[prefix + "b_O"] = torch.zeros(spec.d, dtype=dtype)
+    return config, {name: tensor.contiguous() for name, tensor in state.items()}
 
 
 def load_lens(folder: str | Path) -> Any:

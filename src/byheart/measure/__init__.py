@@ -5,16 +5,11 @@ from typing import TYPE_CHECKING
 from byheart._lazy import attach
 
 if TYPE_CHECKING:
-    from byheart.measure.distribution import (
-        Losses,
-        encoder_bounds,
-        losses,
-        memory_losses,
-    )
+    from byheart.measure.distribution import Losses, encoder_bounds, losses, memory_losses
     from byheart.measure.kruskal import KruskalReport, kruskal_rank, kruskal_report
+    from byheart.measure.precision import accuracy, margin_quantiles
     from byheart.measure.rank import exact_rank, numerical_rank
-    from byheart.measure.recall import accuracy, margin_quantiles
-    from byheart.measure.specialisation import HeadStatistics, ablation, head_statistics, owners
+    from byheart.measure.specialisation import HeadStatistics, ablation, head_statistics
 
 __all__ = [
     "HeadStatistics",
@@ -31,6 +26,5 @@ __all__ = [
     "margin_quantiles",
     "memory_losses",
     "numerical_rank",
-    "owners",
 ]
 __getattr__, __dir__ = attach(__name__)

@@ -17,13 +17,7 @@ from byheart.theory.dana2025 import (
     theorem2_bound,
     theorem2_factor,
 )
-from byheart.theory.divergences import (
-    kl,
-    log_ratio,
-    squared_error,
-    top_answers,
-    total_variation,
-)
+from byheart.theory.divergences import kl, log_ratio, squared_error, top_answers, total_variation
 
 
 @dataclass(frozen=True)
@@ -43,10 +37,9 @@ class Losses:
 
     def mean(self) -> dict[str, float]:
         """E_t of each, under the prior; for `log_ratio` the largest."""
+        means = ("kl", "total_variation", "squared_error")
         return {
-            "kl": float(self.prior @ self.kl),
-            "total_variation": float(self.prior @ self.total_variation),
-            "squared_error": float(self.prior @ self.squared_error),
+            **{name: float(self.prior @ getattr(self, name)) for name in means},
             "max_log_ratio": float(self.log_ratio.max()),
             "accuracy": float(1.0 - self.prior[~self.right].sum()),
         }
@@ -60,15 +53,9 @@ def losses(table: Distributions, f: np.ndarray) -> Losses:
     >>> losses(table, np.log(table.probabilities)).mean()["accuracy"]
     1.0
     """
-    pi = table.probabilities
-    return Losses(
-        kl(pi, f),
-        total_variation(pi, f),
-        squared_error(pi, f),
-        log_ratio(pi, f),
-        top_answers(pi, f),
-        table.prior,
-    )
+    pi, prior = table.probabilities, table.prior
+    distance, error = total_variation(pi, f), squared_error(pi, f)
+    return Losses(kl(pi, f), distance, error, log_ratio(pi, f), top_answers(pi, f), prior)
 
 
 def memory_losses(memory: DistributionMemory, table: Distributions | None = None) -> Losses:

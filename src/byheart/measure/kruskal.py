@@ -1,11 +1,8 @@
 """Kruskal rank: the largest k such that every k rows are independent. What can be said of it.
 
 It is NP-hard to compute, and sampling subsets (what the paper does) estimates a fraction, never the
-rank: a dependent set of s rows is in a random n-subset with probability about (n/T)^s. One report
-brings together what can be known: exact duplicates and parallel rows, the rank, the smallest
-verified dependent set (an upper bound, with indices), the coherence bound (a lower bound), the
-sampled statistic with its confidence and its power, and the group certificate, which is what the
-saturation proof really needs and takes polynomial time.
+rank. One report brings together what can be known (docs/multi-head.md): bounds from both sides, the
+sampled statistic with its power, and the group certificate that the saturation proof really needs.
 """
 
 from __future__ import annotations
@@ -14,18 +11,21 @@ import itertools
 import math
 from collections import defaultdict
 from dataclasses import asdict, dataclass
+from time import perf_counter
 
 import numpy as np
 from scipy.stats import beta
 
 from byheart.construct.multi_head.groups import GroupCertificate, find_groups
 from byheart.errors import FactsError
-from byheart.measure.dependent import DependentSet, smallest_dependent_set, whitened
 from byheart.measure.rank import (
+    DependentSet,
     ExactRank,
     NumericalRank,
     exact_rank,
     numerical_rank,
+    smallest_dependent_set,
+    whitened,
     whole_rows,
 )
 
@@ -33,6 +33,7 @@ ENUMERATED = 2_000_000  # subsets that `kruskal_rank` looks at before it refuses
 SMALL = 5_000  # subsets that the report enumerates: then the Kruskal rank is known, not bounded
 POWERS = (2, 3, 4, 5, 8)
 EXACT_ENTRIES = 200_000  # up to here whole numbers get an exact rank without being asked
+PHASES = ("parallel rows", "rank", "dependent set", "coherence", "sampling", "groups")
 
 
 @dataclass(frozen=True)
@@ -70,18 +71,13 @@ class KruskalReport:
     seconds: dict[str, float]
 
     def to_json(self) -> dict[str, object]:
-        record = asdict(self)
+        record, found = asdict(self), self.groups
         record["power"] = record["sampled"].pop("power")
-        if self.groups is not None:
-            record["groups"] = {
-                "holds": self.groups.holds,
-                "heads": len(self.groups.groups),
-                "largest": max(map(len, self.groups.groups)),
-                "pivot": self.groups.pivot,
-                "pivot_at": self.groups.pivot_at,
-                "residual": self.groups.residual,
-                "residual_at": self.groups.residual_at,
-            }
+        if found is not None:
+            sizes = [len(group) for group in found.groups]
+            record["groups"] = {"holds": found.holds, "heads": len(sizes), "largest": max(sizes)}
+            for name in ("pivot", "pivot_at", "residual", "residual_at"):
+                record["groups"][name] = getattr(found, name)
         return record
 
 
@@ -105,68 +101,40 @@ def kruskal_report(
     >>> report.dependent.rows, report.upper
     ((3, 5, 7), 2)
     """
-    from time import perf_counter
-
     M = _rows(X)
     T, d = M.shape
-    if not 1 <= n <= d:
-        raise FactsError(f"expected 1 <= n <= d = {d}, found n = {n}.")
-    if draws < 1:
-        raise FactsError(f"expected at least 1 draw, found {draws}.")
+    if not 1 <= n <= d or draws < 1:
+        raise FactsError(
+            f"expected 1 <= n <= d = {d} and at least 1 draw, found n = {n}, draws = {draws}."
+        )
     whole = M.dtype.kind in "iu" or bool((M == np.floor(M)).all())
     exact = whole and M.size <= EXACT_ENTRIES if exact is None else exact
-    seconds: dict[str, float] = {}
-    clock = perf_counter()
-
-    def lap(name: str) -> None:
-        nonlocal clock
-        now = perf_counter()
-        seconds[name], clock = now - clock, now
-
+    laps = [perf_counter()]
     zero, parallel = parallel_rows(M)
-    lap("parallel rows")
+    laps.append(perf_counter())
     F = M.astype(np.float64)
     raw, centred = numerical_rank(F), numerical_rank(F, centred=True)
     truth = exact_rank(M) if exact else None
-    lap("rank")
+    laps.append(perf_counter())
     rank = truth.rank if truth is not None else raw.rank
     found = smallest_dependent_set(M, limit=min(search or n, rank), exact=exact)
-    lap("dependent set")
-    upper = min(rank, T)
-    if found is not None:
-        upper = min(upper, len(found.rows) - 1)
-    if parallel:
-        upper = min(upper, 1)
-    if zero:
-        upper = 0
+    laps.append(perf_counter())
+    bounds = [rank, T, *([0] if zero else []), *([1] if parallel else [])]
+    upper = min(bounds if found is None else [*bounds, len(found.rows) - 1])
     lower = min(coherence_bound(F), upper)
     enumerated = _subsets(T, upper) <= SMALL
     if enumerated:
         lower = upper = kruskal_rank(M, exact=exact, largest=upper)
-    lap("coherence")
+    laps.append(perf_counter())
     sampled = sample_subsets(F, min(n, T), draws, seed)
-    lap("sampling")
+    laps.append(perf_counter())
     groups = None
     if n >= 2 and T >= 2:
         groups = find_groups(F, math.ceil((T - 1) / (n - 1)), n - 1, seed)
-    lap("groups")
-    return KruskalReport(
-        T=T,
-        d=d,
-        zero_rows=zero,
-        parallel=parallel,
-        rank=raw,
-        rank_centred=centred,
-        rank_exact=truth,
-        dependent=found,
-        lower=lower,
-        upper=upper,
-        sampled=sampled,
-        groups=groups,
-        needed=n,
-        enumerated=enumerated,
-        seconds=seconds,
-    )
+    laps.append(perf_counter())
+    seconds: dict[str, float] = dict(zip(PHASES, np.diff(laps).tolist(), strict=True))
+    ranks, known = (raw, centred, truth), (found, lower, upper, sampled, groups)
+    return KruskalReport(T, d, zero, parallel, *ranks, *known, n, enumerated, seconds)
 
 
 def parallel_rows(X: np.ndarray) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
@@ -177,17 +145,13 @@ def parallel_rows(X: np.ndarray) -> tuple[tuple[int, ...], tuple[tuple[int, ...]
     ((1,), ((0, 2),))
     """
     sets: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    zero = []
     M = np.asarray(X)
     candidates = _perhaps_parallel(M)
     for i, row in zip(candidates.tolist(), whole_rows(M[candidates]), strict=True):
-        divisor = math.gcd(*row)
-        if divisor == 0:
-            zero.append(i)
-            continue
-        first = next(v for v in row if v)
-        divisor = divisor if first > 0 else -divisor
+        divisor = math.gcd(*row) or 1
+        divisor = -divisor if next((v for v in row if v), 0) < 0 else divisor
         sets[tuple(v // divisor for v in row)].append(i)
+    zero = sets.pop((0,) * M.shape[1], [])
     return tuple(zero), tuple(tuple(s) for s in sets.values() if len(s) > 1)
 
 
@@ -230,9 +194,8 @@ def sample_subsets(X: np.ndarray, n: int, draws: int, seed: int = 0) -> Sampled:
     T, d = X.shape
     ratios = subset_ratios(np.asarray(X, dtype=np.float64), n, draws, seed)
     dependent = int((ratios <= max(n, d) * np.finfo(np.float64).eps).sum())
-    above = 1.0
-    if dependent < draws:
-        above = float(beta.ppf(0.95, dependent + 1, draws - dependent))
+    good = draws - dependent
+    above = float(beta.ppf(0.95, dependent + 1, good)) if good else 1.0
     return Sampled(n, draws, dependent, above, {s: power(T, n, s, draws) for s in POWERS if s <= n})
 
 
@@ -245,19 +208,13 @@ def subset_ratios(X: np.ndarray, n: int, draws: int, seed: int = 0) -> np.ndarra
     """
     rng = np.random.default_rng(seed)
     T, d = X.shape
-    parts: list[np.ndarray] = []
-    done = 0
-    while done < draws:
-        count = min(draws - done, max(1, 2**24 // (n * d)))
-        chosen = np.stack([rng.choice(T, n, replace=False) for _ in range(count)])
+    ratios, batch = np.zeros(draws), max(1, 2**24 // (n * d))
+    for start in range(0, draws if n <= d else 0, batch):  # more rows than coordinates: 0
+        part = ratios[start : start + batch]
+        chosen = np.stack([rng.choice(T, n, replace=False) for _ in part])
         values = np.linalg.svd(X[chosen], compute_uv=False).astype(np.float64)
-        if n > d:
-            values = np.zeros_like(values)  # more rows than coordinates
-        largest = values[:, 0]
-        ratio = np.divide(values[:, -1], largest, out=np.zeros(count), where=largest > 0)
-        parts.append(ratio)
-        done += count
-    return np.concatenate(parts)
+        np.divide(values[:, -1], values[:, 0], out=part, where=values[:, 0] > 0)
+    return ratios
 
 
 def power(T: int, n: int, s: int, draws: int) -> float:
@@ -281,8 +238,8 @@ def kruskal_rank(X: np.ndarray, *, exact: bool | None = None, largest: int | Non
     """
     M = _rows(X)
     exact = M.dtype.kind in "iu" if exact is None else exact
-    T = len(M)
-    top = exact_rank(M).rank if exact else numerical_rank(M).rank
+    rank_of = exact_rank if exact else numerical_rank
+    T, top = len(M), rank_of(M).rank
     top = top if largest is None else min(top, largest)
     if _subsets(T, top) > ENUMERATED:
         raise FactsError(
@@ -291,9 +248,7 @@ def kruskal_rank(X: np.ndarray, *, exact: bool | None = None, largest: int | Non
         )
     for s in range(1, top + 1):
         for subset in itertools.combinations(range(T), s):
-            rows = M[list(subset)]
-            found = exact_rank(rows).rank if exact else numerical_rank(rows).rank
-            if found < s:
+            if rank_of(M[list(subset)]).rank < s:
                 return s - 1
     return top
 

@@ -1,7 +1,7 @@
-"""What number formats keep: facts recalled by memories whose weights are rounded.
+"""Facts that a memory recalls: accuracy, margins, and what other number formats keep of them.
 
-Exact memories are evaluated in the format, step by step (`byheart.exact.precision`); memories with
-float weights get rounded weights and are evaluated in float64, so that only the rounding counts.
+In a number format, exact memories are evaluated step by step (`byheart.exact.precision`); float
+weights are rounded and evaluated in float64, so that only the rounding counts.
 """
 
 from __future__ import annotations
@@ -15,16 +15,45 @@ import torch
 
 from byheart.errors import ByheartError
 from byheart.exact.precision import FORMATS, evaluate_in
-from byheart.facts import Facts, as_facts
+from byheart.facts import Facts, VectorFacts, as_facts
 from byheart.methods import build
 from byheart.models import ExactMemory, Memory, TokenMemory
+from byheart.models.memory import FactTable
 from byheart.models.threads import one_thread
 from byheart.models.token_memory import token_table
 
 ASKED = 500  # facts of an exact memory that are evaluated in every format
 METHODS = ("sqrt", "attention", "sharded")
-TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32,
-         "float64": torch.float64}  # fmt: skip
+
+
+def accuracy(memory: Memory, facts: object = None) -> float:
+    """Σ_t p_t [argmax T(t) = g(t)]: the share of the prior that is recalled (ties count as lost).
+    Vector memories: the share of the examples, numbers within the memory's tolerance. `facts`: the
+    memory's own by default, or anything that `as_facts` reads.
+
+    >>> import byheart as bh
+    >>> bh.accuracy(bh.build("elements")), bh.accuracy(bh.build("elements", "sqrt"))
+    (1.0, 1.0)
+    """
+    table = _table(memory, facts)
+    recalled = memory.margins(table) > 0
+    if isinstance(table, VectorFacts):
+        return float(recalled.mean())
+    # Sum what was lost, so that a perfect memory gives exactly 1.
+    return float(1.0 - table.prior[~recalled].sum())
+
+
+def margin_quantiles(
+    memory: Memory, facts: object = None, levels: tuple[float, ...] = (0.0, 0.01, 0.5, 1.0)
+) -> dict[float, float]:
+    """Quantiles of the margins over the facts; level 0 is the smallest."""
+    with np.errstate(invalid="ignore"):  # between margins without a competitor, which are infinite
+        values = np.quantile(memory.margins(_table(memory, facts)), levels)
+    return dict(zip(levels, values.tolist(), strict=True))
+
+
+def _table(memory: Memory, facts: object) -> FactTable:
+    return memory.own(None if facts is None else as_facts(facts))
 
 
 @dataclass(frozen=True)
@@ -45,9 +74,8 @@ def precision(memory: Memory, facts: object = None) -> list[Kept]:
     >>> kept["float32"], kept["float64"], kept["int8"] < 236
     (236, 236, True)
     """
-    table = memory.own(None if facts is None else as_facts(facts))
     with one_thread():
-        return list(_kept(memory, token_table(table)))
+        return list(_kept(memory, token_table(_table(memory, facts))))
 
 
 @singledispatch
@@ -63,9 +91,8 @@ def _(memory: ExactMemory, facts: Facts) -> Iterator[Kept]:
     for form in FORMATS.values():
         said = evaluate_in(memory.network, tokens, form.name)
         yield Kept(form.name, form.bits, len(chosen), int((said == right).sum()))
-    bits = memory.spec.max_bits
     said = memory.literal_outputs(facts.tokens[chosen])
-    yield Kept("exact integers", bits, len(chosen), int((said == right).sum()))
+    yield Kept("exact integers", memory.spec.max_bits, len(chosen), int((said == right).sum()))
 
 
 @_kept.register
@@ -83,7 +110,7 @@ def _rounded(w: torch.Tensor, form: str) -> torch.Tensor:
     if not w.is_floating_point():
         return w
     if form != "int8":
-        return w.to(TYPES[form]).to(w.dtype)
+        return w.to(getattr(torch, form)).to(w.dtype)
     top = w.abs().amax(dim=tuple(range(w.ndim - 1)), keepdim=True)
     scale = torch.where(top > 0, top, torch.ones_like(top)) / 127
     return (w / scale).round() * scale
@@ -110,17 +137,14 @@ def limits(
     for method in methods:
         open_ = {name: 0 for name in FORMATS if method == "sqrt" or name != "longdouble"}
         for T in tried:
-            part = facts.subset(np.arange(T))
-            memory = build(part, method)
+            memory = build(facts.subset(np.arange(T)), method)
+            bits = getattr(memory.spec, "max_bits", None)
             for kept in precision(memory):
-                if kept.format not in open_:
-                    continue
-                if kept.recalled == kept.asked:
+                if kept.format in open_ and kept.recalled == kept.asked:
                     open_[kept.format] = T
-                    continue
-                bits = getattr(memory.spec, "max_bits", None)
-                last = open_.pop(kept.format) or None
-                rows.append(Limit(method, kept.format, last, T, bits))
+                elif kept.format in open_:
+                    last = open_.pop(kept.format) or None
+                    rows.append(Limit(method, kept.format, last, T, bits))
             if not open_:
                 break
         rows += [Limit(method, name, last or None, None, None) for name, last in open_.items()]

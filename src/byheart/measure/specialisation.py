@@ -1,30 +1,34 @@
 """What does each head memorize? Saturation, co-saturation, ablation and ownership.
 
-Mahdavi et al. (2024) count heads whose largest attention exceeds 0.99 ("saturated") and read
-specialisation off the counts. The level alone says little: it follows the scale of the logits, and
-fresh queries may have it too. What the saturation proof predicts is a contrast: a head is *less*
-saturated on its own examples than on others, its own examples attend to many distinct tokens,
-and taking a head away breaks its own examples only. So stored and fresh queries are compared, joint
-counts are held against independent heads, and every head is taken away once.
+Mahdavi et al. (2024) count heads whose largest attention exceeds 0.99 ("saturated"). The level
+says little, the contrast does: a head is *less* saturated on its own examples than on others, which
+attend to many distinct tokens, and taking it away breaks its own only. So stored and fresh queries
+are compared, joint counts are held against independent heads, every head is taken away once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from byheart._json import Json, plain
+from byheart._style import FRESH, LOST, MEASURED, legend, new_figure
 from byheart.errors import FactsError
 from byheart.facts import VectorFacts
 from byheart.models.memory import answer_margins
 from byheart.models.vector_memory import VectorMemory
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 SATURATED = 0.99  # the paper's threshold
 PER_HEAD = ("saturated", "fresh_saturated", "own_saturated", "other_saturated", "entropy",
             "fresh_entropy", "tokens", "own_tokens", "other_tokens")  # fmt: skip
 MOVED = 0.5  # numbers as labels: an example is broken when moved by this many standard deviations
+DRAWN = 400  # examples in the picture of what breaks
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,11 @@ def head_statistics(
     shared = memory.context is not None
     b = memory.attention(memory.inputs(new, None if shared else contexts)).numpy()
     effect, breaks = ablation(memory, facts)
-    owner, source = owners(memory, facts, effect)
+    # The groups of the construction own these examples, or the largest effect of an ablation.
+    groups, stored = memory.owners(), memory.facts
+    if stored is None or stored.digest() != facts.digest():
+        groups = None
+    owner = effect.argmax(1) if groups is None else groups
     full, token = a.max(-1) > threshold, a.argmax(-1)
     mine = owner[:, None] == np.arange(memory.spec.H)
     share = full.mean(0)
@@ -145,7 +153,7 @@ def head_statistics(
         breaks=breaks,
         effect=effect,
         owner=owner,
-        owner_from=source,
+        owner_from="ablation" if groups is None else "construction",
     )
 
 
@@ -157,9 +165,8 @@ def ablation(memory: VectorMemory, facts: VectorFacts) -> tuple[np.ndarray, np.n
     labels.
     """
     inputs = memory.inputs_of(facts)
-    parts = memory.contributions(inputs)  # (T, H, d_out)
-    out = memory.outputs(inputs, torch.float64)
-    change = parts.mean(0) - parts
+    parts, out = memory.contributions(inputs), memory.outputs(inputs, torch.float64)
+    change = parts.mean(0) - parts  # (T, H, d_out)
     if facts.classes is None:
         effect = change.abs().amax(2).numpy()
         return effect, effect > MOVED * max(float(facts.targets.std()), 1e-300)
@@ -201,15 +208,6 @@ def _fresh(
     return query, facts.contexts()[rng.integers(facts.T, size=len(query))]
 
 
-def owners(memory: VectorMemory, facts: VectorFacts, effect: np.ndarray) -> tuple[np.ndarray, str]:
-    """The head that owns each example (T,), -1 for none, and where that is from: the groups of the
-    construction, or the largest `effect` of an ablation."""
-    heads, stored = memory.owners(), memory.facts
-    if heads is not None and stored is not None and stored.digest() == facts.digest():
-        return heads, "construction"
-    return effect.argmax(1), "ablation"
-
-
 def _entropy(a: np.ndarray) -> np.ndarray:
     logs = np.log(a, out=np.zeros_like(a), where=a > 0)
     return -(a * logs).sum(-1).mean(0)
@@ -232,3 +230,42 @@ def _mean_correlation(full: np.ndarray) -> float | None:
         return None
     C = np.corrcoef(varying, rowvar=False)
     return float(C[np.triu_indices(len(C), 1)].mean())
+
+
+def heads_figure(stats: HeadStatistics, title: str = "") -> Figure:
+    """Left: saturated share on stored and fresh queries. Middle: saturated heads per example beside
+    independent heads. Right: examples (rows, by owner) that break when a head is taken away."""
+    from matplotlib.colors import ListedColormap
+
+    H = len(stats.saturated)
+    figure, (left, middle, right) = new_figure(10.5, 3.4, panels=3)
+    heads = np.arange(H)
+    left.bar(heads - 0.2, stats.saturated, 0.4, color=MEASURED, label="stored")
+    left.bar(heads + 0.2, stats.fresh_saturated, 0.4, color=FRESH, label="fresh")
+    left.set_ylim(0, 1.25)  # room for the legend
+    counts = np.arange(H + 1)
+    middle.bar(counts, stats.histogram, 0.8, color=MEASURED, label="found")
+    middle.plot(counts, stats.expected, "o-", color="black", ms=4, lw=1, label="independent heads")
+    middle.set_ylim(0, 1.35 * max(stats.histogram.max(), np.max(stats.expected)))
+    order = np.lexsort((-stats.effect.max(1), stats.owner))
+    if len(order) > DRAWN:
+        order = order[np.linspace(0, len(order) - 1, DRAWN).astype(int)]
+    shown, colours = stats.breaks[order], ListedColormap(["#f2f2f2", LOST])
+    right.imshow(shown, aspect="auto", interpolation="nearest", cmap=colours, vmin=0, vmax=1)
+    titles = (
+        (left, f"saturated (max attention > {stats.threshold:g})", "head"),
+        (middle, "saturated heads per example", "heads"),
+        (right, "broken without the head", "head"),
+    )
+    for axes, text, below in titles:
+        axes.set_title(text, loc="left", fontsize=9)
+        axes.set_xlabel(below)
+    right.set_ylabel(f"{len(order)} examples, by owner ({stats.owner_from})")
+    right.grid(False)
+    for axes in (left, middle):
+        legend(axes)
+    for axes in (left, right):
+        axes.set_xticks(heads if H <= 12 else np.linspace(0, H - 1, 6).astype(int))
+    if title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=10)
+    return figure

@@ -21,8 +21,7 @@ from byheart.errors import ByheartError
 from byheart.exact import files as exact_files
 from byheart.exact.blocks import Network
 from byheart.exact.literal import evaluate
-from byheart.exact.parts import Parts, emit
-from byheart.exact.structured import Structured
+from byheart.exact.parts import Parts, Structured, emit
 from byheart.facts import Facts, Vocabulary
 from byheart.models.construction import Construction, SquareRootConstruction
 from byheart.models.facts_files import facts_from, facts_record, facts_tensors
