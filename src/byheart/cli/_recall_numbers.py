@@ -39,17 +39,15 @@ def _(memory: ExactMemory, asked: Asked) -> bool:
 
 @ask_all.register
 def _(memory: ExactMemory, asked: Asked) -> bool:
-    if not asked.full or memory.facts is None:
-        return ask_every_fact(memory, asked)
-    outputs = memory.literal_outputs(memory.facts.tokens)
-    if (outputs != memory.outputs(memory.facts.tokens)).any():
-        raise CheckFailed("the literal blocks and the fast evaluator disagree: report it.")
+    if asked.full and memory.facts is not None:
+        tokens = memory.facts.tokens
+        if (memory.literal_outputs(tokens) != memory.outputs(tokens)).any():
+            raise CheckFailed("the literal blocks and the fast evaluator disagree: report it.")
     return ask_every_fact(memory, asked)
 
 
 @ask.register
 def _(memory: VectorMemory, asked: Asked) -> bool:
-    _refuse_vectors(asked)
     words = asked.words
     if len(words) == 1 and words[0].isdecimal():
         return _example(memory, int(words[0]), asked)
@@ -60,12 +58,6 @@ def _(memory: VectorMemory, asked: Asked) -> bool:
         "file with `query` (and `context` unless it is shared), or --all; found "
         f"{' '.join(words)!r}."
     )
-
-
-def _refuse_vectors(asked: Asked) -> None:
-    given = [f"--{name}" for name in ("abstain", "full") if getattr(asked, name)]
-    if given:
-        raise ByheartError(f"{', '.join(given)} do not belong to vector facts: leave them out.")
 
 
 def _example(memory: VectorMemory, row: int, asked: Asked) -> bool:
@@ -79,16 +71,10 @@ def _example(memory: VectorMemory, row: int, asked: Asked) -> bool:
     label = facts.label[i].tolist()
     error = None if memory.classes is not None else float(memory.errors(facts.subset([i]))[0])
     if asked.as_json:
-        emit(
-            {
-                "row": row,
-                "answer": list(said.output) if said.answer is None else said.answer,
-                "label": label,
-                "margin": said.margin,
-                "error": error,
-                "heads": [{"head": h, "contribution": c} for h, c in heads],
-            }
-        )
+        value = list(said.output) if said.answer is None else said.answer
+        parts = [{"head": h, "contribution": c} for h, c in heads]
+        measured = {"margin": said.margin, "error": error, "heads": parts}
+        emit({"row": row, "answer": value, "label": label, **measured})
         return True
     if error is None:
         say(f"{said.answer}\n\nlabel {label}, margin {number(said.margin)}")
@@ -115,13 +101,6 @@ def _queries(memory: VectorMemory, path: str, as_json: bool) -> bool:
     answers = out.argmax(1).tolist() if memory.classes is not None else out.tolist()
     if as_json:
         emit({"answers": answers})
-        return True
-    for said in answers:
+    for said in () if as_json else answers:
         say(str(said) if memory.classes is not None else " ".join(f"{v:.9g}" for v in said))
     return True
-
-
-@ask_all.register
-def _(memory: VectorMemory, asked: Asked) -> bool:
-    _refuse_vectors(asked)
-    return ask_every_fact(memory, asked)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from byheart.cli import _options as opt
-from byheart.cli import _training as tr
-from byheart.cli._flags import flag
-from byheart.cli._group import option
-from byheart.cli._show import columns, emit, guarded, progress, say, table
-from byheart.cli._store import describe_facts
-from byheart.errors import ByheartError
+from byheart.cli._options import option
+from byheart.cli._show import emit, flag, guarded, progress, say, table, with_flags
+from byheart.errors import ByheartError, check_choice
 from byheart.training.method import Train
 
 if TYPE_CHECKING:
@@ -24,18 +21,31 @@ _search = partial(option, panel="Search")
 VARIED = {"heads": "H", "d-head": "d_h", "d-model": "d", "width": "w"}
 
 
+def _training(name: str, default: object) -> Any:
+    """The option that a field of `Train` describes, with another default."""
+    about = Train.__dataclass_fields__[name].metadata
+    return option(
+        default,
+        with_flags(about["help"], ["model"]),
+        flag(name),
+        min=about["min"],
+        metavar="|".join(about["choices"] or ()) or about["metavar"],
+        panel=about["panel"],
+    )
+
+
 @guarded
 @opt.reading()
 def capacity(
     reading: opt.Given,
-    model: tr.Model = "attention",
+    model: str = _training("model", "attention"),
     vocab: int | None = option(None, "Tokens N. Default: 50.", min=2, panel="Sizes"),
     length: int | None = option(None, "Tokens of a key, S. Default: 2.", min=2, panel="Sizes"),
-    d_model: tr.DModel = 10,
-    heads: tr.Heads = 6,
-    d_head: tr.DHead = None,
-    layers: tr.Layers = 1,
-    width: tr.Width = None,
+    d_model: int | None = _training("d", 10),
+    heads: int | None = _training("H", 6),
+    d_head: int | None = _training("d_h", None),
+    layers: int = _training("layers", 1),
+    width: int | None = _training("width", None),
     facts: str | None = _search(
         None,
         "The smallest model for this table, instead of the largest random table.",
@@ -56,12 +66,12 @@ def capacity(
         "Stop when a table's failure is at most this share above its success.",
         show_default="0.05",
     ),
-    steps: tr.Steps = 3000,
-    lr: tr.Rate = 0.02,
-    optimizer: tr.OptimizerName = "adam",
-    schedule: tr.ScheduleName = "cosine",
-    batch: tr.Batch = None,
-    device: tr.Device = "cpu",
+    steps: int = _training("steps", 3000),
+    lr: float = _training("lr", 0.02),
+    optimizer: str = _training("optimizer", "adam"),
+    schedule: str = _training("schedule", "cosine"),
+    batch: int | None = _training("batch", None),
+    device: str = _training("device", "cpu"),
     workers: str | None = _search(
         None,
         "Train on K local processes, or on the Dask scheduler at ADDRESS.",
@@ -80,7 +90,14 @@ def capacity(
     """
     random = {"--vocab": vocab, "--length": length, "--restarts": restarts,
               "--resolution": resolution, "--workers": workers}  # fmt: skip
-    _check_mode(facts, random, {flag(name): value for name, value in reading.items()})
+    given = ", ".join(name for name, value in random.items() if value is not None)
+    if facts is None and reading:
+        raise ByheartError(f"{opt.flags(reading)}: for the table of --facts, which is not given.")
+    if facts is not None and given:
+        raise ByheartError(
+            f"{given}: for random tables; the table of --facts has its own size, and every size is "
+            "tried from --seeds starts. Leave it out."
+        )
     method = Train(
         model, d_model, heads, d_head, layers, width, seeds, steps, lr, "cross-entropy", optimizer,
         schedule, batch, device,
@@ -111,26 +128,12 @@ def capacity(
         raise typer.Exit(1)
 
 
-def _check_mode(facts: str | None, random: dict[str, object], table: dict[str, object]) -> None:
-    """Refuse options of the other search, which would be passed over in silence."""
-    other = table if facts is None else random
-    given = ", ".join(name for name, value in other.items() if value is not None)
-    if given and facts is None:
-        raise ByheartError(f"{given}: for the table of --facts, which is not given.")
-    if given:
-        raise ByheartError(
-            f"{given}: for random tables; the table of --facts has its own size, and every size is "
-            "tried from --seeds starts. Leave it out."
-        )
-
-
 def _report(found: Capacity, as_json: bool) -> None:
     from byheart.theory import bounds
     from byheart.theory.tables import shown
 
-    rows = [
-        a for a in bounds(found.spec) if a.applies and a.capacity is not None and a.unit == "facts"
-    ]
+    applied = [a for a in bounds(found.spec) if a.applies and a.capacity is not None]
+    rows = [a for a in applied if a.unit == "facts"]
     if as_json:
         promised = [{"id": a.id, "kind": a.kind, "facts": a.capacity} for a in rows]
         emit({**found.to_json(), "bounds": promised})
@@ -182,10 +185,8 @@ def _interval(found: Capacity) -> str:
     if not low:
         return "none: a table was undecided from the start"
     complete = sum(b.lower == found.all_facts for b in found.brackets)
-    words = f"from {low:,}, which every table learned; no upper end"
-    if complete:
-        words += f": {complete} learned all {found.all_facts:,} there are"
-    return words
+    rest = f": {complete} learned all {found.all_facts:,} there are" if complete else ""
+    return f"from {low:,}, which every table learned; no upper end{rest}"
 
 
 def _smallest(
@@ -193,24 +194,16 @@ def _smallest(
 ) -> None:
     from byheart.training import smallest
 
-    if vary not in VARIED:
-        raise ByheartError(f"--vary must be one of {', '.join(VARIED)}, found {vary!r}")
+    check_choice("vary", vary, VARIED)
     if vary == "width" and method.model != "mlp":
         raise ByheartError(
             f"--vary width belongs to --model mlp: {method.model} has no hidden layer."
         )
+    recipe = method.training().but(keep_best=False)
+    start = {"seeds": method.seeds, "seed": seed, "device": method.device}
     with progress() as tell:
-        found = smallest(
-            facts,
-            method.architecture(facts),
-            vary=VARIED[vary],
-            seeds=method.seeds,
-            threshold=threshold,
-            recipe=method.training().but(keep_best=False),
-            seed=seed,
-            device=method.device,
-            progress=tell,
-        )
+        found = smallest(facts, method.architecture(facts), vary=VARIED[vary], threshold=threshold,
+                         recipe=recipe, progress=tell, **start)  # fmt: skip
     _report_smallest(found, facts, vary, threshold, as_json)
     if found.size is None:
         raise typer.Exit(1)
@@ -224,24 +217,19 @@ def _report_smallest(
     T, spec = facts.T, found.spec
     per_fact = per_bit = None
     if spec is not None:
-        per_fact = T / spec.parameters
-        per_bit = memorized_bits(T, len(facts.answer_ids), threshold) / spec.parameters
+        bits = memorized_bits(T, len(facts.answer_ids), threshold)
+        per_fact, per_bit = T / spec.parameters, bits / spec.parameters
     if as_json:
         per = {"facts_per_parameter": per_fact, "bits_per_parameter": per_bit}
         emit({"facts": T, "threshold": threshold, **found.to_json(), **per})
         return
     what = f"{T:,} facts" if threshold == 1 else f"{threshold:.4g} of the {T:,} facts"
-    say(describe_facts(facts))
-    columns(
-        found.tried,
-        {
-            vary: lambda row: str(row.size),
-            "parameters": lambda row: f"{row.parameters:,}",
-            "starts that learned": lambda row: f"{row.passed} of {row.seeds}",
-            "best accuracy": lambda row: f"{row.accuracy:.4f}",
-            "diverged": lambda row: str(row.diverged),
-        },
-    )
+    say(opt.describe_facts(facts))
+    tried = [
+        (str(t.size), f"{t.parameters:,}", f"{t.passed} of {t.seeds}", f"{t.accuracy:.4f}",
+         str(t.diverged)) for t in found.tried
+    ]  # fmt: skip
+    table([*tried], (vary, "parameters", "starts that learned", "best accuracy", "diverged"))
     say()
     if spec is None or per_fact is None or per_bit is None:
         say(f"None of these sizes learned {what}.")

@@ -1,21 +1,32 @@
-"""`byheart certify`: re-prove a memory from its files."""
+"""`byheart certify` and `byheart edit`: re-prove a memory from its files; change facts of a sharded
+memory, one small solve a shard."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from byheart.cli import _options as opt
-from byheart.cli._group import option
-from byheart.cli._show import emit, guarded, key_text, progress, say, table
+from byheart.cli._options import option
+from byheart.cli._show import emit, guarded, key_text, number, progress, reasons, say, table
 from byheart.errors import ByheartError, MemoryFileError
 
 if TYPE_CHECKING:
+    from byheart._progress import Report
     from byheart.certificates import Certificate
+    from byheart.construct.sharded.edit import Edited
+    from byheart.models import Memory
+    from byheart.pipeline import Stored
 
 LISTED = 20
+CELL = re.compile(r'"((?:[^"]|"")*)"|([^",=]*)')
+QUOTING = (
+    "Put tokens that hold commas, equals signs or quotes in double quotes, and double the quotes "
+    "inside: '\"Bonaire, Saba\",capital=K'."
+)
 
 
 @guarded
@@ -58,16 +69,10 @@ def certify(
 
         from byheart.certificates import certify_folder
 
+        arithmetic = "ball" if interval else "float" if plain_float else "rounding"
+        chosen = {"precision": precision or 128, "tolerance": tolerance, "write": not no_write}
         with progress() as tell:
-            certificate = certify_folder(
-                folder,
-                examples,
-                "ball" if interval else "float" if plain_float else "rounding",
-                precision=precision or 128,
-                tolerance=tolerance,
-                write=not no_write,
-                progress=tell,
-            )
+            certificate = certify_folder(folder, examples, arithmetic, progress=tell, **chosen)
     except MemoryFileError as error:
         # A folder that is there but cannot be read is a check that failed, not wrong use.
         error.exit_code = 1 if Path(folder).is_dir() else 2
@@ -75,12 +80,12 @@ def certify(
     if as_json:
         emit(certificate.to_json())
     else:
-        _report(certificate, folder)
+        _print(certificate, folder)
     if not certificate.passed:
         raise typer.Exit(1)
 
 
-def _report(certificate: Certificate, folder: str) -> None:
+def _print(certificate: Certificate, folder: str) -> None:
     say(certificate.verdict())
     for damage in certificate.damage:
         say(f"  changed: {damage}")
@@ -97,3 +102,146 @@ def _report(certificate: Certificate, folder: str) -> None:
             say("Margins above 0 but below the error bound: --interval has smaller bounds.")
     if certificate.certified:
         say(f"\nRe-prove it any time: byheart certify {folder}")
+
+
+@guarded
+@opt.reading()
+def edit(
+    folder: opt.Folder,
+    sets: list[str] | None = option(
+        None,
+        'A new answer for a stored key: "France,capital=Lyon". Quote tokens that hold '
+        "commas or equals signs as in CSV: '\"Bonaire, Saba\",capital=Kralendijk'. Repeatable.",
+        "--set",
+        metavar="KEY=ANSWER",
+    ),
+    add: str | None = option(None, "A table of facts to add.", metavar="FILE"),
+    delete: list[str] | None = option(
+        None, 'Forget a key: "France,capital". Repeatable.', metavar="KEY"
+    ),
+    certify: bool = option(
+        False, "Also prove it. A memory that has a certificate gets a new one anyway.", "--certify"
+    ),
+    as_json: opt.Json = False,
+    *,
+    reading: opt.Given,
+) -> None:
+    """Set, add and delete facts of the sharded memory in DIR.
+
+    Each touched shard is solved again, everything else keeps every bit. The folder is replaced in
+    one step: an edit that fails or is interrupted leaves the old memory.
+    """
+    if not (sets or add or delete):
+        raise ByheartError("nothing to do: give --set KEY=ANSWER, --add FILE or --delete KEY.")
+    if add is None and reading:
+        raise ByheartError(f"{opt.flags(reading)} read the table of --add: give it too.")
+    pairs = [parse_set(text) for text in sets or []]
+    gone = [parse_key(text) for text in delete or []]
+    opt.check_memory_folder(folder)
+    facts = None if add is None else opt.read(add, reading)
+
+    from byheart import pipeline
+    from byheart.certificates.update import update_certificate, valid_certificate
+    from byheart.construct.sharded.edit import edit_shards
+    from byheart.models import load
+
+    with progress() as tell:
+        memory = load(folder)
+        edited = edit_shards(memory, set=pairs, add=facts, delete=gone, progress=tell)
+        stored = pipeline.Stored(edited.memory, folder, None)
+        if edited.solved:
+            before, keep = valid_certificate(folder, memory), _other_files(folder)
+
+            def prove(new: Memory, tell: Report) -> Certificate | None:
+                if before is not None:
+                    return update_certificate(before, edited.memory, edited.kept, tell)
+                return pipeline.proof(new, tell) if certify else None
+
+            make = lambda _: edited.memory  # noqa: E731
+            stored = pipeline.store(make, folder, force=True, prove=prove, keep=keep, progress=tell)
+    _report(stored, edited, as_json)
+    if stored.certificate is not None and not stored.certificate.certified:
+        raise typer.Exit(1)
+
+
+def _other_files(folder: str) -> list[Path]:
+    """Files in the folder that are not byheart's; they come along."""
+    from byheart.certificates.statement import FILE
+    from byheart.models.folder import FACTS, INDEX, MEMORY, WEIGHTS
+
+    ours = {FACTS, INDEX, MEMORY, WEIGHTS, FILE}
+    others = [path for path in Path(folder).iterdir() if path.name not in ours]
+    folders = [path.name for path in others if not path.is_file()]
+    if folders:
+        raise MemoryFileError(
+            f"{folder} holds a folder, {folders[0]!r}, which is no part of a memory and would be "
+            "lost. Move it elsewhere."
+        )
+    return others
+
+
+def parse_set(text: str) -> tuple[tuple[str, ...], str]:
+    """KEY=ANSWER: cells as in CSV, the last one after an equals sign.
+
+    >>> parse_set('"Bonaire, Saba",capital=Kralendijk')
+    (('Bonaire, Saba', 'capital'), 'Kralendijk')
+    """
+    cells, separators = _cells(text)
+    if separators != "," * (len(cells) - 2) + "=":
+        form = 'KEY=ANSWER, such as "France,capital=Lyon"'
+        raise ByheartError(f"--set: expected {form}, found {text!r}. {QUOTING}")
+    return tuple(cells[:-1]), cells[-1]
+
+
+def parse_key(text: str) -> tuple[str, ...]:
+    """KEY: cells as in CSV.
+
+    >>> parse_key('France,"a=b"')
+    ('France', 'a=b')
+    """
+    cells, separators = _cells(text)
+    if separators.strip(","):
+        form = 'KEY, such as "France,capital"'
+        raise ByheartError(f"--delete: expected {form}, found {text!r}. {QUOTING}")
+    return tuple(cells)
+
+
+def _cells(text: str) -> tuple[list[str], str]:
+    """The cells of `text` and the commas and equals signs between them; "?" for anything else."""
+    cells, separators, at = [], "", 0
+    while True:
+        found = CELL.match(text, at)
+        assert found is not None  # the second alternative matches nothing, too
+        quoted, plain = found.groups()
+        cells.append(plain if quoted is None else quoted.replace('""', '"'))
+        at = found.end() + 1
+        if at > len(text):
+            return cells, separators
+        if text[at - 1] not in ",=":
+            return cells, "?"
+        separators += text[at - 1]
+
+
+def _report(stored: Stored, edited: Edited, as_json: bool) -> None:
+    counts, made, certificate = edited.counts, stored.memory.construction, stored.certificate
+    if as_json:
+        record = {**counts, "facts": made.facts, "shards": edited.solved, "margin": made.margin}
+        proof = None if certificate is None else certificate.brief()
+        emit(record | {"why": list(edited.why), "path": stored.folder, "certificate": proof})
+        return
+    if not edited.solved:
+        say(f"Nothing to change: all {counts['unchanged']:,} facts are stored as given.")
+        return
+    what = [f"{counts[name]:,} {name}" for name in ("set", "added", "deleted") if counts[name]]
+    if counts["unchanged"]:
+        what.append(f"{counts['unchanged']:,} true already")
+    say(f"{', '.join(what)}; {made.facts:,} facts in {stored.folder}\n")
+    solved = f"{len(edited.solved):,} of {len(edited.kept):,} shards, the others keep every bit"
+    rows = [("solved again", solved), ("smallest margin", number(made.margin))]
+    for name in ("new_tokens", "new_answers"):
+        if counts[name]:
+            rows.append((name.replace("_", " "), f"{counts[name]:,}"))
+    if certificate is not None:
+        rows.append(("certificate", certificate.summary()))
+    table([*rows])
+    reasons(edited.why)

@@ -1,11 +1,15 @@
-"""`byheart export`: a memory for another tool, or as one plain attention layer."""
+"""`byheart export`, `byheart report`, `byheart explore`: a memory for another tool, as one plain
+attention layer, as a page or a picture; the theorems as a page."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 from byheart.cli import _options as opt
-from byheart.cli._group import option
-from byheart.cli._show import emit, guarded, say
-from byheart.errors import check_choice
+from byheart.cli._options import argument, option
+from byheart.cli._show import emit, guarded, say, token_text
+from byheart.errors import ByheartError, check_choice
 
 NEXT = {
     "torch": 'In that folder: python -c "from model import load; print(load())"',
@@ -14,6 +18,9 @@ NEXT = {
     "onnx": "In Python: onnxruntime.InferenceSession({folder!r} + '/model.onnx')",
     "memory": "In Python: byheart.load({folder!r}).to_torch() is a torch.nn.Module.",
 }
+PICTURES = (".svg", ".png", ".pdf")
+Open = Annotated[bool, option(..., "Show it in the browser.", "--open")]
+Force = Annotated[bool, option(..., "Replace a file that byheart did not write.", "--force")]
 
 
 @guarded
@@ -57,3 +64,85 @@ def export(
         return
     say(f"{spec}\n{spec.parameters:,} parameters, written to {output} for {to}")
     say("\n" + NEXT[to].format(folder=output))
+
+
+@guarded
+def report(
+    sources: list[str] = argument(
+        "DIR|STUDY.db|AUDIT.json...",
+        "Memory folders, studies, audits. Several give an index and a page each.",
+    ),
+    output: str = option(
+        "report.html", "Page (.html) or picture to write.", "--output", "-o", metavar="FILE"
+    ),
+    figure: str | None = option(
+        None,
+        "Draw one picture instead (-o FILE.svg, .png or .pdf). Memories: head-map, "
+        "ablation, margins, attention, capacity, condition, kl; studies: their names; audits: "
+        "layers.",
+        metavar="NAME",
+    ),
+    show: Open = False,
+    force: Force = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Write one self-contained page that shows a memory, a study or an audit.
+
+    It opens from disk without network: facts to search, the certificate in plain words, which head
+    carries which fact, margins, capacity, architecture. With --figure: one picture.
+    """
+    if figure is not None:
+        if len(sources) != 1:
+            raise ByheartError(f"--figure draws one input, found {len(sources)}.")
+        from byheart.reports import figure as draw
+
+        draw(sources[0], figure, output)
+        if as_json:
+            emit({"pages": [], "figure": figure, "path": output})
+        else:
+            say(f"Drawn to {output}")
+        return
+    if Path(output).suffix.lower() in PICTURES:
+        raise ByheartError(
+            f"{output} is a picture: say which (--figure NAME), or give -o FILE.html."
+        )
+
+    from byheart.reports import report as write
+
+    pages = write(tuple(sources), output, force=force)
+    if as_json:
+        emit({"pages": [page.to_json() for page in pages], "figure": None, "path": output})
+    else:
+        for page in pages:
+            say(f"{page.path}  {token_text(page.title)} ({page.kind}, {page.bytes / 1e6:.2f} MB)")
+    if show:
+        _open(Path(output), as_json)
+
+
+@guarded
+def explore(
+    output: str = option("explorer.html", "The page to write.", "--output", "-o", metavar="FILE"),
+    show: bool = option(True, "Show it in the browser.", "--open/--no-open"),
+    force: Force = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Write and open the capacity explorer: move sizes, see what every theorem says at once.
+
+    The formulas in the page are the functions of `byheart bound` and `byheart size`, translated.
+    """
+    from byheart.reports import explore as write
+
+    page = write(output, force=force)
+    if as_json:
+        emit({"pages": [page.to_json()], "path": output})
+    else:
+        say(f"{page.path}  {page.title} ({page.bytes / 1e6:.2f} MB)")
+    if show:
+        _open(Path(output), as_json)
+
+
+def _open(path: Path, quiet: bool) -> None:
+    import webbrowser
+
+    if not webbrowser.open(path.resolve().as_uri()) and not quiet:
+        say("There is no browser here: open the file yourself.")

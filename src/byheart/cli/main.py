@@ -13,27 +13,26 @@ from byheart.cli._show import emit
 # Command -> the module of its function. A command is imported when it is asked for, so that asking
 # a memory does not wait for what only building needs.
 COMMANDS = {
-    "build": "build",
-    "recall": "recall",
-    "certify": "certify",
-    "facts": "facts",
-    "bound": "bound",
-    "size": "size",
-    "owner": "owner",
-    "export": "export",
-    "import": "import_",
-    "edit": "edit",
-    "train": "train",
-    "capacity": "capacity",
-    "reproduce": "reproduce",
-    "encoder": "encoder",
-    "kruskal": "kruskal",
-    "heads": "heads",
-    "audit": "audit",
-    "precision": "precision",
-    "report": "report",
-    "explore": "report",
-}
+    "build": "build", "recall": "recall", "certify": "certify", "facts": "facts", "bound": "bound",
+    "size": "bound", "owner": "recall", "export": "export", "import": "build", "edit": "certify",
+    "train": "build", "capacity": "capacity", "reproduce": "reproduce", "encoder": "facts",
+    "kruskal": "measure", "heads": "measure", "audit": "measure", "precision": "measure",
+    "report": "export", "explore": "export",
+}  # fmt: skip
+HELP = """Turn a table of facts into a Transformer that recalls every one of them, and prove it.
+
+A first walk, with the countries of the world that ship with byheart:
+
+  byheart facts countries
+
+  byheart build countries -o countries.memory --certify
+
+  byheart recall countries.memory France capital
+
+  byheart certify countries.memory
+
+Your own facts: a CSV file with a header, the answer in the last column. Exit codes: 0 good, 1 a
+check failed, 2 wrong use or input."""
 
 
 def _version(wanted: bool) -> None:
@@ -59,16 +58,7 @@ def make_app(*names: str) -> typer.Typer:
         rich_markup_mode="markdown",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
-        help=(
-            "Turn a table of facts into a Transformer that recalls every one of them, and prove it."
-            "\n\nA first walk, with the countries of the world that ship with byheart:"
-            "\n\n  byheart facts countries"
-            "\n\n  byheart build countries -o countries.memory --certify"
-            "\n\n  byheart recall countries.memory France capital"
-            "\n\n  byheart certify countries.memory"
-            "\n\nYour own facts: a CSV file with a header, the answer in the last column."
-            " Exit codes: 0 good, 1 a check failed, 2 wrong use or input."
-        ),
+        help=HELP,
     )
     app.callback()(options)
     for name in names or COMMANDS:

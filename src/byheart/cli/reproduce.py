@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from byheart.cli import _options as opt
-from byheart.cli._group import argument, option
-from byheart.cli._show import emit, guarded, say, table
-from byheart.cli._study_progress import shown
+from byheart.cli._options import argument, option
+from byheart.cli._show import emit, guarded, progress, say, table
 from byheart.errors import ByheartError, check_choice
 
 if TYPE_CHECKING:
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from byheart.studies.study import Record
 
 FOLDER = "byheart-studies"
-
-
 _running = partial(option, panel="Running")
 _showing = partial(option, panel="Showing")
 
@@ -103,8 +100,8 @@ def reproduce(
     found: list[StudyResult] = []
     records: list[Record] = []
     known = frozenset(study.name for study in all_studies())
-    with _terminated_is_interrupted(), shown(name) as progress:
-        execution = Execution(workers, time_budget, retry_failed, progress, compute=not redraw)
+    with _terminated_is_interrupted(), progress(name, eager=True) as tell:
+        execution = Execution(workers, time_budget, retry_failed, tell, compute=not redraw)
         where = {"store": store, "folder": output, "known": known}
         for result in results(studies, selection, execution, **where):
             files = result.save(output, "-set" if values else "")
@@ -154,10 +151,8 @@ def _show(result: StudyResult, files: dict[str, Path]) -> None:
     for row in result.failed[:3]:
         say(f"  failed: {dict(row.params)}, seed {row.seed}: {row.error}")
     if result.outdated:
-        say(
-            f"  {len(result.outdated)} of the rows were computed by an earlier text of the file; "
-            "another --store computes them again."
-        )
+        earlier = f"{len(result.outdated)} of the rows were computed by an earlier text of the file"
+        say(f"  {earlier}; another --store computes them again.")
     say(f"  {len(result.rows)} rows; figure {files['figure']}, rows {files['csv']}")
 
 
