@@ -29,9 +29,8 @@ def new_folder(folder: str | Path, *, marker: str, force: bool) -> Iterator[Path
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     except OSError as error:
-        reason = error.strerror
-        if isinstance(error, FileExistsError):
-            reason = "a file is in the way"
+        blocked = isinstance(error, FileExistsError)
+        reason = "a file is in the way" if blocked else error.strerror
         raise MemoryFileError(
             f"{folder} cannot be written: {reason} ({target.parent}). Give another `folder`."
         ) from None
@@ -39,7 +38,8 @@ def new_folder(folder: str | Path, *, marker: str, force: bool) -> Iterator[Path
         temporary.chmod(0o777 & ~_umask())  # mkdtemp makes it private
         yield temporary
         for file in temporary.iterdir():
-            _flush(file)
+            with open(file, "rb") as handle:
+                os.fsync(handle.fileno())
         _put_in_place(temporary, target, marker, force)
     except OSError as error:
         raise MemoryFileError(f"{folder} cannot be written: {error.strerror}.") from error
@@ -143,11 +143,6 @@ def _exchange(a: Path, b: Path) -> bool:
         return False
     paths = os.fsencode(a), os.fsencode(b)
     return renameat2(AT_FDCWD, paths[0], AT_FDCWD, paths[1], RENAME_EXCHANGE) == 0
-
-
-def _flush(file: Path) -> None:
-    with open(file, "rb") as handle:
-        os.fsync(handle.fileno())
 
 
 def _umask() -> int:

@@ -18,17 +18,9 @@ from collections.abc import Iterable
 from byheart._words import nearest, quote
 
 __all__ = [
-    "ByheartError",
-    "CapacityError",
-    "CheckFailed",
-    "Conflict",
-    "ConflictError",
-    "FactsError",
-    "MemoryFileError",
-    "OptionError",
-    "check_choice",
-    "did_you_mean",
-]
+    "ByheartError", "CapacityError", "CheckFailed", "Conflict", "ConflictError", "FactsError",
+    "MemoryFileError", "OptionError", "check_choice", "did_you_mean",
+]  # fmt: skip
 
 Conflict = tuple[tuple[str, ...], list[tuple[int, str]]]
 """A key with its differing answers: `(key, [(row, answer), ...])`."""
@@ -65,11 +57,9 @@ class FactsError(ByheartError):
 class ConflictError(FactsError):
     """One key with several answers. `conflicts` lists all of them, the message the first ones."""
 
-    # The default lets the error be pickled between processes: unpickling passes the message only
-    # and restores the attribute afterwards.
-    def __init__(self, message: str, conflicts: list[Conflict] | None = None) -> None:
-        super().__init__(message)
-        self.conflicts: list[Conflict] = [] if conflicts is None else conflicts
+    def __init__(self, message: str, conflicts: Iterable[Conflict] = ()) -> None:
+        super().__init__(message)  # unpickling passes this alone and restores the attribute
+        self.conflicts: list[Conflict] = list(conflicts)
 
 
 class CapacityError(ByheartError):

@@ -22,12 +22,16 @@ Given = dict[str, object]
 """The options of a group that were given; the others have their defaults."""
 
 
-def option(
-    default: object, help: str, *flags: str, panel: str | None = None, **more: object
-) -> Any:
+def option(default: object, help: str, *names: str, panel: str | None = None, **more: Any) -> Any:
     """An option as typer declares it: the default of a parameter, or the note of an `Annotated`
-    type, whose parameters have the defaults (`...` here). Without flags it is `--its-name`."""
-    return typer.Option(default, *flags, help=help, rich_help_panel=panel, **more)  # type: ignore[call-overload]
+    type, whose parameters have the defaults (`...` here). `names`: flags, without which it is
+    `--its-name`, and how help calls its value."""
+    flags = [name for name in names if name.startswith("-")]
+    metavar = next((name for name in names if name and name not in flags), None)
+    return typer.Option(default, *flags, help=help, metavar=metavar, rich_help_panel=panel, **more)
+
+
+switch = partial(option, False)
 
 
 def argument(metavar: str, help: str, default: object = ...) -> Any:
@@ -72,29 +76,27 @@ _column = partial(row, str | None, None, **_reading)
 _maybe = partial(row, bool | None, None, **_reading)
 _melted = "A wide table: every other column is a relation, facts are (key, column) -> cell."
 TABLE: Options = {
-    "keys": _column("Key columns, in order. Default: all but answer and weights.", metavar="A,B"),
-    "answer": _column("Answer column. Default: the last.", metavar="NAME"),
-    "weights": _column("Column with the weight (prior) of each fact.", metavar="NAME"),
+    "keys": _column("Key columns, in order. Default: all but answer and weights.", "A,B"),
+    "answer": _column("Answer column. Default: the last.", "NAME"),
+    "weights": _column("Column with the weight (prior) of each fact.", "NAME"),
     "melt": row(bool, False, _melted, "--melt", **_reading),
     "header": _maybe(
         "CSV, TSV: whether the first row names the columns. Default: it does, and is "
         "mentioned if it looks like a fact."
     ),
     "trim": _maybe("Whether to leave out the blanks around cells. Default: in CSV and TSV."),
-    "empty": row(str, "error", "What an empty cell is.", metavar="error|skip|token", **_reading),
+    "empty": row(str, "error", "What an empty cell is.", "error|skip|token", **_reading),
     "pad": row(bool, False, "JSONL: pad unequal lengths on the left.", "--pad", **_reading),
 }
 _several = partial(row, panel="Several right answers (docs/distributions.md)")
+_distribution = (
+    'Keys have distributions: JSONL with "output": {token: probability}, or a recipe '
+    "random:kind=gauss,N=20,tau=1."
+)
 _conflict = "Rows with one key and different answers: an error, or counted as a distribution."
 ANY_TABLE: Options = {
-    "distribution": _several(
-        bool,
-        False,
-        'Keys have distributions: JSONL with "output": {token: probability}, or a recipe '
-        "random:kind=gauss,N=20,tau=1.",
-        "--distribution",
-    ),
-    "on_conflict": _several(str, "error", _conflict, metavar="error|distribution"),
+    "distribution": _several(bool, False, _distribution, "--distribution"),
+    "on_conflict": _several(str, "error", _conflict, "error|distribution"),
     "normalise": _several(
         bool, False, "Scale rows whose probabilities do not sum to 1.", "--normalise"
     ),
@@ -103,15 +105,11 @@ ANY_TABLE: Options = {
         None,
         "(π + δ)/(1 + A·δ) over the A answers; default 0. With --ngram the weight α of the "
         "words' own frequencies; default 1.",
+        "δ",
         min=0.0,
-        metavar="δ",
     ),
     "ngram": _several(
-        int | None,
-        None,
-        "FACTS is a text: next-word distributions after n - 1 words.",
-        metavar="n",
-        min=2,
+        int | None, None, "FACTS is a text: next-word distributions after n - 1 words.", "n", min=2
     ),
     "contexts": _several(int, 5000, "With --ngram: how many of the most frequent contexts.", min=1),
     **TABLE,
@@ -122,7 +120,7 @@ TABLES = (
 )
 Json = Annotated[bool, option(..., "Print one JSON object instead of tables.", "--json")]
 Folder = Annotated[str, argument("DIR", "A memory folder (`byheart build`).")]
-Plot = Annotated[str | None, option(..., "Also draw it: .png, .svg or .pdf.", metavar="FILE")]
+Plot = Annotated[str | None, option(..., "Also draw it: .png, .svg or .pdf.", "FILE")]
 
 
 def reading(options: Options = TABLE) -> Callable[[Command], Command]:

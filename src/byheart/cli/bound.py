@@ -33,8 +33,8 @@ LEGEND = (
     "\nsparse counts nonzero parameters, its low bits expected. Both have weights of more than "
     "32 bits,\nso they may lie below the information limit, which is for --bits."
 )
-Output = Annotated[str | None, option(..., "CSV of the sweep.", "-o", "--output", metavar="FILE")]
-Plot = Annotated[str | None, option(..., "Plot: png, svg or pdf.", "--plot", metavar="FILE")]
+Output = Annotated[str | None, option(..., "CSV of the sweep.", "-o", "--output", "FILE")]
+Plot = Annotated[str | None, option(..., "Plot: png, svg or pdf.", "--plot", "FILE")]
 
 
 class Question(TypedDict):
@@ -45,23 +45,23 @@ class Question(TypedDict):
     bits: int
 
 
-_size = partial(option, None, metavar="N", panel="Sizes")
+_size = partial(option, None, panel="Sizes")
 
 
 @guarded
 def bound(
-    d_model: int | None = _size("Width d."),
-    heads: int | None = _size("Heads H."),
-    d_head: int | None = _size("Head width d_h. Default: d/H."),
-    context: int | None = _size("Positions n (or S)."),
-    vocab: int | None = _size("Tokens. Without it the layer reads vectors."),
-    layers: int | None = _size("Attention layers. Default: 1."),
-    hf: str | None = option(None, "Sizes from a Hugging Face config.json.", metavar="FILE"),
-    facts: str | None = option(None, "The facts in question, or their number.", metavar="FILE|N"),
+    d_model: int | None = _size("Width d.", "N"),
+    heads: int | None = _size("Heads H.", "N"),
+    d_head: int | None = _size("Head width d_h. Default: d/H.", "N"),
+    context: int | None = _size("Positions n (or S).", "N"),
+    vocab: int | None = _size("Tokens. Without it the layer reads vectors.", "N"),
+    layers: int | None = _size("Attention layers. Default: 1.", "N"),
+    hf: str | None = option(None, "Sizes from a Hugging Face config.json.", "FILE"),
+    facts: str | None = option(None, "The facts in question, or their number.", "FILE|N"),
     kruskal: int | None = option(None, "Kruskal rank of the queries, if measured."),
     bits: int = option(32, "Bits of a parameter."),
-    explain: str | None = option(None, "One theorem in full; `all` lists them.", metavar="ID"),
-    sweep: str | None = option(None, "Vary one size; see -o and --plot.", metavar="heads=1:64"),
+    explain: str | None = option(None, "One theorem in full; `all` lists them.", "ID"),
+    sweep: str | None = option(None, "Vary one size; see -o and --plot.", "heads=1:64"),
     output: Output = None,
     plot: Plot = None,
     as_json: opt.Json = False,
@@ -206,15 +206,15 @@ def _bound_sweep(
 
 @guarded
 def size(
-    facts: str | None = option(None, "A table of facts, or their number.", metavar="FILE|N"),
+    facts: str | None = option(None, "A table of facts, or their number.", "FILE|N"),
     vocab: int | None = option(None, "Tokens in the vocabulary."),
     length: int | None = option(None, "Tokens in a key."),
     answers: int | None = option(None, "Different answers. Default: --vocab."),
     bits: int = option(32, "Bits of a parameter, for the information limit."),
     family: list[str] | None = option(
-        None, "Only this one (sqrt, sharded, ...); may be repeated.", metavar="NAME"
+        None, "Only this one (sqrt, sharded, ...); may be repeated.", "NAME"
     ),
-    sweep: str | None = option(None, "From so many facts to so many.", metavar="1e2:1e9"),
+    sweep: str | None = option(None, "From so many facts to so many.", "1e2:1e9"),
     output: Output = None,
     plot: Plot = None,
     as_json: opt.Json = False,

@@ -53,7 +53,7 @@ VECTORS = (
 
 
 def _folder(suffix: str) -> Any:
-    return option(None, f"Default: the facts' name + .{suffix}", "-o", "--output", metavar="DIR")
+    return option(None, f"Default: the facts' name + .{suffix}", "-o", "--output", "DIR")
 
 
 def method_options(methods: Mapping[str, type[Method]], taken: Iterable[str] = ()) -> opt.Options:
@@ -99,7 +99,7 @@ def _option(
         False if switch else None,
         with_flags(" ".join(texts), names),
         flag(f"{field.name}=False" if off else field.name),
-        metavar="|".join(choices) or about.get("metavar"),
+        "|".join(choices) or about.get("metavar") or "",
         min=about.get("min") if kind in (int, float) else None,
         max=about.get("max") if kind in (int, float) else None,
         panel=about.get("panel") or ("Every method" if methods == 1 or len(owners) > 3 else others),
@@ -130,7 +130,7 @@ def build(
         "auto: one dense layer below 2,000 facts, shards above, multihead for vectors, "
         "distribution where keys have several right answers. "
         + " ".join(f"{name}: {m.summary}." for name, m in BUILDING.items()),
-        metavar="|".join(["auto", *BUILDING]),
+        "|".join(["auto", *BUILDING]),
     ),
     seed: Seed = 0,
     certify: Certify = False,
@@ -205,15 +205,11 @@ def train(
 @guarded
 def import_(
     folder: str = argument("DIR", "A folder of `byheart export --to torch` or transformer-lens."),
-    output: str = option(..., "The memory folder to write.", "-o", "--output", metavar="DIR"),
+    output: str = option(..., "The memory folder to write.", "-o", "--output", "DIR"),
     weights: str | None = option(
-        None,
-        "Another .safetensors file with the same names, for instance after training.",
-        metavar="FILE",
+        None, "Another .safetensors file with the same names, for instance after training.", "FILE"
     ),
-    facts: str | None = option(
-        None, "The facts it should hold. Default: as in DIR.", metavar="FILE"
-    ),
+    facts: str | None = option(None, "The facts it should hold. Default: as in DIR.", "FILE"),
     certify: Certify = False,
     force: Force = False,
     as_json: opt.Json = False,

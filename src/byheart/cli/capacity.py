@@ -24,14 +24,9 @@ VARIED = {"heads": "H", "d-head": "d_h", "d-model": "d", "width": "w"}
 def _training(name: str, default: object) -> Any:
     """The option that a field of `Train` describes, with another default."""
     about = Train.__dataclass_fields__[name].metadata
-    return option(
-        default,
-        with_flags(about["help"], ["model"]),
-        flag(name),
-        min=about["min"],
-        metavar="|".join(about["choices"] or ()) or about["metavar"],
-        panel=about["panel"],
-    )
+    value = "|".join(about["choices"] or ()) or about["metavar"] or ""
+    text = with_flags(about["help"], ["model"])
+    return option(default, text, flag(name), value, min=about["min"], panel=about["panel"])
 
 
 @guarded
@@ -47,12 +42,10 @@ def capacity(
     layers: int = _training("layers", 1),
     width: int | None = _training("width", None),
     facts: str | None = _search(
-        None,
-        "The smallest model for this table, instead of the largest random table.",
-        metavar="FACTS",
+        None, "The smallest model for this table, instead of the largest random table.", "FACTS"
     ),
     vary: str = _search(
-        "heads", "With --facts: the size to search for.", metavar="heads|d-head|d-model|width"
+        "heads", "With --facts: the size to search for.", "heads|d-head|d-model|width"
     ),
     seeds: int = _search(
         3, "Random tables, each searched by itself. With --facts: starts at each size.", min=1
@@ -75,7 +68,7 @@ def capacity(
     workers: str | None = _search(
         None,
         "Train on K local processes, or on the Dask scheduler at ADDRESS.",
-        metavar="K|ADDRESS",
+        "K|ADDRESS",
         show_default="1",
     ),
     seed: int = option(0, "Same seed, same search.", min=0, max=2**31),

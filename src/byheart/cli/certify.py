@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from byheart.cli import _options as opt
-from byheart.cli._options import option
+from byheart.cli._options import option, switch
 from byheart.cli._show import emit, guarded, key_text, number, progress, reasons, say, table
 from byheart.errors import ByheartError, MemoryFileError
 
@@ -33,20 +33,16 @@ QUOTING = (
 @opt.reading(opt.ANY_TABLE)
 def certify(
     folder: opt.Folder,
-    facts: str | None = option(
-        None, "Prove these facts instead of the ones in DIR.", metavar="FILE"
-    ),
-    interval: bool = option(
-        False, "Ball arithmetic (Arb): slower, assumes nothing of exp.", "--interval"
-    ),
-    plain_float: bool = option(False, "Plain float64: a check, not a proof.", "--float"),
+    facts: str | None = option(None, "Prove these facts instead of the ones in DIR.", "FILE"),
+    interval: bool = switch("Ball arithmetic (Arb): slower, assumes nothing of exp.", "--interval"),
+    plain_float: bool = switch("Plain float64: a check, not a proof.", "--float"),
     precision: int | None = option(
         None, "Bits, with --interval. Default: 128.", min=64, max=65_536
     ),
     tolerance: float | None = option(
         None, "Vector memories: what an output may differ from its label by."
     ),
-    no_write: bool = option(False, "Leave DIR/certificate.json alone.", "--no-write"),
+    no_write: bool = switch("Leave DIR/certificate.json alone.", "--no-write"),
     as_json: opt.Json = False,
     *,
     reading: opt.Given,
@@ -113,14 +109,12 @@ def edit(
         'A new answer for a stored key: "France,capital=Lyon". Quote tokens that hold '
         "commas or equals signs as in CSV: '\"Bonaire, Saba\",capital=Kralendijk'. Repeatable.",
         "--set",
-        metavar="KEY=ANSWER",
+        "KEY=ANSWER",
     ),
-    add: str | None = option(None, "A table of facts to add.", metavar="FILE"),
-    delete: list[str] | None = option(
-        None, 'Forget a key: "France,capital". Repeatable.', metavar="KEY"
-    ),
-    certify: bool = option(
-        False, "Also prove it. A memory that has a certificate gets a new one anyway.", "--certify"
+    add: str | None = option(None, "A table of facts to add.", "FILE"),
+    delete: list[str] | None = option(None, 'Forget a key: "France,capital". Repeatable.', "KEY"),
+    certify: bool = switch(
+        "Also prove it. A memory that has a certificate gets a new one anyway.", "--certify"
     ),
     as_json: opt.Json = False,
     *,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from byheart.cli import _options as opt
-from byheart.cli._options import argument, option
+from byheart.cli._options import argument, option, switch
 from byheart.cli._show import emit, guarded, say, token_text
 from byheart.errors import ByheartError, check_choice
 
@@ -26,13 +26,13 @@ Force = Annotated[bool, option(..., "Replace a file that byheart did not write."
 @guarded
 def export(
     folder: opt.Folder,
-    output: str = option(..., "The folder to write.", "-o", "--output", metavar="DIR"),
+    output: str = option(..., "The folder to write.", "-o", "--output", "DIR"),
     to: str = option(
         "memory",
         "For which tool. memory: a byheart memory with every head written out.",
-        metavar="torch|transformer-lens|hugging-face|onnx|memory",
+        "torch|transformer-lens|hugging-face|onnx|memory",
     ),
-    force: bool = option(False, "Replace an existing export, atomically.", "--force"),
+    force: bool = switch("Replace an existing export, atomically.", "--force"),
     as_json: opt.Json = False,
 ) -> None:
     """Write a memory for another tool.
@@ -73,14 +73,14 @@ def report(
         "Memory folders, studies, audits. Several give an index and a page each.",
     ),
     output: str = option(
-        "report.html", "Page (.html) or picture to write.", "--output", "-o", metavar="FILE"
+        "report.html", "Page (.html) or picture to write.", "--output", "-o", "FILE"
     ),
     figure: str | None = option(
         None,
         "Draw one picture instead (-o FILE.svg, .png or .pdf). Memories: head-map, "
         "ablation, margins, attention, capacity, condition, kl; studies: their names; audits: "
         "layers.",
-        metavar="NAME",
+        "NAME",
     ),
     show: Open = False,
     force: Force = False,
@@ -121,7 +121,7 @@ def report(
 
 @guarded
 def explore(
-    output: str = option("explorer.html", "The page to write.", "--output", "-o", metavar="FILE"),
+    output: str = option("explorer.html", "The page to write.", "--output", "-o", "FILE"),
     show: bool = option(True, "Show it in the browser.", "--open/--no-open"),
     force: Force = False,
     as_json: opt.Json = False,

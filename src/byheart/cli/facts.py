@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from byheart.cli import _options as opt
-from byheart.cli._options import argument, option
+from byheart.cli._options import argument, option, switch
 from byheart.cli._show import (
     emit,
     guarded,
@@ -36,9 +36,9 @@ def facts(
     reading: opt.Given,
     source: str = argument("FACTS", "A file or a built-in table."),
     output: str | None = option(
-        None, "Also write it as CSV, TSV or JSONL.", "-o", "--output", metavar="FILE"
+        None, "Also write it as CSV, TSV or JSONL.", "-o", "--output", "FILE"
     ),
-    force: bool = option(False, "Replace an existing FILE of -o.", "--force"),
+    force: bool = switch("Replace an existing FILE of -o.", "--force"),
     as_json: opt.Json = False,
 ) -> None:
     """Describe FACTS: sizes, duplicates, conflicts, and what the theorems ask.
@@ -190,7 +190,7 @@ def encoder(
         'JSONL with "output": {token: probability}; a table with --on-conflict '
         "distribution; a text with --ngram; or random:kind=gauss,N=20,tau=1,zipf=0,seed=0.",
     ),
-    rank: int = option(..., "Rank of the logits: the width.", min=1, metavar="d"),
+    rank: int = option(..., "Rank of the logits: the width.", "d", min=1),
     seed: int = option(0, "Same seed, same encoders.", min=0, max=2**62),
     as_json: opt.Json = False,
 ) -> None:

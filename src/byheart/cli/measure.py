@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from byheart.cli import _options as opt
-from byheart.cli._options import argument, option
+from byheart.cli._options import argument, option, switch
 from byheart.cli._show import columns, emit, guarded, progress, say, table, written
 from byheart.errors import ByheartError, FactsError, check_choice
 
@@ -41,11 +41,10 @@ def kruskal(
         "context tokens, or 32, at most d.",
         min=1,
     ),
-    array: str = option("query", "Which array of the file.", metavar="NAME"),
+    array: str = option("query", "Which array of the file.", "NAME"),
     draws: int = option(1000, "Random subsets for the paper's statistic.", min=1, max=10**6),
     search: int | None = option(None, "Largest dependent set to look for. Default: n.", min=2),
-    exact: bool = option(
-        False,
+    exact: bool = switch(
         "Ranks over the rationals, also for numbers that are not whole (floats are fractions).",
         "--exact",
     ),
@@ -146,7 +145,7 @@ def heads(
     folder: opt.Folder,
     fresh: int = option(1000, "Fresh queries to compare with.", min=1, max=10**6),
     threshold: float = option(0.99, "Attention above which a head is saturated.", min=0.0, max=1.0),
-    facts: str | None = option(None, "Other examples than those in DIR", metavar="FILE"),
+    facts: str | None = option(None, "Other examples than those in DIR", "FILE"),
     plot: opt.Plot = None,
     seed: int = option(0, "Of the fresh queries.", min=0),
     as_json: opt.Json = False,
@@ -229,7 +228,7 @@ def precision(
     method: list[str] | None = option(
         None,
         "FACTS: which constructions (repeat it). Default: all three.",
-        metavar="sqrt|attention|sharded",
+        "sqrt|attention|sharded",
     ),
     most: int = option(1024, "FACTS: the largest number of facts tried.", min=2),
     as_json: opt.Json = False,
@@ -283,17 +282,15 @@ def audit(
         "A Hugging Face folder (BERT, GPT-2, Llama, ViT; safetensors), a .gguf file, a "
         "name in the local cache, or minilm, smollm2 (`make models` installs them).",
     ),
-    text: list[str] | None = _shown(None, "Text (repeatable).", metavar="FILE"),
-    tokens: str | None = _shown(
-        None, "Token ids: .npy, .npz, .safetensors, .jsonl.", metavar="FILE"
-    ),
+    text: list[str] | None = _shown(None, "Text (repeatable).", "FILE"),
+    tokens: str | None = _shown(None, "Token ids: .npy, .npz, .safetensors, .jsonl.", "FILE"),
     images: str | None = _shown(
-        None, "Images: .npy, .npz, .safetensors, a folder, digits.", metavar="FILE"
+        None, "Images: .npy, .npz, .safetensors, a folder, digits.", "FILE"
     ),
     length: int | None = _shown(None, "Tokens a context. Default: 64."),
     contexts: int = _shown(2000, "Different contexts, at most."),
     queries: str | None = _shown(
-        None, "Which tokens ask; the first named is the main one.", metavar="first,last,every"
+        None, "Which tokens ask; the first named is the main one.", "first,last,every"
     ),
     formats: str = _how("float32,float64", "Number formats to run the model in."),
     random: bool = _how(True, "Also with weights drawn anew.", "--random/--no-random"),
@@ -303,7 +300,7 @@ def audit(
     batch: int = _how(32, "Contexts at a time."),
     device: str = _how("cpu", "cpu or cuda."),
     seed: int = _how(0, "Of all draws.", min=0),
-    output: str | None = option(None, "Also write the JSON.", "-o", "--output", metavar="FILE"),
+    output: str | None = option(None, "Also write the JSON.", "-o", "--output", "FILE"),
     plot: opt.Plot = None,
     as_json: opt.Json = False,
 ) -> None:

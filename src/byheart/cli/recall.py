@@ -7,7 +7,7 @@ from importlib import import_module
 import typer
 
 from byheart.cli import _options as opt
-from byheart.cli._options import argument, option
+from byheart.cli._options import argument, option, switch
 from byheart.cli._show import emit, guarded, key_text, say, token_text
 from byheart.errors import ByheartError
 
@@ -24,16 +24,13 @@ def recall(
         "queries.",
         default=None,
     ),
-    everything: bool = option(False, "Ask for every fact the memory holds.", "--all"),
+    everything: bool = switch("Ask for every fact the memory holds.", "--all"),
     top: int = option(5, "How many heads, or answers, to show.", min=0),
-    abstain: bool = option(
-        False, "Tell other keys by their fingerprints, without the facts.", "--abstain"
+    abstain: bool = switch(
+        "Tell other keys by their fingerprints, without the facts.", "--abstain"
     ),
-    raw: bool = option(
-        False, "Show what the model says, even where the key is not stored.", "--raw"
-    ),
-    full: bool = option(
-        False,
+    raw: bool = switch("Show what the model says, even where the key is not stored.", "--raw"),
+    full: bool = switch(
         "Sharded memories: through all heads of the literal layer; exact memories: every block in "
         "integers.",
         "--full",

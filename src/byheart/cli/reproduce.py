@@ -42,33 +42,31 @@ def reproduce(
     profile: str = _running(
         "quick",
         "quick: minutes; full: every point, 5 seeds; paper: the authors' lengths too.",
-        metavar="quick|full|paper",
+        "quick|full|paper",
     ),
     variant: str | None = _running(
         None,
         "One variant only. Default: all that the study has.",
-        metavar="as-coded|as-published|corrected|all",
+        "as-coded|as-published|corrected|all",
     ),
-    only: str | None = _running(None, "Only cells with, say, 'H<=16 and d==10'.", metavar="EXPR"),
+    only: str | None = _running(None, "Only cells with, say, 'H<=16 and d==10'.", "EXPR"),
     values: list[str] | None = _running(
         None,
         "Another grid: d=12,16 or H=1:31:5 (start:stop:step). Give it once a parameter.",
         "--set",
-        metavar="NAME=VALUES",
+        "NAME=VALUES",
     ),
     seeds: int | None = _running(None, "Seeds a cell. Default: the profile's.", min=1, max=1000),
     time_budget: float | None = _running(
-        None, "Begin nothing new after so long; run again to go on.", min=0, metavar="SECONDS"
+        None, "Begin nothing new after so long; run again to go on.", "SECONDS", min=0
     ),
     workers: str = _running(
-        "1", "N local processes, or the Dask scheduler at tcp://HOST:PORT.", metavar="N|ADDRESS"
+        "1", "N local processes, or the Dask scheduler at tcp://HOST:PORT.", "N|ADDRESS"
     ),
     retry_failed: bool = _running(False, "Compute failed cells again.", "--retry-failed"),
-    store: Path | None = _running(None, "The SQLite file. Default: DIR/PAPER.db.", metavar="FILE"),
-    export: Path | None = _showing(None, "All rows as .csv or .parquet.", metavar="FILE"),
-    output: Path = option(
-        Path(FOLDER), "Where figures and tables go.", "--output", "-o", metavar="DIR"
-    ),
+    store: Path | None = _running(None, "The SQLite file. Default: DIR/PAPER.db.", "FILE"),
+    export: Path | None = _showing(None, "All rows as .csv or .parquet.", "FILE"),
+    output: Path = option(Path(FOLDER), "Where figures and tables go.", "--output", "-o", "DIR"),
     as_json: opt.Json = False,
 ) -> None:
     """Reproduce a figure or a table: run the study, fit, draw, and say what follows.
