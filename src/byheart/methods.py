@@ -296,7 +296,7 @@ def _automatic(facts: FactTable, options: Mapping[str, object]) -> tuple[str, st
     if able and not {"attention", "sharded"} <= set(able):
         name = able[0]
         other = {"attention": "sharded", "sharded": "attention"}.get(name)
-        own = [o for o in options if other is None or o not in names[other]]
+        own = list(options) if other is None else sorted(options.keys() - names[other])
         return name, f"method {name}: {_listed(own)} belong{'s'[: len(own) == 1]} to it"
     if facts.T >= SHARDED_FROM:
         return "sharded", f"method sharded: {facts.T:,} facts are too many for one dense solve"

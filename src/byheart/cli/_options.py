@@ -1,17 +1,24 @@
-"""Options of commands: how they are declared, groups that a command takes as one argument, and
-those that several commands share, above all how to read a table of facts."""
+"""Commands: their errors without tracebacks, parameters as the command line spells them (nothing
+else knows flags), how options are declared, and those that several commands share, above all how
+to read a table of facts."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from byheart.cli._show import flag, warn, with_flags
+from byheart.cli._show import fail, warn
+from byheart.errors import ByheartError, ConflictError
 
 if TYPE_CHECKING:
     from byheart.facts import Facts, FactTable
@@ -20,6 +27,94 @@ Command = Callable[..., None]
 Options = Mapping[str, tuple[object, object]]  # name -> (annotation, default)
 Given = dict[str, object]
 """The options of a group that were given; the others have their defaults."""
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+# Where the flag of a parameter is not its name with dashes.
+FLAGS = {"d": "--d-model", "H": "--heads", "d_h": "--d-head", "S": "--length", "N": "--vocab",
+         "n": "--context", "folder": "-o DIR", "families": "--family",
+         "ordered=False": "--unordered", "with_facts=False": "--no-facts"}  # fmt: skip
+# Options of commands by the names of their parameters in Python, where the two differ.
+PARAMETERS = {"output": "folder", "values": "set"} | {
+    spelled[2:].replace("-", "_"): name.removesuffix("=False") for name, spelled in FLAGS.items()
+}
+# Parameters of `build` that messages of every command may name.
+ADVISED = {"method", "with_facts"}
+
+
+def flag(parameter: str) -> str:
+    """The flag of a parameter, or the one that turns a switch off.
+
+    >>> flag("d_h"), flag("shard_size"), flag("trim=False")
+    ('--d-head', '--shard-size', '--no-trim')
+    """
+    name = parameter.removesuffix("=False")
+    spelled = ("--" if name == parameter else "--no-") + name.replace("_", "-")
+    return FLAGS.get(parameter, spelled)
+
+
+def with_flags(message: str, parameters: Iterable[str]) -> str:
+    """A message of the library with the flags of `parameters` in place of the names that it has
+    in backticks; other words in backticks stay as they are.
+
+    >>> with_flags("use a larger `d`, or `dtype=float64`; see `docs`", ["d", "dtype"])
+    'use a larger --d-model, or --dtype float64; see `docs`'
+    """
+    known = set(parameters)
+
+    def spelled(match: re.Match[str]) -> str:
+        whole, name, value = match[0], match[1], match[2]
+        if name not in known:
+            return whole
+        if value == "False":
+            return flag(whole[1:-1])
+        return flag(name) if value in (None, "True") else f"{flag(name)} {value.strip(chr(39))}"
+
+    return re.sub(r"`([A-Za-z_]\w*)(?:=([^`]*))?`", spelled, message)
+
+
+def guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """Errors a user can mend become one message on stderr (and `{"error": ...}` with --json)."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **options: Any) -> None:
+        as_json = bool(options.get("as_json"))
+        interrupted = "interrupted: nothing is half-written."
+        with interrupts() as pressed:
+            try:
+                command(*args, **options)
+            except ByheartError as error:
+                extra = {"conflicts": error.conflicts} if isinstance(error, ConflictError) else {}
+                given = {PARAMETERS.get(name, name) for name in options} | options.keys()
+                message = with_flags(str(error), given | ADVISED)
+                fail(message, error.exit_code, as_json, **extra)
+            except KeyboardInterrupt:
+                fail(interrupted, INTERRUPTED, as_json)
+            except Exception as error:
+                if not pressed or isinstance(error, typer.Exit):
+                    raise
+                fail(interrupted, INTERRUPTED, as_json)
+
+    return run
+
+
+@contextmanager
+def interrupts() -> Iterator[list[int]]:
+    """The interrupts (Ctrl-C) of the block so far. Compiled modules that are interrupted while they
+    are loaded raise anything, from ImportError to RecursionError."""
+    pressed: list[int] = []
+
+    def note(signum: int, frame: FrameType | None) -> None:
+        pressed.append(signum)
+        signal.default_int_handler(signum, frame)
+
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield pressed  # someone else listens, or nobody shall
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def option(default: object, help: str, *names: str, panel: str | None = None, **more: Any) -> Any:

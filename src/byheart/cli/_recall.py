@@ -73,7 +73,7 @@ def answer(memory: Memory, asked: Asked, said: Recall) -> bool:
     if split is not None and heads and asked.top:
         rows = head_rows(heads, asked.top)
         rows += [("skip", f"{split.skip:+.4f}"), ("sum", f"{split.margin:+.4f}")]
-        table([*rows], header=("carried by", "part of the margin"))
+        table(*rows, header=("carried by", "part of the margin"))
         if len(heads) > asked.top and not isinstance(memory, ShardedMemory):
             say("\nEvery head carries a part of every fact here: no single one means anything.")
     return known
@@ -160,7 +160,7 @@ def _(memory: DistributionMemory, asked: Asked) -> bool:
         return _not_stored(memory, asked.words)
     say(f"{token_text(str(said.answer))}\n")
     cells = [(token_text(t), f"{q:.4f}", "-" if p is None else f"{p:.4f}") for t, q, p in shown]
-    table([*cells], header=("answer", "recalled", "stored"))
+    table(*cells, header=("answer", "recalled", "stored"))
     if stored is None:
         say("\nThis key is not among the stored sequences: what is recalled is arbitrary.")
     return known
@@ -214,12 +214,10 @@ def _(memory: DistributionMemory, asked: Asked) -> bool:
         return True
     say(f"{len(losses.kl):,} sequences")
     table(
-        [
-            ("d_KL", f"{mean['kl']:.4g} nats"),
-            ("total variation", f"{mean['total_variation']:.4g}"),
-            ("max |log π - log q|", f"{mean['max_log_ratio']:.4g}"),
-            ("most probable answer", f"recalled for {right:,}"),
-        ]
+        ("d_KL", f"{mean['kl']:.4g} nats"),
+        ("total variation", f"{mean['total_variation']:.4g}"),
+        ("max |log π - log q|", f"{mean['max_log_ratio']:.4g}"),
+        ("most probable answer", f"recalled for {right:,}"),
     )
     return True
 

@@ -83,7 +83,7 @@ def _example(memory: VectorMemory, row: int, asked: Asked) -> bool:
         say(f"\nlabel {label}, error {error:.1e}")
     if asked.top:
         what = "part of the margin" if error is None else "part of the output"
-        table([*head_rows(heads, asked.top)], header=("carried by", what))
+        table(*head_rows(heads, asked.top), header=("carried by", what))
     return True
 
 

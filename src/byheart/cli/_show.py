@@ -1,121 +1,23 @@
-"""What commands print: tables for people, JSON for programs, errors without tracebacks, and
-parameters as the command line spells them (nothing else knows flags)."""
+"""What commands print: tables for people, JSON for programs, and how work goes."""
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import os
-import re
-import signal
 import sys
-import threading
 import time
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 
 import typer
 
 from byheart._json import plain
 from byheart._progress import Progress, Report
-from byheart.errors import ByheartError, ConflictError
 
-Item = TypeVar("Item")
-INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 QUIET_SECONDS = 5.0  # between two lines of progress where there is no terminal
-
-
-# Where the flag of a parameter is not its name with dashes.
-FLAGS = {"d": "--d-model", "H": "--heads", "d_h": "--d-head", "S": "--length", "N": "--vocab",
-         "n": "--context", "folder": "-o DIR", "families": "--family",
-         "ordered=False": "--unordered", "with_facts=False": "--no-facts"}  # fmt: skip
-# Options of commands by the names of their parameters in Python, where the two differ.
-PARAMETERS = {"output": "folder", "values": "set"} | {
-    spelled[2:].replace("-", "_"): name.removesuffix("=False") for name, spelled in FLAGS.items()
-}
-# Parameters of `build` that messages of every command may name.
-ADVISED = {"method", "with_facts"}
-
-
-def flag(parameter: str) -> str:
-    """The flag of a parameter, or the one that turns a switch off.
-
-    >>> flag("d_h"), flag("shard_size"), flag("trim=False")
-    ('--d-head', '--shard-size', '--no-trim')
-    """
-    name = parameter.removesuffix("=False")
-    spelled = ("--" if name == parameter else "--no-") + name.replace("_", "-")
-    return FLAGS.get(parameter, spelled)
-
-
-def with_flags(message: str, parameters: Iterable[str]) -> str:
-    """A message of the library with the flags of `parameters` in place of the names that it has
-    in backticks; other words in backticks stay as they are.
-
-    >>> with_flags("use a larger `d`, or `dtype=float64`; see `docs`", ["d", "dtype"])
-    'use a larger --d-model, or --dtype float64; see `docs`'
-    """
-    known = set(parameters)
-
-    def spelled(match: re.Match[str]) -> str:
-        whole, name, value = match[0], match[1], match[2]
-        if name not in known:
-            return whole
-        if value == "False":
-            return flag(whole[1:-1])
-        return flag(name) if value in (None, "True") else f"{flag(name)} {value.strip(chr(39))}"
-
-    return re.sub(r"`([A-Za-z_]\w*)(?:=([^`]*))?`", spelled, message)
-
-
-def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Errors a user can mend become one message on stderr (and `{"error": ...}` with --json)."""
-
-    @functools.wraps(command)
-    def run(*args: Any, **options: Any) -> None:
-        as_json = bool(options.get("as_json"))
-        interrupted = "interrupted: nothing is half-written."
-        with interrupts() as pressed:
-            try:
-                command(*args, **options)
-            except ByheartError as error:
-                extra = {"conflicts": error.conflicts} if isinstance(error, ConflictError) else {}
-                given = {PARAMETERS.get(name, name) for name in options} | options.keys()
-                message = with_flags(str(error), given | ADVISED)
-                fail(message, error.exit_code, as_json, **extra)
-            except KeyboardInterrupt:
-                fail(interrupted, INTERRUPTED, as_json)
-            except Exception as error:
-                if not pressed or isinstance(error, typer.Exit):
-                    raise
-                fail(interrupted, INTERRUPTED, as_json)
-
-    return run
-
-
-@contextmanager
-def interrupts() -> Iterator[list[int]]:
-    """The interrupts (Ctrl-C) of the block so far. Compiled modules that are interrupted while they
-    are loaded raise anything, from ImportError to RecursionError."""
-    pressed: list[int] = []
-
-    def note(signum: int, frame: FrameType | None) -> None:
-        pressed.append(signum)
-        signal.default_int_handler(signum, frame)
-
-    ours = threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield pressed  # someone else listens, or nobody shall
-        return
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield pressed
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def fail(message: str, code: int, as_json: bool, **extra: Any) -> None:
@@ -135,7 +37,7 @@ def emit(record: dict[str, Any]) -> None:
     _write(json.dumps(plain(record), ensure_ascii=False, indent=1))
 
 
-def table(rows: list[tuple[str, ...]], header: tuple[str, ...] | None = None) -> None:
+def table(*rows: tuple[str, ...], header: tuple[str, ...] | None = None) -> None:
     """A borderless table; user text is printed as it is (no markup)."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -153,16 +55,11 @@ def table(rows: list[tuple[str, ...]], header: tuple[str, ...] | None = None) ->
     _write(drawn.get().rstrip("\n"))
 
 
-def columns(items: Iterable[Item], cells: dict[str, Callable[[Item], str]]) -> None:
-    """A table with a row for each item: the titles, and what stands under each."""
-    table([tuple(cell(item) for cell in cells.values()) for item in items], tuple(cells))
-
-
 def say(text: str = "") -> None:
     _write(_printable(text))
 
 
-def written(*paths: str | None) -> None:
+def written(*paths: object) -> None:
     """Say which files were asked for, and are there now."""
     for path in filter(None, paths):
         say(f"Written to {path}")

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from byheart.cli import _options as opt
-from byheart.cli._options import option
-from byheart.cli._show import emit, flag, guarded, say, table, with_flags, written
+from byheart.cli._options import flag, grouped, guarded, option, with_flags
+from byheart.cli._show import emit, say, table, written
 from byheart.errors import ByheartError, OptionError
 
 if TYPE_CHECKING:
@@ -33,8 +33,13 @@ LEGEND = (
     "\nsparse counts nonzero parameters, its low bits expected. Both have weights of more than "
     "32 bits,\nso they may lie below the information limit, which is for --bits."
 )
-Output = Annotated[str | None, option(..., "CSV of the sweep.", "-o", "--output", "FILE")]
-Plot = Annotated[str | None, option(..., "Plot: png, svg or pdf.", "--plot", "FILE")]
+FILES = {
+    "output": opt.row(str | None, None, "CSV of the sweep.", "-o", "--output", "FILE"),
+    "plot": opt.row(str | None, None, "Plot: png, svg or pdf.", "FILE"),
+}
+
+
+Sizes = dict[str, int | None]
 
 
 class Question(TypedDict):
@@ -49,7 +54,9 @@ _size = partial(option, None, panel="Sizes")
 
 
 @guarded
+@grouped("files", FILES)
 def bound(
+    files: opt.Given,
     d_model: int | None = _size("Width d.", "N"),
     heads: int | None = _size("Heads H.", "N"),
     d_head: int | None = _size("Head width d_h. Default: d/H.", "N"),
@@ -62,8 +69,6 @@ def bound(
     bits: int = option(32, "Bits of a parameter."),
     explain: str | None = option(None, "One theorem in full; `all` lists them.", "ID"),
     sweep: str | None = option(None, "Vary one size; see -o and --plot.", "heads=1:64"),
-    output: Output = None,
-    plot: Plot = None,
     as_json: opt.Json = False,
 ) -> None:
     """What each theorem promises for an architecture, whether it applies, and why not.
@@ -77,8 +82,8 @@ def bound(
         _explain(explain, as_json)
         return
     values = (d_model, heads, d_head, context, vocab, layers)
-    sizes: dict[str, int | None] = dict(zip(SIZES, values, strict=True))
-    if sweep is None and (output or plot):
+    sizes: Sizes = dict(zip(SIZES, values, strict=True))
+    if sweep is None and files:
         raise ByheartError("-o and --plot are for --sweep: for instance --sweep heads=1:64.")
     others = [flag(k) for k, value in {"sweep": sweep, **sizes}.items() if value is not None]
     if hf is not None and others:
@@ -90,7 +95,7 @@ def bound(
             raise OptionError(name, f"a whole number of at least {least}", value, why)
     question = Question(facts=_facts(facts), kruskal=kruskal, bits=bits)
     if sweep is not None:
-        _bound_sweep(sweep, sizes, question, output, plot, as_json)
+        _bound_sweep(sweep, sizes, question, files, as_json)
     elif hf is not None:
         from byheart.theory.huggingface import read_config
 
@@ -99,7 +104,7 @@ def bound(
         _answer(_layer(sizes), question, as_json)
 
 
-def _layer(sizes: dict[str, int | None]) -> Spec:
+def _layer(sizes: Sizes) -> Spec:
     """A layer that reads tokens where there is a vocabulary, else one that reads vectors."""
     from byheart.specs import AttentionOnlySpec, MultiHeadSpec
 
@@ -114,7 +119,7 @@ def _layer(sizes: dict[str, int | None]) -> Spec:
     if N is not None:
         return AttentionOnlySpec(N=N, S=n, d=d, d_h=d_h, H=H, layers=layers or 1)
     if (layers or 1) > 1:
-        raise ByheartError("--layers needs --vocab: without one, one layer reads vectors.")
+        raise ByheartError("--layers needs --vocab: without a vocabulary, one layer reads vectors.")
     return MultiHeadSpec(d=d, n=n, d_h=d_h, H=H)
 
 
@@ -146,14 +151,15 @@ def _answer(spec: Spec, question: Question, as_json: bool) -> None:
     if spec.family == "transformer":
         say(BARE)
     applied = answers.chosen()
-    table([answers.cells(answer) for answer in applied], header=answers.header)
+    table(*map(answers.cells, applied), header=answers.header)
     for answer in applied:
         verdict = {True: "holds the facts", False: "cannot hold the facts", None: ""}[answer.holds]
         note = "; ".join(part for part in (verdict, answer.note) if part)
         if note:
             say(f" {answer.id}: {note}")
+    others = [a for a in answers if not a.applies]
     table(
-        [(a.id, "no" if a.applies is False else "?", a.reason) for a in answers if not a.applies],
+        *((a.id, "no" if a.applies is False else "?", a.reason) for a in others),
         header=("other theorems", "applies", "why not, or what it needs"),
     )
     say("`byheart bound --explain ID` gives statement, formula, hypotheses and source.")
@@ -170,7 +176,7 @@ def _explain(bound_id: str, as_json: bool) -> None:
         emit({"bounds": words} if bound_id == "all" else words[0])
     elif bound_id == "all":
         rows = [(b.id, b.claim.kind, b.claim.exactness, b.statement.title) for b in bounds]
-        table(rows, header=("theorem", "kind", "exactness", "about"))
+        table(*rows, header=("theorem", "kind", "exactness", "about"))
     else:
         for name, value in words[0].items():
             for line in value if isinstance(value, list) else [value]:
@@ -178,12 +184,7 @@ def _explain(bound_id: str, as_json: bool) -> None:
 
 
 def _bound_sweep(
-    text: str,
-    sizes: dict[str, int | None],
-    question: Question,
-    output: str | None,
-    plot: str | None,
-    as_json: bool,
+    text: str, sizes: Sizes, question: Question, files: opt.Given, as_json: bool
 ) -> None:
     from byheart.theory import plots, sweeps
 
@@ -191,21 +192,23 @@ def _bound_sweep(
     varied = next(name for name in SIZES if flag(name) == f"--{sweep.name}")
     if sizes[varied] is not None:
         raise ByheartError(f"--{sweep.name} and --sweep {text} contradict each other.")
-    if output is None and plot is None and not as_json:
+    if not files and not as_json:
         raise ByheartError("say where the sweep goes: -o out.csv, --plot out.png, or --json.")
-    _check_files(output, plot)
+    _check_files(files)
     points = sweeps.run(sweep, lambda value: _layer({**sizes, varied: value}), **question)
     rows = sweeps.rows(sweep, points)
-    _write_sweep(output, sweep.name, rows, plot, lambda: plots.sweep_figure(sweep, points))
+    _write_sweep(files, sweep.name, rows, lambda: plots.sweep_figure(sweep, points))
     if as_json:
         emit({"sweep": sweep.name, "rows": rows})
         return
-    for path in filter(None, (output, plot)):
+    for path in files.values():
         say(f"Written to {path} ({len(sweep.values):,} values of {sweep.name})")
 
 
 @guarded
+@grouped("files", FILES)
 def size(
+    files: opt.Given,
     facts: str | None = option(None, "A table of facts, or their number.", "FILE|N"),
     vocab: int | None = option(None, "Tokens in the vocabulary."),
     length: int | None = option(None, "Tokens in a key."),
@@ -215,8 +218,6 @@ def size(
         None, "Only this one (sqrt, sharded, ...); may be repeated.", "NAME"
     ),
     sweep: str | None = option(None, "From so many facts to so many.", "1e2:1e9"),
-    output: Output = None,
-    plot: Plot = None,
     as_json: opt.Json = False,
 ) -> None:
     """The fewest parameters for your facts, family by family, and where families cross.
@@ -230,12 +231,12 @@ def size(
     choose(family)
     if (facts is None) == (sweep is None):
         raise ByheartError("give --facts FILE or N, or --sweep FIRST:LAST (not both).")
-    if sweep is None and (output or plot):
+    if sweep is None and files:
         raise ByheartError("-o and --plot are for --sweep: for instance --sweep 1e2:1e9.")
     if sweep is not None:
         low, high = _interval(sweep)
         case = facts_case(None, high, vocab, length, answers, bits=bits)
-        _size_sweep(case, low, high, family, output, plot, as_json)
+        _size_sweep(case, low, high, family, files, as_json)
         return
     given = _facts(facts)
     if isinstance(given, int):
@@ -260,48 +261,42 @@ def _interval(text: str) -> tuple[int, int]:
 
 
 def _one(case: Case, family: list[str] | None, as_json: bool) -> None:
-    from byheart.theory.candidates import Sizes, choose, sizes
+    from byheart.theory import candidates
 
-    rows = Sizes(sizes(case, choose(family)))
+    rows = candidates.Sizes(candidates.sizes(case, candidates.choose(family)))
     if as_json:
         emit({**_question(case), "rows": [row.to_json() for row in rows]})
         return
     keys = f"keys of {case.S} tokens out of {case.N:,}"
     say(f"{case.T:,} facts: {keys}, {case.answer_count:,} answers\n")
-    table([rows.cells(row) for row in rows], header=rows.header)
+    table(*map(rows.cells, rows), header=rows.header)
     for row in rows:
         say(f" {row.title} ({row.bound}): {row.note}")
     say(LEGEND)
 
 
-def _question(case: Case) -> dict[str, int | None]:
+def _question(case: Case) -> Sizes:
     return {"facts": case.T, "vocabulary": case.N, "length": case.S, "answers": case.answers}
 
 
 def _size_sweep(
-    case: Case,
-    low: int,
-    high: int,
-    family: list[str] | None,
-    output: str | None,
-    plot: str | None,
-    as_json: bool,
+    case: Case, low: int, high: int, family: list[str] | None, files: opt.Given, as_json: bool
 ) -> None:
     from byheart.theory import plots
     from byheart.theory.candidates import crossings, decades, sweep
 
-    _check_files(output, plot)
+    _check_files(files)
     crossed = crossings(case, low, high, family)
     rows = sweep(case, decades(low, high, PER_DECADE), family)
     flat = [row.to_json() | {"sizes": " ".join(f"{k}={v}" for k, v in row.sizes.items())}
             for row in rows]  # fmt: skip
-    _write_sweep(output, "T", flat, plot, lambda: plots.size_figure(rows, crossed))
+    _write_sweep(files, "T", flat, lambda: plots.size_figure(rows, crossed))
     if as_json:
         records = {"rows": [row.to_json() for row in rows], "crossings": [*map(vars, crossed)]}
         emit({**_question(case), **records})
         return
     _print_sweep(case, sweep(case, decades(low, high), family), crossed)
-    written(output, plot)
+    written(*files.values())
 
 
 def _short(value: float) -> str:
@@ -317,7 +312,7 @@ def _print_sweep(case: Case, rows: list[Sized], crossed: list[Crossing]) -> None
     titles = {row.family: row.title for row in rows}
     say(f"Fewest parameters; keys of {case.S} tokens out of {case.N:,}\n")
     table(
-        [(name, *(at[name, T] for T in counts)) for name in titles],
+        *((name, *(at[name, T] for T in counts)) for name in titles),
         header=("facts", *(_short(T) for T in counts)),
     )
     for crossing in crossed:
@@ -347,28 +342,25 @@ def count(text: str, parameter: str) -> int:
     return value
 
 
-def _check_files(output: str | None, plot: str | None) -> None:
+def _check_files(files: opt.Given) -> None:
     """Refuse files that could not be written, before any work."""
-    if output is not None and not Path(output).parent.is_dir():
-        raise ByheartError(f"{output} cannot be written: there is no folder {Path(output).parent}.")
-    if plot is not None:
+    folder = Path(str(files.get("output", ""))).parent
+    if not folder.is_dir():
+        raise ByheartError(f"{files['output']} cannot be written: there is no folder {folder}.")
+    if "plot" in files:
         from byheart.theory.plots import check_path
 
-        check_path(plot)
+        check_path(str(files["plot"]))
 
 
 def _write_sweep(
-    output: str | None,
-    first: str,
-    rows: Sequence[dict[str, object]],
-    plot: str | None,
-    figure: Callable[[], Figure],
+    files: opt.Given, first: str, rows: Sequence[dict[str, object]], figure: Callable[[], Figure]
 ) -> None:
     """The rows as CSV, the column `first` in front, and the figure, each whole or not at all."""
     from byheart._folders import save_file
     from byheart.theory import plots, sweeps
 
-    if output is not None:
-        save_file(Path(output), sweeps.as_csv(first, rows))
-    if plot is not None:
-        plots.save(figure(), plot)
+    if "output" in files:
+        save_file(Path(str(files["output"])), sweeps.as_csv(first, rows))
+    if "plot" in files:
+        plots.save(figure(), str(files["plot"]))

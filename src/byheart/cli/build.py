@@ -14,19 +14,8 @@ import typer
 
 from byheart._plugins import leave_out
 from byheart.cli import _options as opt
-from byheart.cli._options import argument, grouped, option
-from byheart.cli._show import (
-    emit,
-    flag,
-    guarded,
-    key_text,
-    progress,
-    reasons,
-    say,
-    table,
-    token_text,
-    with_flags,
-)
+from byheart.cli._options import argument, flag, grouped, guarded, option, with_flags
+from byheart.cli._show import emit, key_text, progress, reasons, say, table, token_text
 from byheart.errors import ByheartError, MemoryFileError, check_choice
 from byheart.methods import BUILT_IN, Method, methods, refuse_foreign, resolve, type_names
 
@@ -123,6 +112,8 @@ def given_options(values: opt.Given, methods: Mapping[str, type[Method]]) -> opt
 @opt.reading(opt.ANY_TABLE)
 @grouped("options", method_options(BUILDING, OWN))
 def build(
+    options: opt.Given,
+    reading: opt.Given,
     source: Annotated[str, argument("FACTS", f"{opt.TABLES} {VECTORS}")],
     output: str | None = _folder("memory"),
     method: str = option(
@@ -137,9 +128,6 @@ def build(
     force: Force = False,
     no_facts: NoFacts = False,
     as_json: opt.Json = False,
-    *,
-    options: opt.Given,
-    reading: opt.Given,
 ) -> None:
     """Turn FACTS into a Transformer that recalls every one of them, without training.
 
@@ -172,6 +160,8 @@ def build(
 @opt.reading(opt.TABLE)
 @grouped("options", method_options(TRAINING))
 def train(
+    options: opt.Given,
+    reading: opt.Given,
     source: Annotated[str, argument("FACTS", opt.TABLES)],
     output: str | None = _folder("trained"),
     seed: Seed = 0,
@@ -179,9 +169,6 @@ def train(
     force: Force = False,
     no_facts: NoFacts = False,
     as_json: opt.Json = False,
-    *,
-    options: opt.Given,
-    reading: opt.Given,
 ) -> None:
     """Train a Transformer on FACTS until it recalls every one, and write it like a built one.
 
@@ -264,7 +251,7 @@ def show(stored: Stored, as_json: bool, extra: Mapping[str, Json]) -> None:
         emit(stored.to_json() | dict(extra))
     else:
         say()
-        table([(name, with_flags(text, ["abstain"])) for name, text in stored.rows()])
+        table(*((name, with_flags(text, ["abstain"])) for name, text in stored.rows()))
         reasons(stored.memory.describe().why)
         _show_lost(stored.memory)
         say(f"\nWritten to {stored.folder}")

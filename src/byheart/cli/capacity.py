@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from byheart.cli import _options as opt
-from byheart.cli._options import option
-from byheart.cli._show import emit, flag, guarded, progress, say, table, with_flags
+from byheart.cli._options import flag, guarded, option, with_flags
+from byheart.cli._show import emit, progress, say, table
 from byheart.errors import ByheartError, check_choice
 from byheart.training.method import Train
 
@@ -95,27 +95,20 @@ def capacity(
         model, d_model, heads, d_head, layers, width, seeds, steps, lr, "cross-entropy", optimizer,
         schedule, batch, device,
     )  # fmt: skip
+    recipe = method.training().but(keep_best=False)
+    shared: opt.Given = {"seeds": seeds, "seed": seed, "device": device, "recipe": recipe}
     if facts is not None:
-        _smallest(opt.read(facts, reading), method, vary, threshold, seed, as_json)
+        _smallest(opt.read(facts, reading), method, vary, threshold, shared, as_json)
         return
 
     from byheart.facts import random_associations
     from byheart.training import capacity as search
 
-    some = random_associations(vocab or 50, length or 2, 1)
+    spec = method.architecture(random_associations(vocab or 50, length or 2, 1))
+    shared |= {"restarts": restarts or 3, "workers": workers or 1}
+    shared |= {"resolution": 0.05 if resolution is None else resolution}
     with progress() as tell:
-        found = search(
-            method.architecture(some),
-            seeds=seeds,
-            threshold=threshold,
-            resolution=0.05 if resolution is None else resolution,
-            restarts=restarts or 3,
-            recipe=method.training().but(keep_best=False),
-            seed=seed,
-            workers=workers or 1,
-            device=device,
-            progress=tell,
-        )
+        found = search(spec, threshold=threshold, progress=tell, **shared)  # type: ignore[arg-type]
     _report(found, as_json)
     if found.undecided and not found.facts:
         raise typer.Exit(1)
@@ -136,15 +129,13 @@ def _report(found: Capacity, as_json: bool) -> None:
     if found.threshold < 1:
         each = f"mutual information, {found.threshold:.4g} of the facts right"
     table(
-        [
-            ("architecture", str(found.spec)),
-            ("parameters", f"{found.parameters:,}"),
-            ("facts learned", f"{found.facts:,} (median of {n} table{'s'[: n > 1]})"),
-            ("interval", _interval(found)),
-            ("facts per parameter", f"{found.per_parameter:.3g}"),
-            ("bits per parameter", f"{found.bits_per_parameter:.3g} ({each})"),
-            ("training runs", f"{len(found.trials)}, {found.seconds:.0f} s"),
-        ]
+        ("architecture", str(found.spec)),
+        ("parameters", f"{found.parameters:,}"),
+        ("facts learned", f"{found.facts:,} (median of {n} table{'s'[: n > 1]})"),
+        ("interval", _interval(found)),
+        ("facts per parameter", f"{found.per_parameter:.3g}"),
+        ("bits per parameter", f"{found.bits_per_parameter:.3g} ({each})"),
+        ("training runs", f"{len(found.trials)}, {found.seconds:.0f} s"),
     )
     say()
     for number, b in enumerate(found.brackets, start=1):
@@ -162,10 +153,8 @@ def _report(found: Capacity, as_json: bool) -> None:
     if rows:
         say("\nWhat the theorems say of this architecture, without training:")
         signs = {"lower bound": ">=", "upper bound": "<="}
-        table(
-            [(a.id, f"{signs.get(a.kind, '≈')} {shown(a.capacity)}", a.kind) for a in rows],
-            ("bound", "facts", "kind"),
-        )
+        cells = [(a.id, f"{signs.get(a.kind, '≈')} {shown(a.capacity)}", a.kind) for a in rows]
+        table(*cells, header=("bound", "facts", "kind"))
 
 
 def _interval(found: Capacity) -> str:
@@ -183,7 +172,7 @@ def _interval(found: Capacity) -> str:
 
 
 def _smallest(
-    facts: Facts, method: Train, vary: str, threshold: float, seed: int, as_json: bool
+    facts: Facts, method: Train, vary: str, threshold: float, shared: opt.Given, as_json: bool
 ) -> None:
     from byheart.training import smallest
 
@@ -192,11 +181,9 @@ def _smallest(
         raise ByheartError(
             f"--vary width belongs to --model mlp: {method.model} has no hidden layer."
         )
-    recipe = method.training().but(keep_best=False)
-    start = {"seeds": method.seeds, "seed": seed, "device": method.device}
+    spec, size = method.architecture(facts), {"vary": VARIED[vary], "threshold": threshold}
     with progress() as tell:
-        found = smallest(facts, method.architecture(facts), vary=VARIED[vary], threshold=threshold,
-                         recipe=recipe, progress=tell, **start)  # fmt: skip
+        found = smallest(facts, spec, progress=tell, **size, **shared)  # type: ignore[arg-type]
     _report_smallest(found, facts, vary, threshold, as_json)
     if found.size is None:
         raise typer.Exit(1)
@@ -218,11 +205,12 @@ def _report_smallest(
         return
     what = f"{T:,} facts" if threshold == 1 else f"{threshold:.4g} of the {T:,} facts"
     say(opt.describe_facts(facts))
-    tried = [
-        (str(t.size), f"{t.parameters:,}", f"{t.passed} of {t.seeds}", f"{t.accuracy:.4f}",
-         str(t.diverged)) for t in found.tried
-    ]  # fmt: skip
-    table([*tried], (vary, "parameters", "starts that learned", "best accuracy", "diverged"))
+    rows = []
+    for t in found.tried:
+        learned = f"{t.passed} of {t.seeds}", f"{t.accuracy:.4f}"
+        rows.append((str(t.size), f"{t.parameters:,}", *learned, str(t.diverged)))
+    header = (vary, "parameters", "starts that learned", "best accuracy", "diverged")
+    table(*rows, header=header)
     say()
     if spec is None or per_fact is None or per_bit is None:
         say(f"None of these sizes learned {what}.")
@@ -233,11 +221,9 @@ def _report_smallest(
     words += "" if sure is None else f"; at {sure} every start did"
     answers = f"{len(facts.answer_ids):,} distinct answers"
     table(
-        [
-            (f"smallest {vary}", f"{found.size:,}: {words}"),
-            ("architecture", str(spec)),
-            ("parameters", f"{spec.parameters:,}"),
-            ("facts per parameter", f"{per_fact:.3g}"),
-            ("bits per parameter", f"{per_bit:.3g} ({answers})"),
-        ]
+        (f"smallest {vary}", f"{found.size:,}: {words}"),
+        ("architecture", str(spec)),
+        ("parameters", f"{spec.parameters:,}"),
+        ("facts per parameter", f"{per_fact:.3g}"),
+        ("bits per parameter", f"{per_bit:.3g} ({answers})"),
     )

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from byheart.cli import _options as opt
-from byheart.cli._options import option, switch
-from byheart.cli._show import emit, guarded, key_text, number, progress, reasons, say, table
+from byheart.cli._options import guarded, option, switch
+from byheart.cli._show import emit, key_text, number, progress, reasons, say, table
 from byheart.errors import ByheartError, MemoryFileError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from byheart.pipeline import Stored
 
 LISTED = 20
-CELL = re.compile(r'"((?:[^"]|"")*)"|([^",=]*)')
+CELL = re.compile(r'("(?:[^"]|"")*"|[^",=]*)([,=]|\Z)')
 QUOTING = (
     "Put tokens that hold commas, equals signs or quotes in double quotes, and double the quotes "
     "inside: '\"Bonaire, Saba\",capital=K'."
@@ -32,6 +32,7 @@ QUOTING = (
 @guarded
 @opt.reading(opt.ANY_TABLE)
 def certify(
+    reading: opt.Given,
     folder: opt.Folder,
     facts: str | None = option(None, "Prove these facts instead of the ones in DIR.", "FILE"),
     interval: bool = switch("Ball arithmetic (Arb): slower, assumes nothing of exp.", "--interval"),
@@ -44,8 +45,6 @@ def certify(
     ),
     no_write: bool = switch("Leave DIR/certificate.json alone.", "--no-write"),
     as_json: opt.Json = False,
-    *,
-    reading: opt.Given,
 ) -> None:
     """Prove, from the files in DIR alone, that the stored weights recall every fact.
 
@@ -86,12 +85,12 @@ def _print(certificate: Certificate, folder: str) -> None:
     for damage in certificate.damage:
         say(f"  changed: {damage}")
     say()
-    table([*certificate.rows()])
+    table(*certificate.rows())
     failures = certificate.failures
     if failures:
         say()
         listed = [(str(f.row), key_text(f.key), f.answer, f.reason) for f in failures[:LISTED]]
-        table([*listed], header=("row", "key", "answer", "why"))
+        table(*listed, header=("row", "key", "answer", "why"))
         if certificate.failed > LISTED:
             say(f"... and {certificate.failed - LISTED:,} more (--json lists up to 1,000)")
         if any((f.margin or 0) > 0 for f in failures):
@@ -103,6 +102,7 @@ def _print(certificate: Certificate, folder: str) -> None:
 @guarded
 @opt.reading()
 def edit(
+    reading: opt.Given,
     folder: opt.Folder,
     sets: list[str] | None = option(
         None,
@@ -117,8 +117,6 @@ def edit(
         "Also prove it. A memory that has a certificate gets a new one anyway.", "--certify"
     ),
     as_json: opt.Json = False,
-    *,
-    reading: opt.Given,
 ) -> None:
     """Set, add and delete facts of the sharded memory in DIR.
 
@@ -203,17 +201,13 @@ def parse_key(text: str) -> tuple[str, ...]:
 def _cells(text: str) -> tuple[list[str], str]:
     """The cells of `text` and the commas and equals signs between them; "?" for anything else."""
     cells, separators, at = [], "", 0
-    while True:
-        found = CELL.match(text, at)
-        assert found is not None  # the second alternative matches nothing, too
-        quoted, plain = found.groups()
-        cells.append(plain if quoted is None else quoted.replace('""', '"'))
-        at = found.end() + 1
-        if at > len(text):
+    while found := CELL.match(text, at):
+        cell, separator = found.groups()
+        cells.append(cell[1:-1].replace('""', '"') if cell.startswith('"') else cell)
+        separators, at = separators + separator, found.end()
+        if not separator:
             return cells, separators
-        if text[at - 1] not in ",=":
-            return cells, "?"
-        separators += text[at - 1]
+    return cells, "?"
 
 
 def _report(stored: Stored, edited: Edited, as_json: bool) -> None:
@@ -237,5 +231,5 @@ def _report(stored: Stored, edited: Edited, as_json: bool) -> None:
             rows.append((name.replace("_", " "), f"{counts[name]:,}"))
     if certificate is not None:
         rows.append(("certificate", certificate.summary()))
-    table([*rows])
+    table(*rows)
     reasons(edited.why)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 from byheart.cli import _options as opt
-from byheart.cli._options import argument, option, switch
-from byheart.cli._show import emit, guarded, say, token_text
+from byheart.cli._options import argument, guarded, option, switch
+from byheart.cli._show import emit, say, token_text
 from byheart.errors import ByheartError, check_choice
 
 NEXT = {

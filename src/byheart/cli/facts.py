@@ -7,18 +7,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from byheart.cli import _options as opt
-from byheart.cli._options import argument, option, switch
-from byheart.cli._show import (
-    emit,
-    guarded,
-    key_text,
-    progress,
-    reasons,
-    say,
-    table,
-    token_text,
-    with_flags,
-)
+from byheart.cli._options import argument, guarded, option, switch, with_flags
+from byheart.cli._show import emit, key_text, progress, reasons, say, table, token_text
 from byheart.errors import CapacityError, FactsError
 
 if TYPE_CHECKING:
@@ -109,7 +99,7 @@ def _print(facts: Facts, asked: Row, implied_header: bool) -> None:
     last = f"{facts.last_tokens:,} distinct; {_commonest(facts, facts.tokens[:, -1])}"
     shares = [f"{facts.effective_size(e):,} facts hold {1 - e:.0%} of it" for e in (0.1, 0.01)]
     uniform = facts.prior.min() == facts.prior.max()
-    rows = [
+    table(
         ("facts", f"{facts.T:,}"),
         ("keys", f"{facts.S} token{'s'[: facts.S > 1]}: {columns}"),
         *([("header", names)] if implied_header else []),
@@ -120,8 +110,7 @@ def _print(facts: Facts, asked: Row, implied_header: bool) -> None:
         ("duplicates merged", f"{facts.merged:,}"),
         ("skipped", f"{facts.skipped:,} with an empty cell"),
         ("trimmed", f"{facts.trimmed:,} cells had blanks around them"),
-    ]
-    table([*rows])
+    )
     say()
     for i in range(min(3, facts.T)):
         say(f"  {key_text(facts.key(i))} -> {token_text(facts.answer(i))}")
@@ -142,7 +131,7 @@ def _commonest(facts: Facts, ids: np.ndarray) -> str:
 
 
 def _print_distributions(given: Distributions, exact: int) -> None:
-    table(_described(given))
+    table(*_described(given))
     say()
     for i in range(min(3, given.T)):
         answers = ", ".join(f"{token_text(token)} {p:.3g}" for token, p in given.top(i, 4))
@@ -217,10 +206,10 @@ def encoder(
         emit({**described, "rows": rows})
         return
     say(f"{given.name}:")
-    table(_described(given))
+    table(*_described(given))
     say()
-    table([_cells(row, least) for row in rows], header=(
-        "encoder", "d_KL", "total variation", "top answer", "bound", "seconds", ""))  # fmt: skip
+    header = ("encoder", "d_KL", "total variation", "top answer", "bound", "seconds", "")
+    table(*(_cells(row, least) for row in rows), header=header)
     say()
     if rank >= exact:
         say(f"d = {rank} >= min(T, A - 1) = {exact:,}: exact (Proposition 2).")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from importlib import import_module
 
 import typer
 
+from byheart._plugins import PluginWarning
 from byheart._version import __version__
 from byheart.cli._show import emit
 
@@ -33,6 +35,18 @@ A first walk, with the countries of the world that ship with byheart:
 
 Your own facts: a CSV file with a header, the answer in the last column. Exit codes: 0 good, 1 a
 check failed, 2 wrong use or input."""
+_other_warnings = warnings.showwarning
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *place: object) -> None:
+    """What is left out of another package is one line, without the place in byheart."""
+    if issubclass(category, PluginWarning):
+        print(f"warning: {message}", file=sys.stderr)
+    else:
+        _other_warnings(message, category, *place)  # type: ignore[arg-type]
+
+
+warnings.showwarning = _show_warning
 
 
 def _version(wanted: bool) -> None:
@@ -75,9 +89,9 @@ def __getattr__(name: str) -> typer.Typer:
 
 
 def main() -> None:
-    asked = [word for word in sys.argv[1:2] if word in COMMANDS]
-    # Two commands at least: typer takes the only one of an app for the app itself.
-    app = make_app(*asked, *(["recall"] if asked and asked != ["recall"] else asked and ["owner"]))
+    asked = COMMANDS.keys() & sys.argv[1:2]
+    # More than one command: typer takes the only one of an app for the app itself.
+    app = make_app(*(asked | {"recall", "owner"} if asked else ()))
     if "--json" not in sys.argv:
         app()
         return

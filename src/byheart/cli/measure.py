@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from byheart.cli import _options as opt
-from byheart.cli._options import argument, option, switch
-from byheart.cli._show import columns, emit, guarded, progress, say, table, written
+from byheart.cli._options import argument, guarded, option, switch
+from byheart.cli._show import emit, progress, say, table, written
 from byheart.errors import ByheartError, FactsError, check_choice
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from byheart.measure.rank import NumericalRank
 
 SHOWN = 20
+HEADS = ("head", "owns", "saturated stored / fresh", "own / other", "entropy stored / fresh",
+         "tokens own / other", "breaks")  # fmt: skip
 _shown = partial(option, panel="What it is shown")
 _how = partial(option, panel="How it is measured")
 
@@ -81,7 +83,8 @@ def _rows(source: str, name: str) -> tuple[np.ndarray, int | None]:
     arrays = read_arrays(source)
     if name not in arrays:
         there = ", ".join(sorted(arrays))
-        raise FactsError(f"{source}: expected an array {name!r}, there are {there}. Use --array.")
+        expected = f"expected an array {name!r}, there are {there}"
+        raise FactsError(f"{source}: {expected}. Choose one with --array.")
     context = arrays.get("context")
     n = context.shape[-2] if context is not None and context.ndim > 1 else None
     return arrays[name], n
@@ -115,7 +118,7 @@ def _print_kruskal(report: KruskalReport) -> None:
         sizes = f"{len(groups.groups)} heads of up to {n - 1} rows, smallest pivot"
         smallest = f"{groups.pivot:.1e}, smallest residual {groups.residual:.1e}"
         rows.append(("groups", f"{verdict}: {sizes} {smallest}"))
-    table(rows)
+    table(*rows)
     parts = ", ".join(f"{name} {s:.2f}" for name, s in report.seconds.items())
     say(f"\n{sum(report.seconds.values()):.2f} s: {parts}")
 
@@ -189,16 +192,15 @@ def heads(
 
 def _print_heads(stats: HeadStatistics) -> None:
     heads = len(stats.saturated)
-    cells = {
-        "head": str,
-        "owns": lambda h: f"{int((stats.owner == h).sum()):,}",
-        "saturated stored / fresh": lambda h: _pair(h, stats.saturated, stats.fresh_saturated),
-        "own / other": lambda h: _pair(h, stats.own_saturated, stats.other_saturated),
-        "entropy stored / fresh": lambda h: _pair(h, stats.entropy, stats.fresh_entropy),
-        "tokens own / other": lambda h: f"{stats.own_tokens[h]} / {stats.other_tokens[h]}",
-        "breaks": lambda h: f"{stats.broken[h]:.2f}",
-    }
-    columns(range(min(heads, SHOWN)), cells)
+    rows = []
+    for h in range(min(heads, SHOWN)):
+        saturated = _pair(h, stats.saturated, stats.fresh_saturated)
+        own = _pair(h, stats.own_saturated, stats.other_saturated)
+        entropy = _pair(h, stats.entropy, stats.fresh_entropy)
+        tokens = f"{stats.own_tokens[h]} / {stats.other_tokens[h]}"
+        owned = f"{int((stats.owner == h).sum()):,}"
+        rows.append((str(h), owned, saturated, own, entropy, tokens, f"{stats.broken[h]:.2f}"))
+    table(*rows, header=HEADS)
     if heads > SHOWN:
         say(f"... and {heads - SHOWN} more heads (--json lists all)")
     say(f"\n{stats.T:,} examples, {stats.fresh:,} fresh queries; owners by {stats.owner_from}.")
@@ -252,7 +254,7 @@ def precision(
         rows = [
             (k.format, f"{k.significant_bits:,}", f"{k.recalled:,} of {k.asked:,}") for k in kept
         ]
-        table([*rows], header=("format", "bits", "recalled"))
+        table(*rows, header=("format", "bits", "recalled"))
         return
     chosen = tuple(method or measured.METHODS)
     for name in chosen:
@@ -267,7 +269,7 @@ def precision(
     for k in limits:
         right, wrong = _count(k.last_right, "none"), _count(k.first_wrong, "none tried")
         rows.append((k.method, k.format, right, wrong, _count(k.bits, "")))
-    table(rows, header=("construction", "format", "all right up to", "first wrong", "needs bits"))
+    table(*rows, header=("construction", "format", "all right up to", "first wrong", "needs bits"))
     say("\nFacts are the first ones of the table; bits are those of the longest exact weight.")
 
 
@@ -348,7 +350,7 @@ def _print_audit(result: Audit) -> None:
     record = result.record
     used = record["settings"]
     say("\n".join(headline(record)) + "\n")
-    table(table_rows(record), header=HEADER)
+    table(*table_rows(record), header=HEADER)
     say(
         f"\nA2: contexts of rank n, of {used['ranked']:,}. A1 drawn: independent ones of "
         f"{used['draws']:,} random n-subsets. Q: largest size with no dependent subset, drawn or "

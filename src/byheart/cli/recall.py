@@ -7,8 +7,8 @@ from importlib import import_module
 import typer
 
 from byheart.cli import _options as opt
-from byheart.cli._options import argument, option, switch
-from byheart.cli._show import emit, guarded, key_text, say, token_text
+from byheart.cli._options import argument, guarded, option, switch
+from byheart.cli._show import emit, key_text, say, token_text
 from byheart.errors import ByheartError
 
 NUMBERS = ("multi-head", "sqrt")  # families whose way of answering is loaded when it is needed

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from byheart.cli import _options as opt
-from byheart.cli._options import argument, option
-from byheart.cli._show import emit, guarded, progress, say, table
+from byheart.cli._options import argument, guarded, option
+from byheart.cli._show import emit, progress, say, table
 from byheart.errors import ByheartError, check_choice
 
 if TYPE_CHECKING:
@@ -160,8 +160,8 @@ def _verdicts(records: list[Record], total: Record, redraw: bool) -> None:
     if len(records) > 1:
         say()
         table(
-            [(r["study"], r["verdict"], str(r["rows"]), duration(r["seconds"])) for r in records],
-            ("study", "verdict", "rows", "time of its rows"),
+            *((r["study"], r["verdict"], str(r["rows"]), duration(r["seconds"])) for r in records),
+            header=("study", "verdict", "rows", "time of its rows"),
         )
     if redraw:
         return
@@ -213,4 +213,4 @@ def _status(
         emit({"studies": records})
         return
     names = ("study", "rows", "done", "failed", "missing")
-    table([tuple(str(record[name]) for name in names) for record in records], names)
+    table(*(tuple(str(record[name]) for name in names) for record in records), header=names)
