@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from byheart.cli._show import fail, warn
+from byheart.cli._show import audience, fail, warn
 from byheart.errors import ByheartError, ConflictError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ Command = Callable[..., None]
 Options = Mapping[str, tuple[object, object]]  # name -> (annotation, default)
 Given = dict[str, object]
 """The options of a group that were given; the others have their defaults."""
+JSON = "Print one JSON object instead of tables."
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 # Where the flag of a parameter is not its name with dashes.
 FLAGS = {"d": "--d-model", "H": "--heads", "d_h": "--d-head", "S": "--length", "N": "--vocab",
@@ -71,28 +72,39 @@ def with_flags(message: str, parameters: Iterable[str]) -> str:
     return re.sub(r"`([A-Za-z_]\w*)(?:=([^`]*))?`", spelled, message)
 
 
-def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Errors a user can mend become one message on stderr (and `{"error": ...}` with --json)."""
+def guarded(command: Command) -> Command:
+    """A command with --json, whose errors that a user can mend are one message on stderr."""
 
     @functools.wraps(command)
-    def run(*args: Any, **options: Any) -> None:
-        as_json = bool(options.get("as_json"))
+    def run(*args: Any, as_json: bool = False, **options: Any) -> None:
         interrupted = "interrupted: nothing is half-written."
-        with interrupts() as pressed:
+        with audience(as_json), interrupts() as pressed:
             try:
                 command(*args, **options)
             except ByheartError as error:
                 extra = {"conflicts": error.conflicts} if isinstance(error, ConflictError) else {}
                 given = {PARAMETERS.get(name, name) for name in options} | options.keys()
-                message = with_flags(str(error), given | ADVISED)
-                fail(message, error.exit_code, as_json, **extra)
+                fail(with_flags(str(error), given | ADVISED), error.exit_code, **extra)
             except KeyboardInterrupt:
-                fail(interrupted, INTERRUPTED, as_json)
+                fail(interrupted, INTERRUPTED)
             except Exception as error:
                 if not pressed or isinstance(error, typer.Exit):
                     raise
-                fail(interrupted, INTERRUPTED, as_json)
+                fail(interrupted, INTERRUPTED)
 
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    return _signed(run, own, {"as_json": row(bool, False, JSON, "--json")})
+
+
+def _signed(run: Command, own: Iterable[inspect.Parameter], options: Options) -> Command:
+    """`run` with the parameters `own` and `options`: typer reads signature and annotations."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [p.replace(kind=keyword) for p in own] + [
+        inspect.Parameter(name, keyword, default=default, annotation=kind)
+        for name, (kind, default) in options.items()
+    ]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run
 
 
@@ -138,24 +150,14 @@ def grouped(argument: str, options: Options) -> Callable[[Command], Command]:
     """A command that takes `options` as one argument: a dict of those that were given."""
 
     def decorate(command: Command) -> Command:
-        signature = inspect.signature(command, eval_str=True)
-
         @functools.wraps(command)
         def run(*args: object, **values: object) -> None:
             chosen = {name: values.pop(name) for name in options if name in values}
             given = {name: v for name, v in chosen.items() if v != options[name][1]}
             command(*args, **values, **{argument: given})
 
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        own = [p.replace(kind=keyword) for p in signature.parameters.values() if p.name != argument]
-        own += [
-            inspect.Parameter(name, keyword, default=default, annotation=kind)
-            for name, (kind, default) in options.items()
-        ]
-        # typer makes the options from the signature and the annotations.
-        run.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in own}
-        return run
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        return _signed(run, (p for p in own if p.name != argument), options)
 
     return decorate
 
@@ -213,7 +215,6 @@ TABLES = (
     "A .csv, .tsv, .jsonl or .parquet file; a built-in table: countries, elements; or "
     "random:N=50,S=2,T=1000,seed=0."
 )
-Json = Annotated[bool, option(..., "Print one JSON object instead of tables.", "--json")]
 Folder = Annotated[str, argument("DIR", "A memory folder (`byheart build`).")]
 Plot = Annotated[str | None, option(..., "Also draw it: .png, .svg or .pdf.", "FILE")]
 

@@ -11,7 +11,7 @@ from byheart._json import Json
 from byheart.cli._show import emit, key_text, number, say, table, token_text
 from byheart.errors import ByheartError, FactsError, did_you_mean
 from byheart.facts import Facts, VectorFacts
-from byheart.models.memory import Memory, Recall
+from byheart.models.memory import Memory, Recall, Split
 from byheart.models.sharded_memory import ShardedMemory
 from byheart.models.token_memory import DistributionMemory
 
@@ -28,7 +28,6 @@ class Asked:
     abstain: bool = False
     raw: bool = False
     full: bool = False
-    as_json: bool = False
 
 
 @singledispatch
@@ -49,20 +48,7 @@ def answer(memory: Memory, asked: Asked, said: Recall) -> bool:
     hidden = not known and not asked.raw and said.answer != UNKNOWN
     split = memory.split(*asked.words) if memory.no_heads is None and (known or asked.raw) else None
     heads = [] if split is None else split.largest()
-    if asked.as_json:
-        emit(
-            {
-                "answer": None if hidden else said.answer,
-                "known": said.known,
-                "false_positive_rate": memory.false_positive_rate,
-                "margin": None if hidden else said.margin,
-                "heads": [{"head": h, "contribution": c} for h, c in heads],
-                "skip": None if split is None else split.skip,
-                "runner_up": None if hidden else said.runner_up,
-                "key": list(said.key),
-            }
-        )
-        return known
+    _emit(memory, said, split, hidden)
     if hidden:
         return _not_stored(memory, asked.words)
     say(token_text(str(said.answer)))
@@ -79,6 +65,21 @@ def answer(memory: Memory, asked: Asked, said: Recall) -> bool:
     return known
 
 
+def _emit(memory: Memory, said: Recall, split: Split | None, hidden: bool = False) -> None:
+    emit(
+        {
+            "answer": None if hidden else said.answer,
+            "known": said.known,
+            "false_positive_rate": memory.false_positive_rate,
+            "margin": None if hidden else said.margin,
+            "heads": head_records([] if split is None else split.largest()),
+            "skip": None if split is None else split.skip,
+            "runner_up": None if hidden else said.runner_up,
+            "key": list(said.key),
+        }
+    )
+
+
 def _not_stored(memory: Memory, words: Sequence[str]) -> bool:
     say(f"not stored: {key_text(list(words))}")
     never = "The memory was never told. --raw shows what the model says all the same."
@@ -93,6 +94,10 @@ def new_token(memory: Memory, words: Sequence[str]) -> str:
     if not new or vocabulary is None:
         return ""
     return f"No fact has the token {new[0]!r}. {did_you_mean(new[0], vocabulary.tokens)}".rstrip()
+
+
+def head_records(heads: list[tuple[int, float]]) -> list[Json]:
+    return [{"head": h, "contribution": c} for h, c in heads]
 
 
 def head_rows(heads: list[tuple[int, float]], top: int) -> list[tuple[str, str]]:
@@ -123,15 +128,11 @@ def _(memory: ShardedMemory, asked: Asked) -> bool:
         return answer(memory, asked, memory.recall(*words))
     if memory.knows_by_fingerprint(keys)[0] and not new:
         return answer(memory, asked, replace(memory.recall(*words), known=True))
-    if asked.as_json:
-        said = Recall(asked.words, UNKNOWN, known=False)
-        answer(memory, replace(asked, raw=False), said)
-    else:
-        say(UNKNOWN)
-        rate = number(memory.false_positive_rate)
-        share = f"A share of {rate} of such keys is answered all the same."
-        why = new_token(memory, asked.words) or share
-        say(f"\n{key_text(asked.words)} is not stored. {why}")
+    _emit(memory, Recall(asked.words, UNKNOWN, known=False), None)
+    rate = number(memory.false_positive_rate)
+    share = f"A share of {rate} of such keys is answered all the same."
+    why = new_token(memory, asked.words) or share
+    say(f"{UNKNOWN}\n\n{key_text(asked.words)} is not stored. {why}")
     return True  # it was asked for, and it is an answer
 
 
@@ -150,12 +151,10 @@ def _(memory: DistributionMemory, asked: Asked) -> bool:
         for token, q in said.probabilities[: max(asked.top, 1)]
     ]
     hidden = not known and not asked.raw
-    if asked.as_json:
-        answers = [{"answer": token, "recalled": q, "stored": p} for token, q, p in shown]
-        record = {"answer": None, "answers": []}
-        record = record if hidden else {"answer": said.answer, "answers": answers}
-        emit({"key": list(said.key), **record, "known": said.known})
-        return known
+    answers = [{"answer": token, "recalled": q, "stored": p} for token, q, p in shown]
+    record = {"answer": None, "answers": []}
+    record = record if hidden else {"answer": said.answer, "answers": answers}
+    emit({"key": list(said.key), **record, "known": said.known})
     if hidden:
         return _not_stored(memory, asked.words)
     say(f"{token_text(str(said.answer))}\n")
@@ -176,20 +175,18 @@ def ask_every_fact(memory: Memory, asked: Asked) -> bool:
         tokens = memory.inputs_of(facts)[:, 1:]  # without the start token
         recalled &= memory.knows_by_fingerprint(tokens).numpy()
     lost, right = (~recalled).nonzero()[0].tolist(), int(recalled.sum())
-    if asked.as_json:
-        records = [_record(facts, i) for i in lost]
-        emit({"facts": facts.T, "recalled": right, **memory.quality(), "lost": records})
-    else:
-        unit = memory.construction.unit
-        say(f"{right:,} of {facts.T:,} {unit} recalled, {memory.quality_text()}")
-        for i in lost[:LISTED]:
-            row = int(facts.rows[i])
-            if isinstance(facts, VectorFacts):
-                say(f"  example {row}: not {facts.label[i].tolist()}")
-                continue
-            said, right = str(memory.recall(*facts.key(i)).answer), facts.answer(i)
-            wrong = f"{token_text(said)}, not {token_text(right)}"
-            say(f"  row {row}: {key_text(facts.key(i))} -> {wrong}")
+    records = [_record(facts, i) for i in lost]
+    emit({"facts": facts.T, "recalled": right, **memory.quality(), "lost": records})
+    unit = memory.construction.unit
+    say(f"{right:,} of {facts.T:,} {unit} recalled, {memory.quality_text()}")
+    for i in lost[:LISTED]:
+        row = int(facts.rows[i])
+        if isinstance(facts, VectorFacts):
+            say(f"  example {row}: not {facts.label[i].tolist()}")
+            continue
+        said, right = str(memory.recall(*facts.key(i)).answer), facts.answer(i)
+        wrong = f"{token_text(said)}, not {token_text(right)}"
+        say(f"  row {row}: {key_text(facts.key(i))} -> {wrong}")
     return not lost
 
 
@@ -209,9 +206,7 @@ def _(memory: DistributionMemory, asked: Asked) -> bool:
 
     losses = memory_losses(memory)
     mean, right = losses.mean(), int(losses.right.sum())
-    if asked.as_json:
-        emit({"facts": len(losses.kl), "recalled": right, **mean})
-        return True
+    emit({"facts": len(losses.kl), "recalled": right, **mean})
     say(f"{len(losses.kl):,} sequences")
     table(
         ("d_KL", f"{mean['kl']:.4g} nats"),

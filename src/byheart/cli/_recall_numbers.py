@@ -11,10 +11,11 @@ from byheart.cli._recall import (
     ask,
     ask_all,
     ask_every_fact,
+    head_records,
     head_rows,
     new_token,
 )
-from byheart.cli._show import emit, key_text, number, say, table, token_text
+from byheart.cli._show import emit, for_programs, key_text, number, say, table, token_text
 from byheart.errors import ByheartError, CheckFailed, FactsError
 from byheart.facts import read_arrays
 from byheart.models.exact_memory import ExactMemory
@@ -24,17 +25,17 @@ from byheart.models.vector_memory import VectorMemory
 @ask.register
 def _(memory: ExactMemory, asked: Asked) -> bool:
     said = memory.recall(*asked.words, literally=asked.full)
-    if not asked.as_json and said.known:
-        say(token_text(str(said.answer)))
+    if for_programs.get() or not (said.known or said.answer == UNKNOWN):
+        return answer(memory, asked, said)
+    if said.known:
         how = "every block in exact integers" if asked.full else "exact"
-        say(f"\nclass {int(said.output[0])} of {memory.spec.classes:,}, {how}")
-        return True
-    if said.answer == UNKNOWN and not asked.as_json:
+        classes = f"class {int(said.output[0])} of {memory.spec.classes:,}"
+        say(f"{token_text(str(said.answer))}\n\n{classes}, {how}")
+    else:
         say(f"{UNKNOWN}\n\n{key_text(asked.words)} is not stored (the network outputs 0).")
         if near := new_token(memory, asked.words):
             say(near)
-        return False
-    return answer(memory, asked, said)
+    return bool(said.known)
 
 
 @ask_all.register
@@ -52,7 +53,7 @@ def _(memory: VectorMemory, asked: Asked) -> bool:
     if len(words) == 1 and words[0].isdecimal():
         return _example(memory, int(words[0]), asked)
     if len(words) == 1 and words[0].endswith((".npz", ".safetensors", ".npy")):
-        return _queries(memory, words[0], asked.as_json)
+        return _queries(memory, words[0])
     raise ByheartError(
         "this memory holds vectors: give the number of a stored example, a .npz or .safetensors "
         "file with `query` (and `context` unless it is shared), or --all; found "
@@ -70,12 +71,9 @@ def _example(memory: VectorMemory, row: int, asked: Asked) -> bool:
     heads = sorted(enumerate(part.parts[0].tolist()), key=lambda pair: -abs(pair[1]))
     label = facts.label[i].tolist()
     error = None if memory.classes is not None else float(memory.errors(facts.subset([i]))[0])
-    if asked.as_json:
-        value = list(said.output) if said.answer is None else said.answer
-        parts = [{"head": h, "contribution": c} for h, c in heads]
-        measured = {"margin": said.margin, "error": error, "heads": parts}
-        emit({"row": row, "answer": value, "label": label, **measured})
-        return True
+    value = list(said.output) if said.answer is None else said.answer
+    measured = {"margin": said.margin, "error": error, "heads": head_records(heads)}
+    emit({"row": row, "answer": value, "label": label, **measured})
     if error is None:
         say(f"{said.answer}\n\nlabel {label}, margin {number(said.margin)}")
     else:
@@ -87,7 +85,7 @@ def _example(memory: VectorMemory, row: int, asked: Asked) -> bool:
     return True
 
 
-def _queries(memory: VectorMemory, path: str, as_json: bool) -> bool:
+def _queries(memory: VectorMemory, path: str) -> bool:
     arrays, spec = read_arrays(path), memory.spec
     query, context = arrays.get("query"), arrays.get("context")
     if query is None or query.ndim != 2 or query.shape[1] != spec.d:
@@ -99,8 +97,7 @@ def _queries(memory: VectorMemory, path: str, as_json: bool) -> bool:
         context = np.broadcast_to(context, shape).astype(np.float64)
     out = memory.outputs(memory.inputs(query.astype(np.float64), context))
     answers = out.argmax(1).tolist() if memory.classes is not None else out.tolist()
-    if as_json:
-        emit({"answers": answers})
-    for said in () if as_json else answers:
+    emit({"answers": answers})
+    for said in answers:
         say(str(said) if memory.classes is not None else " ".join(f"{v:.9g}" for v in said))
     return True

@@ -10,6 +10,7 @@ import time
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import typer
@@ -17,12 +18,22 @@ import typer
 from byheart._json import plain
 from byheart._progress import Progress, Report
 
+for_programs: ContextVar[bool] = ContextVar("for_programs", default=False)  # --json
 QUIET_SECONDS = 5.0  # between two lines of progress where there is no terminal
 
 
-def fail(message: str, code: int, as_json: bool, **extra: Any) -> None:
-    if as_json:
-        emit({"error": message, **extra})
+@contextmanager
+def audience(programs: bool) -> Iterator[None]:
+    """Who reads what the block prints: programs get what is given to `emit`, people the rest."""
+    before = for_programs.set(programs)
+    try:
+        yield
+    finally:
+        for_programs.reset(before)
+
+
+def fail(message: str, code: int, **extra: Any) -> None:
+    emit({"error": message, **extra})
     _write(f"error: {_printable(message)}", err=True)
     raise typer.Exit(code)
 
@@ -33,12 +44,16 @@ def warn(message: str) -> None:
 
 
 def emit(record: dict[str, Any]) -> None:
-    """One JSON object on stdout. Infinity and NaN, which JSON lacks, become null."""
-    _write(json.dumps(plain(record), ensure_ascii=False, indent=1))
+    """With --json: one object on stdout. Infinity and NaN, which JSON lacks, become null."""
+    if for_programs.get():
+        _write(json.dumps(plain(record), ensure_ascii=False, indent=1))
 
 
 def table(*rows: tuple[str, ...], header: tuple[str, ...] | None = None) -> None:
     """A borderless table; user text is printed as it is (no markup)."""
+    if for_programs.get():
+        return
+
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -56,7 +71,8 @@ def table(*rows: tuple[str, ...], header: tuple[str, ...] | None = None) -> None
 
 
 def say(text: str = "") -> None:
-    _write(_printable(text))
+    if not for_programs.get():
+        _write(_printable(text))
 
 
 def written(*paths: object) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from byheart.cli import _options as opt
 from byheart.cli._options import flag, grouped, guarded, option, with_flags
-from byheart.cli._show import emit, say, table, written
+from byheart.cli._show import emit, for_programs, say, table, written
 from byheart.errors import ByheartError, OptionError
 
 if TYPE_CHECKING:
@@ -69,7 +69,6 @@ def bound(
     bits: int = option(32, "Bits of a parameter."),
     explain: str | None = option(None, "One theorem in full; `all` lists them.", "ID"),
     sweep: str | None = option(None, "Vary one size; see -o and --plot.", "heads=1:64"),
-    as_json: opt.Json = False,
 ) -> None:
     """What each theorem promises for an architecture, whether it applies, and why not.
 
@@ -79,7 +78,7 @@ def bound(
     and feed-forward layers of a real model are not in them.
     """
     if explain is not None:
-        _explain(explain, as_json)
+        _explain(explain)
         return
     values = (d_model, heads, d_head, context, vocab, layers)
     sizes: Sizes = dict(zip(SIZES, values, strict=True))
@@ -95,13 +94,13 @@ def bound(
             raise OptionError(name, f"a whole number of at least {least}", value, why)
     question = Question(facts=_facts(facts), kruskal=kruskal, bits=bits)
     if sweep is not None:
-        _bound_sweep(sweep, sizes, question, files, as_json)
+        _bound_sweep(sweep, sizes, question, files)
     elif hf is not None:
         from byheart.theory.huggingface import read_config
 
-        _answer(read_config(hf), question, as_json)
+        _answer(read_config(hf), question)
     else:
-        _answer(_layer(sizes), question, as_json)
+        _answer(_layer(sizes), question)
 
 
 def _layer(sizes: Sizes) -> Spec:
@@ -134,7 +133,7 @@ def _facts(text: str | None) -> Facts | int | None:
     return read_facts(text)
 
 
-def _answer(spec: Spec, question: Question, as_json: bool) -> None:
+def _answer(spec: Spec, question: Question) -> None:
     from byheart.theory import Answers, bounds
 
     named = {*SIZES, *question}
@@ -142,11 +141,9 @@ def _answer(spec: Spec, question: Question, as_json: bool) -> None:
         replace(answer, reason=with_flags(answer.reason, named))
         for answer in bounds(spec, **question)
     )
-    if as_json:
-        layer = {"family": spec.family, **spec.to_json()}
-        rows = [answer.to_json() for answer in answers]
-        emit({"spec": layer, "parameters": spec.parameters, "rows": rows})
-        return
+    layer = {"family": spec.family, **spec.to_json()}
+    rows = [answer.to_json() for answer in answers]
+    emit({"spec": layer, "parameters": spec.parameters, "rows": rows})
     say(f"{spec}\n{spec.parameters:,} parameters")
     if spec.family == "transformer":
         say(BARE)
@@ -165,16 +162,15 @@ def _answer(spec: Spec, question: Question, as_json: bool) -> None:
     say("`byheart bound --explain ID` gives statement, formula, hypotheses and source.")
 
 
-def _explain(bound_id: str, as_json: bool) -> None:
+def _explain(bound_id: str) -> None:
     from byheart.theory import find
     from byheart.theory.explain import explanation
     from byheart.theory.registry import all_bounds
 
     bounds = all_bounds().values() if bound_id == "all" else [find(bound_id)]
     words = [explanation(bound) for bound in bounds]
-    if as_json:
-        emit({"bounds": words} if bound_id == "all" else words[0])
-    elif bound_id == "all":
+    emit({"bounds": words} if bound_id == "all" else words[0])
+    if bound_id == "all":
         rows = [(b.id, b.claim.kind, b.claim.exactness, b.statement.title) for b in bounds]
         table(*rows, header=("theorem", "kind", "exactness", "about"))
     else:
@@ -183,24 +179,20 @@ def _explain(bound_id: str, as_json: bool) -> None:
                 say(f"{name:12} {line}")
 
 
-def _bound_sweep(
-    text: str, sizes: Sizes, question: Question, files: opt.Given, as_json: bool
-) -> None:
+def _bound_sweep(text: str, sizes: Sizes, question: Question, files: opt.Given) -> None:
     from byheart.theory import plots, sweeps
 
     sweep = sweeps.Sweep.parse(text)
     varied = next(name for name in SIZES if flag(name) == f"--{sweep.name}")
     if sizes[varied] is not None:
         raise ByheartError(f"--{sweep.name} and --sweep {text} contradict each other.")
-    if not files and not as_json:
+    if not files and not for_programs.get():
         raise ByheartError("say where the sweep goes: -o out.csv, --plot out.png, or --json.")
     _check_files(files)
     points = sweeps.run(sweep, lambda value: _layer({**sizes, varied: value}), **question)
     rows = sweeps.rows(sweep, points)
     _write_sweep(files, sweep.name, rows, lambda: plots.sweep_figure(sweep, points))
-    if as_json:
-        emit({"sweep": sweep.name, "rows": rows})
-        return
+    emit({"sweep": sweep.name, "rows": rows})
     for path in files.values():
         say(f"Written to {path} ({len(sweep.values):,} values of {sweep.name})")
 
@@ -218,7 +210,6 @@ def size(
         None, "Only this one (sqrt, sharded, ...); may be repeated.", "NAME"
     ),
     sweep: str | None = option(None, "From so many facts to so many.", "1e2:1e9"),
-    as_json: opt.Json = False,
 ) -> None:
     """The fewest parameters for your facts, family by family, and where families cross.
 
@@ -236,7 +227,7 @@ def size(
     if sweep is not None:
         low, high = _interval(sweep)
         case = facts_case(None, high, vocab, length, answers, bits=bits)
-        _size_sweep(case, low, high, family, files, as_json)
+        _size_sweep(case, low, high, family, files)
         return
     given = _facts(facts)
     if isinstance(given, int):
@@ -247,7 +238,7 @@ def size(
             if value is not None:
                 raise ByheartError(f"{name} is read from {facts}: leave it out.")
         case = facts_case(given, None, None, None, bits=bits)
-    _one(case, family, as_json)
+    _one(case, family)
 
 
 def _interval(text: str) -> tuple[int, int]:
@@ -260,13 +251,11 @@ def _interval(text: str) -> tuple[int, int]:
     return first, last
 
 
-def _one(case: Case, family: list[str] | None, as_json: bool) -> None:
+def _one(case: Case, family: list[str] | None) -> None:
     from byheart.theory import candidates
 
     rows = candidates.Sizes(candidates.sizes(case, candidates.choose(family)))
-    if as_json:
-        emit({**_question(case), "rows": [row.to_json() for row in rows]})
-        return
+    emit({**_question(case), "rows": [row.to_json() for row in rows]})
     keys = f"keys of {case.S} tokens out of {case.N:,}"
     say(f"{case.T:,} facts: {keys}, {case.answer_count:,} answers\n")
     table(*map(rows.cells, rows), header=rows.header)
@@ -280,7 +269,7 @@ def _question(case: Case) -> Sizes:
 
 
 def _size_sweep(
-    case: Case, low: int, high: int, family: list[str] | None, files: opt.Given, as_json: bool
+    case: Case, low: int, high: int, family: list[str] | None, files: opt.Given
 ) -> None:
     from byheart.theory import plots
     from byheart.theory.candidates import crossings, decades, sweep
@@ -291,10 +280,8 @@ def _size_sweep(
     flat = [row.to_json() | {"sizes": " ".join(f"{k}={v}" for k, v in row.sizes.items())}
             for row in rows]  # fmt: skip
     _write_sweep(files, "T", flat, lambda: plots.size_figure(rows, crossed))
-    if as_json:
-        records = {"rows": [row.to_json() for row in rows], "crossings": [*map(vars, crossed)]}
-        emit({**_question(case), **records})
-        return
+    records = {"rows": [row.to_json() for row in rows], "crossings": [*map(vars, crossed)]}
+    emit({**_question(case), **records})
     _print_sweep(case, sweep(case, decades(low, high), family), crossed)
     written(*files.values())
 

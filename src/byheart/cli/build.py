@@ -127,7 +127,6 @@ def build(
     certify: Certify = False,
     force: Force = False,
     no_facts: NoFacts = False,
-    as_json: opt.Json = False,
 ) -> None:
     """Turn FACTS into a Transformer that recalls every one of them, without training.
 
@@ -147,13 +146,12 @@ def build(
     facts = opt.read_any(source, reading)
     chosen, reason = resolve(wanted, facts, given)
     folder = f"{facts.name.replace(':', '-')}.memory" if output is None else output
-    if not as_json:
-        say(opt.describe_facts(facts))
+    say(opt.describe_facts(facts))
     make = partial(chosen.build, facts, seed, reason=reason)
     stored = store(make, folder, certify=certify, force=force, no_facts=no_facts)
     record = stored.memory.construction.to_json()
     abstain = record.get("abstain", record.get("unknown"))  # how sure "unknown" is
-    show(stored, as_json, {"merged": getattr(facts, "merged", 0), "abstain": abstain})
+    show(stored, {"merged": getattr(facts, "merged", 0), "abstain": abstain})
 
 
 @guarded
@@ -168,7 +166,6 @@ def train(
     certify: Certify = False,
     force: Force = False,
     no_facts: NoFacts = False,
-    as_json: opt.Json = False,
 ) -> None:
     """Train a Transformer on FACTS until it recalls every one, and write it like a built one.
 
@@ -179,14 +176,13 @@ def train(
     method = TRAINING["train"](**given_options(options, TRAINING))  # type: ignore[arg-type]
     facts = opt.read(source, reading)
     folder = f"{facts.name.replace(':', '-')}.trained" if output is None else output
-    if not as_json:
-        say(opt.describe_facts(facts))
+    say(opt.describe_facts(facts))
     make = partial(method.build, facts, seed)
     switches = {"certify": certify, "force": force, "no_facts": no_facts}
     stored = store(make, folder, counted="training", **switches)
     made, parameters = stored.memory.construction, stored.memory.spec.parameters
     extra = {"promised": made.capacity, "facts_per_parameter": made.recalled / parameters}
-    show(stored, as_json, extra | {"merged": facts.merged})
+    show(stored, extra | {"merged": facts.merged})
 
 
 @guarded
@@ -199,7 +195,6 @@ def import_(
     facts: str | None = option(None, "The facts it should hold. Default: as in DIR.", "FILE"),
     certify: Certify = False,
     force: Force = False,
-    as_json: opt.Json = False,
 ) -> None:
     """Turn an attention-only model into a memory that can be asked, measured and certified.
 
@@ -218,7 +213,7 @@ def import_(
     stored = store(make, output, certify=certify, force=force)
     made, known = stored.memory.construction, stored.memory.facts is not None
     extra = {"facts": made.facts if known else None, "recalled": made.recalled if known else None}
-    show(stored, as_json, extra)
+    show(stored, extra)
 
 
 def store(
@@ -245,21 +240,19 @@ def store(
         )
 
 
-def show(stored: Stored, as_json: bool, extra: Mapping[str, Json]) -> None:
+def show(stored: Stored, extra: Mapping[str, Json]) -> None:
     """Tell what was made; the exit code is 1 where a fact was lost or not proved."""
-    if as_json:
-        emit(stored.to_json() | dict(extra))
-    else:
-        say()
-        table(*((name, with_flags(text, ["abstain"])) for name, text in stored.rows()))
-        reasons(stored.memory.describe().why)
-        _show_lost(stored.memory)
-        say(f"\nWritten to {stored.folder}")
-        key = stored.memory.example()
-        if key:
-            words = " ".join(shlex.quote(token) for token in key)
-            dashes = "-- " if any(token.startswith("-") for token in key) else ""
-            say(f"Ask it:   byheart recall {shlex.quote(stored.folder)} {dashes}{words}")
+    emit(stored.to_json() | dict(extra))
+    say()
+    table(*((name, with_flags(text, ["abstain"])) for name, text in stored.rows()))
+    reasons(stored.memory.describe().why)
+    _show_lost(stored.memory)
+    say(f"\nWritten to {stored.folder}")
+    key = stored.memory.example()
+    if key:
+        words = " ".join(shlex.quote(token) for token in key)
+        dashes = "-- " if any(token.startswith("-") for token in key) else ""
+        say(f"Ask it:   byheart recall {shlex.quote(stored.folder)} {dashes}{words}")
     if not stored.good:
         raise typer.Exit(1)
 

@@ -72,7 +72,6 @@ def capacity(
         show_default="1",
     ),
     seed: int = option(0, "Same seed, same search.", min=0, max=2**31),
-    as_json: opt.Json = False,
 ) -> None:
     """How many random facts can a model learn by training, and how many bits is that a parameter?
 
@@ -98,7 +97,7 @@ def capacity(
     recipe = method.training().but(keep_best=False)
     shared: opt.Given = {"seeds": seeds, "seed": seed, "device": device, "recipe": recipe}
     if facts is not None:
-        _smallest(opt.read(facts, reading), method, vary, threshold, shared, as_json)
+        _smallest(opt.read(facts, reading), method, vary, threshold, shared)
         return
 
     from byheart.facts import random_associations
@@ -109,21 +108,19 @@ def capacity(
     shared |= {"resolution": 0.05 if resolution is None else resolution}
     with progress() as tell:
         found = search(spec, threshold=threshold, progress=tell, **shared)  # type: ignore[arg-type]
-    _report(found, as_json)
+    _report(found)
     if found.undecided and not found.facts:
         raise typer.Exit(1)
 
 
-def _report(found: Capacity, as_json: bool) -> None:
+def _report(found: Capacity) -> None:
     from byheart.theory import bounds
     from byheart.theory.tables import shown
 
     applied = [a for a in bounds(found.spec) if a.applies and a.capacity is not None]
     rows = [a for a in applied if a.unit == "facts"]
-    if as_json:
-        promised = [{"id": a.id, "kind": a.kind, "facts": a.capacity} for a in rows]
-        emit({**found.to_json(), "bounds": promised})
-        return
+    promised = [{"id": a.id, "kind": a.kind, "facts": a.capacity} for a in rows]
+    emit({**found.to_json(), "bounds": promised})
     n = len(found.brackets)
     each = f"log2 {found.spec.N} a fact"
     if found.threshold < 1:
@@ -171,9 +168,7 @@ def _interval(found: Capacity) -> str:
     return f"from {low:,}, which every table learned; no upper end{rest}"
 
 
-def _smallest(
-    facts: Facts, method: Train, vary: str, threshold: float, shared: opt.Given, as_json: bool
-) -> None:
+def _smallest(facts: Facts, method: Train, vary: str, threshold: float, shared: opt.Given) -> None:
     from byheart.training import smallest
 
     check_choice("vary", vary, VARIED)
@@ -184,14 +179,12 @@ def _smallest(
     spec, size = method.architecture(facts), {"vary": VARIED[vary], "threshold": threshold}
     with progress() as tell:
         found = smallest(facts, spec, progress=tell, **size, **shared)  # type: ignore[arg-type]
-    _report_smallest(found, facts, vary, threshold, as_json)
+    _report_smallest(found, facts, vary, threshold)
     if found.size is None:
         raise typer.Exit(1)
 
 
-def _report_smallest(
-    found: Smallest, facts: Facts, vary: str, threshold: float, as_json: bool
-) -> None:
+def _report_smallest(found: Smallest, facts: Facts, vary: str, threshold: float) -> None:
     from byheart.theory.bits import memorized_bits
 
     T, spec = facts.T, found.spec
@@ -199,10 +192,8 @@ def _report_smallest(
     if spec is not None:
         bits = memorized_bits(T, len(facts.answer_ids), threshold)
         per_fact, per_bit = T / spec.parameters, bits / spec.parameters
-    if as_json:
-        per = {"facts_per_parameter": per_fact, "bits_per_parameter": per_bit}
-        emit({"facts": T, "threshold": threshold, **found.to_json(), **per})
-        return
+    per = {"facts_per_parameter": per_fact, "bits_per_parameter": per_bit}
+    emit({"facts": T, "threshold": threshold, **found.to_json(), **per})
     what = f"{T:,} facts" if threshold == 1 else f"{threshold:.4g} of the {T:,} facts"
     say(opt.describe_facts(facts))
     rows = []

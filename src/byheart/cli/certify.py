@@ -44,7 +44,6 @@ def certify(
         None, "Vector memories: what an output may differ from its label by."
     ),
     no_write: bool = switch("Leave DIR/certificate.json alone.", "--no-write"),
-    as_json: opt.Json = False,
 ) -> None:
     """Prove, from the files in DIR alone, that the stored weights recall every fact.
 
@@ -72,10 +71,8 @@ def certify(
         # A folder that is there but cannot be read is a check that failed, not wrong use.
         error.exit_code = 1 if Path(folder).is_dir() else 2
         raise
-    if as_json:
-        emit(certificate.to_json())
-    else:
-        _print(certificate, folder)
+    emit(certificate.to_json())
+    _print(certificate, folder)
     if not certificate.passed:
         raise typer.Exit(1)
 
@@ -116,7 +113,6 @@ def edit(
     certify: bool = switch(
         "Also prove it. A memory that has a certificate gets a new one anyway.", "--certify"
     ),
-    as_json: opt.Json = False,
 ) -> None:
     """Set, add and delete facts of the sharded memory in DIR.
 
@@ -151,7 +147,7 @@ def edit(
 
             make = lambda _: edited.memory  # noqa: E731
             stored = pipeline.store(make, folder, force=True, prove=prove, keep=keep, progress=tell)
-    _report(stored, edited, as_json)
+    _report(stored, edited)
     if stored.certificate is not None and not stored.certificate.certified:
         raise typer.Exit(1)
 
@@ -210,13 +206,11 @@ def _cells(text: str) -> tuple[list[str], str]:
     return cells, "?"
 
 
-def _report(stored: Stored, edited: Edited, as_json: bool) -> None:
+def _report(stored: Stored, edited: Edited) -> None:
     counts, made, certificate = edited.counts, stored.memory.construction, stored.certificate
-    if as_json:
-        record = {**counts, "facts": made.facts, "shards": edited.solved, "margin": made.margin}
-        proof = None if certificate is None else certificate.brief()
-        emit(record | {"why": list(edited.why), "path": stored.folder, "certificate": proof})
-        return
+    record = {**counts, "facts": made.facts, "shards": edited.solved, "margin": made.margin}
+    proof = None if certificate is None else certificate.brief()
+    emit(record | {"why": list(edited.why), "path": stored.folder, "certificate": proof})
     if not edited.solved:
         say(f"Nothing to change: all {counts['unchanged']:,} facts are stored as given.")
         return

@@ -33,7 +33,6 @@ def export(
         "torch|transformer-lens|hugging-face|onnx|memory",
     ),
     force: bool = switch("Replace an existing export, atomically.", "--force"),
-    as_json: opt.Json = False,
 ) -> None:
     """Write a memory for another tool.
 
@@ -58,10 +57,8 @@ def export(
         write(memory, output, to=to, force=force)
         memory = memory.to_dense()
     spec = memory.spec
-    if as_json:
-        found = {"family": spec.family, **spec.to_json()}
-        emit({"path": output, "to": to, "spec": found, "parameters": spec.parameters})
-        return
+    found = {"family": spec.family, **spec.to_json()}
+    emit({"path": output, "to": to, "spec": found, "parameters": spec.parameters})
     say(f"{spec}\n{spec.parameters:,} parameters, written to {output} for {to}")
     say("\n" + NEXT[to].format(folder=output))
 
@@ -84,7 +81,6 @@ def report(
     ),
     show: Open = False,
     force: Force = False,
-    as_json: opt.Json = False,
 ) -> None:
     """Write one self-contained page that shows a memory, a study or an audit.
 
@@ -97,10 +93,8 @@ def report(
         from byheart.reports import figure as draw
 
         draw(sources[0], figure, output)
-        if as_json:
-            emit({"pages": [], "figure": figure, "path": output})
-        else:
-            say(f"Drawn to {output}")
+        emit({"pages": [], "figure": figure, "path": output})
+        say(f"Drawn to {output}")
         return
     if Path(output).suffix.lower() in PICTURES:
         raise ByheartError(
@@ -110,13 +104,11 @@ def report(
     from byheart.reports import report as write
 
     pages = write(tuple(sources), output, force=force)
-    if as_json:
-        emit({"pages": [page.to_json() for page in pages], "figure": None, "path": output})
-    else:
-        for page in pages:
-            say(f"{page.path}  {token_text(page.title)} ({page.kind}, {page.bytes / 1e6:.2f} MB)")
+    emit({"pages": [page.to_json() for page in pages], "figure": None, "path": output})
+    for page in pages:
+        say(f"{page.path}  {token_text(page.title)} ({page.kind}, {page.bytes / 1e6:.2f} MB)")
     if show:
-        _open(Path(output), as_json)
+        _open(Path(output))
 
 
 @guarded
@@ -124,7 +116,6 @@ def explore(
     output: str = option("explorer.html", "The page to write.", "--output", "-o", "FILE"),
     show: bool = option(True, "Show it in the browser.", "--open/--no-open"),
     force: Force = False,
-    as_json: opt.Json = False,
 ) -> None:
     """Write and open the capacity explorer: move sizes, see what every theorem says at once.
 
@@ -133,16 +124,14 @@ def explore(
     from byheart.reports import explore as write
 
     page = write(output, force=force)
-    if as_json:
-        emit({"pages": [page.to_json()], "path": output})
-    else:
-        say(f"{page.path}  {page.title} ({page.bytes / 1e6:.2f} MB)")
+    emit({"pages": [page.to_json()], "path": output})
+    say(f"{page.path}  {page.title} ({page.bytes / 1e6:.2f} MB)")
     if show:
-        _open(Path(output), as_json)
+        _open(Path(output))
 
 
-def _open(path: Path, quiet: bool) -> None:
+def _open(path: Path) -> None:
     import webbrowser
 
-    if not webbrowser.open(path.resolve().as_uri()) and not quiet:
+    if not webbrowser.open(path.resolve().as_uri()):
         say("There is no browser here: open the file yourself.")

@@ -29,7 +29,6 @@ def facts(
         None, "Also write it as CSV, TSV or JSONL.", "-o", "--output", "FILE"
     ),
     force: bool = switch("Replace an existing FILE of -o.", "--force"),
-    as_json: opt.Json = False,
 ) -> None:
     """Describe FACTS: sizes, duplicates, conflicts, and what the theorems ask.
 
@@ -49,9 +48,7 @@ def facts(
         theory = {"bound": "dana2025.proposition2", "d": min(given.T, given.A - 1)}
     if output is not None:
         given.write(output)
-    if as_json:
-        emit(given.describe() | ({"theory": theory} if theory else {}))
-        return
+    emit(given.describe() | ({"theory": theory} if theory else {}))
     if isinstance(given, Facts):
         table_file = source.lower().endswith((".csv", ".tsv"))
         _print(given, theory, table_file and not reading.keys() & {"header", "melt"})
@@ -181,7 +178,6 @@ def encoder(
     ),
     rank: int = option(..., "Rank of the logits: the width.", "d", min=1),
     seed: int = option(0, "Same seed, same encoders.", min=0, max=2**62),
-    as_json: opt.Json = False,
 ) -> None:
     """Compare all sequence encoders of rank d on FACTS: what any model of width d must lose.
 
@@ -201,10 +197,8 @@ def encoder(
     exact = min(given.T, given.A - 1)
     measured = [row for row in rows if row["kl"] is not None]
     least = min(measured, key=lambda row: row["kl"])["name"] if measured else None
-    if as_json:
-        described = {**given.describe(), "rank": rank, "exact_rank": exact, "best": least}
-        emit({**described, "rows": rows})
-        return
+    described = {**given.describe(), "rank": rank, "exact_rank": exact, "best": least}
+    emit({**described, "rows": rows})
     say(f"{given.name}:")
     table(*_described(given))
     say()

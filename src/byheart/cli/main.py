@@ -10,7 +10,7 @@ import typer
 
 from byheart._plugins import PluginWarning
 from byheart._version import __version__
-from byheart.cli._show import emit
+from byheart.cli._show import emit, for_programs
 
 # Command -> the module of its function. A command is imported when it is asked for, so that asking
 # a memory does not wait for what only building needs.
@@ -95,6 +95,7 @@ def main() -> None:
     if "--json" not in sys.argv:
         app()
         return
+    for_programs.set(True)
     try:
         code = app(standalone_mode=False)
     except Exception as error:

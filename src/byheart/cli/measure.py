@@ -51,7 +51,6 @@ def kruskal(
         "--exact",
     ),
     seed: int = option(0, "Of the random subsets.", min=0),
-    as_json: opt.Json = False,
 ) -> None:
     """How independent are the rows of FILE? (Assumption 1 of Mahdavi et al. 2024.)
 
@@ -68,10 +67,8 @@ def kruskal(
 
     over = True if exact else None
     report = kruskal_report(X, wanted, draws=draws, search=search, exact=over, seed=seed)
-    if as_json:
-        emit(report.to_json())
-    else:
-        _print_kruskal(report)
+    emit(report.to_json())
+    _print_kruskal(report)
 
 
 def _rows(source: str, name: str) -> tuple[np.ndarray, int | None]:
@@ -151,7 +148,6 @@ def heads(
     facts: str | None = option(None, "Other examples than those in DIR", "FILE"),
     plot: opt.Plot = None,
     seed: int = option(0, "Of the fresh queries.", min=0),
-    as_json: opt.Json = False,
 ) -> None:
     """What does each head of the memory in DIR memorize?
 
@@ -182,12 +178,10 @@ def heads(
         from byheart.measure.specialisation_plot import heads_figure
 
         save(heads_figure(stats, str(memory.spec)), plot)
-    if as_json:
-        emit(stats.to_json())
-    else:
-        _print_heads(stats)
-        if plot is not None:
-            say(f"\nDrawn to {plot}")
+    emit(stats.to_json())
+    _print_heads(stats)
+    if plot is not None:
+        say(f"\nDrawn to {plot}")
 
 
 def _print_heads(stats: HeadStatistics) -> None:
@@ -233,7 +227,6 @@ def precision(
         "sqrt|attention|sharded",
     ),
     most: int = option(1024, "FACTS: the largest number of facts tried.", min=2),
-    as_json: opt.Json = False,
 ) -> None:
     """Say which number formats recall the facts of a memory, or how many facts of a table.
 
@@ -248,9 +241,7 @@ def precision(
         from byheart.models import load
 
         kept = measured.precision(load(source))
-        if as_json:
-            emit({"source": source, "rows": [vars(k) for k in kept]})
-            return
+        emit({"source": source, "rows": [vars(k) for k in kept]})
         rows = [
             (k.format, f"{k.significant_bits:,}", f"{k.recalled:,} of {k.asked:,}") for k in kept
         ]
@@ -262,9 +253,7 @@ def precision(
     facts = opt.read(source, reading)
     sizes = [T for T in measured.sizes_to(facts.T) if T <= most]
     limits = measured.limits(facts, chosen, sizes)
-    if as_json:
-        emit({"source": facts.name, "rows": [vars(limit) for limit in limits]})
-        return
+    emit({"source": facts.name, "rows": [vars(limit) for limit in limits]})
     rows = []
     for k in limits:
         right, wrong = _count(k.last_right, "none"), _count(k.first_wrong, "none tried")
@@ -304,7 +293,6 @@ def audit(
     seed: int = _how(0, "Of all draws.", min=0),
     output: str | None = option(None, "Also write the JSON.", "-o", "--output", "FILE"),
     plot: opt.Plot = None,
-    as_json: opt.Json = False,
 ) -> None:
     """Do the papers' assumptions hold in MODEL, layer by layer?
 
@@ -333,9 +321,7 @@ def audit(
         result.save(output)
     if plot is not None:
         save(audit_figure(result.record), plot)
-    if as_json:
-        emit(result.to_json())
-        return
+    emit(result.to_json())
     _print_audit(result)
     written(output, plot)
 

@@ -35,7 +35,6 @@ def recall(
         "integers.",
         "--full",
     ),
-    as_json: opt.Json = False,
 ) -> None:
     """Ask the memory in DIR: the answer, its margin, and which heads carried it.
 
@@ -58,7 +57,7 @@ def recall(
         import_module("byheart.cli._recall_numbers")
 
     memory = load(folder, lazy=not everything and not full)
-    asked = Asked(tuple(tokens or ()), top, abstain, raw, full, as_json)
+    asked = Asked(tuple(tokens or ()), top, abstain, raw, full)
     good = ask_all(memory, asked) if everything else ask(memory, asked)
     if not good:
         raise typer.Exit(1)
@@ -70,7 +69,6 @@ def owner(
     tokens: list[str] = argument(
         "TOKEN...", "The key, one token an argument. Vector memories: the number of an example."
     ),
-    as_json: opt.Json = False,
 ) -> None:
     """Say which heads hold a fact, and what else they hold.
 
@@ -87,11 +85,9 @@ def owner(
     key = memory.key_of(tokens)
     found = memory.owner(*key)
     heads, shard, held, facts = found.heads, found.shard, found.facts, memory.facts
-    if as_json:
-        said = {"answer": memory.recall(*key).answer} if heads else {}
-        record = {"key": tokens, "shard": shard, "heads": list(heads), "facts": len(held)}
-        emit(record | said)
-        return
+    said = {"answer": memory.recall(*key).answer} if heads else {}
+    record = {"key": tokens, "shard": shard, "heads": list(heads), "facts": len(held)}
+    emit(record | said)
     if not heads:
         say(f"No head: {tokens[-1]!r} decides for no shard; the memory has nothing on this key.")
         return

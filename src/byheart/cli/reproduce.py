@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from byheart.cli import _options as opt
 from byheart.cli._options import argument, guarded, option
 from byheart.cli._show import emit, progress, say, table
 from byheart.errors import ByheartError, check_choice
@@ -67,7 +66,6 @@ def reproduce(
     store: Path | None = _running(None, "The SQLite file. Default: DIR/PAPER.db.", "FILE"),
     export: Path | None = _showing(None, "All rows as .csv or .parquet.", "FILE"),
     output: Path = option(Path(FOLDER), "Where figures and tables go.", "--output", "-o", "DIR"),
-    as_json: opt.Json = False,
 ) -> None:
     """Reproduce a figure or a table: run the study, fit, draw, and say what follows.
 
@@ -84,14 +82,14 @@ def reproduce(
 
     check_choice("profile", profile, PROFILES)
     if list_studies:
-        _list(find(name) if name else all_studies(), as_json)
+        _list(find(name) if name else all_studies())
         return
     if name is None:
         raise ByheartError("which study? `byheart reproduce --list` names them.")
     studies = find(name)
     selection = Selection(profile, variant, only, seeds, read_assignments(values or ()))
     if status:
-        _status(studies, selection, store, output, as_json)
+        _status(studies, selection, store, output)
         return
     if export is not None:
         check_export(export)
@@ -105,17 +103,13 @@ def reproduce(
             files = result.save(output, "-set" if values else "")
             found.append(result)
             records.append(result.to_json() | {k: os.fspath(v) for k, v in files.items()})
-            if not as_json:
-                _show(result, files)
+            _show(result, files)
     total = _total(found)
     if export is not None:
         number = write([row for r in found for row in r.rows + r.failed], export)
-        if not as_json:
-            say(f"\n{number:,} rows in {export}")
-    if as_json:
-        emit({**total, "studies": records})
-    else:
-        _verdicts(records, total, redraw)
+        say(f"\n{number:,} rows in {export}")
+    emit({**total, "studies": records})
+    _verdicts(records, total, redraw)
     if any(result.failed for result in found):
         raise typer.Exit(1)
 
@@ -175,7 +169,7 @@ def _verdicts(records: list[Record], total: Record, redraw: bool) -> None:
     say(f"\n{words}")
 
 
-def _list(studies: list[Study], as_json: bool) -> None:
+def _list(studies: list[Study]) -> None:
     from byheart.studies import duration
 
     records = []
@@ -185,9 +179,7 @@ def _list(studies: list[Study], as_json: bool) -> None:
         times = {profile: study.estimate(profile) for profile in ("quick", "full")}
         record |= {f"{profile}_seconds": seconds / 2 for profile, (seconds, _) in times.items()}
         records.append(record | {profile: how for profile, (_, how) in times.items()})
-    if as_json:
-        emit({"studies": records})
-        return
+    emit({"studies": records})
     lines = [("study", "quick, 2 cores", "full, 2 cores", "source")]
     for r in records:
         quick, full = (f"{duration(r[f'{p}_seconds'])} {r[p]}" for p in ("quick", "full"))
@@ -198,9 +190,7 @@ def _list(studies: list[Study], as_json: bool) -> None:
     say("\nTimes are CPU time halved; rows that studies share are computed once.")
 
 
-def _status(
-    studies: list[Study], selection: Selection, store: Path | None, output: Path, as_json: bool
-) -> None:
+def _status(studies: list[Study], selection: Selection, store: Path | None, output: Path) -> None:
     from byheart.studies import open_store, status
 
     records = []
@@ -209,8 +199,6 @@ def _status(
         with open_store(path, create=False) as opened:
             found = status(study, opened, selection.profile, selection.seeds)
         records.append(asdict(found) | {"store": os.fspath(path)})
-    if as_json:
-        emit({"studies": records})
-        return
+    emit({"studies": records})
     names = ("study", "rows", "done", "failed", "missing")
     table(*(tuple(str(record[name]) for name in names) for record in records), header=names)
