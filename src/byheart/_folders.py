@@ -18,11 +18,8 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2  # linux/fs.h, fcntl.h
 
 @contextlib.contextmanager
 def new_folder(folder: str | Path, *, marker: str, force: bool) -> Iterator[Path]:
-    """A temporary folder that becomes `folder` when the block ends without an exception.
-
-    Everything that can be refused is refused before the block runs: what `check_target` refuses,
-    and a folder that cannot be written.
-    """
+    """A temporary folder that becomes `folder` when the block ends without an exception. All that
+    `check_target` refuses, and a folder that cannot be written, is refused before the block."""
     target = check_target(folder, marker=marker, force=force)
     missing = [p for p in target.parents if not os.path.lexists(p)]
     try:
@@ -31,8 +28,9 @@ def new_folder(folder: str | Path, *, marker: str, force: bool) -> Iterator[Path
     except OSError as error:
         blocked = isinstance(error, FileExistsError)
         reason = "a file is in the way" if blocked else error.strerror
+        where = f"{reason} ({target.parent})"
         raise MemoryFileError(
-            f"{folder} cannot be written: {reason} ({target.parent}). Give another `folder`."
+            f"{folder} cannot be written: {where}. Give another `folder`."
         ) from None
     try:
         temporary.chmod(0o777 & ~_umask())  # mkdtemp makes it private
@@ -60,9 +58,8 @@ def check_target(folder: str | Path, *, marker: str, force: bool) -> Path:
     target = Path(os.path.realpath(folder))  # a link is kept, what it leads to is replaced
     if os.path.lexists(target):
         if not force:
-            raise MemoryFileError(
-                f"{folder} exists already. Give another `folder`, or `force` to replace it."
-            )
+            what = "Give another `folder`, or `force` to replace it."
+            raise MemoryFileError(f"{folder} exists already. {what}")
         if not _is_ours(target / marker):
             raise MemoryFileError(
                 f"{folder} exists and is not a byheart memory (no {marker} of byheart in it): "

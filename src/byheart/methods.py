@@ -178,12 +178,6 @@ def methods() -> dict[str, type[Method]]:
     return found
 
 
-def method_class(name: str) -> type[Method]:
-    """The method of a name; "did you mean" otherwise."""
-    check_choice("method", name, ["auto", *methods()])
-    return methods()[name]
-
-
 def option_names(method: type[Method]) -> set[str]:
     """The options that a method has."""
     return {f.name for f in fields(method)}
@@ -201,12 +195,7 @@ def build(
 ) -> ShardedMemory: ...
 @overload
 def build(
-    data: object,
-    method: str = "auto",
-    *,
-    seed: int = 0,
-    progress: Report = quiet,
-    **options: object,
+    data: object, method: str = ..., *, seed: int = 0, progress: Report = quiet, **options: object
 ) -> Memory: ...
 def build(
     data: object,
@@ -260,7 +249,8 @@ def resolve(
     reason = ""
     if method == "auto":
         method, reason = _automatic(facts, options)
-    chosen = method_class(method)
+    check_choice("method", method, ["auto", *methods()])
+    chosen = methods()[method]
     refuse_foreign(chosen, options)
     return chosen(**options), reason  # type: ignore[arg-type]
 
@@ -300,10 +290,8 @@ def _automatic(facts: FactTable, options: Mapping[str, object]) -> tuple[str, st
         return name, f"method {name}: {_listed(own)} belong{'s'[: len(own) == 1]} to it"
     if facts.T >= SHARDED_FROM:
         return "sharded", f"method sharded: {facts.T:,} facts are too many for one dense solve"
-    return "attention", (
-        f"method attention: one dense layer, because {facts.T:,} facts are fewer than "
-        f"{SHARDED_FROM:,}"
-    )
+    few = f"because {facts.T:,} facts are fewer than {SHARDED_FROM:,}"
+    return "attention", f"method attention: one dense layer, {few}"
 
 
 def _listed(names: Iterable[str]) -> str:

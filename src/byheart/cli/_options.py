@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from byheart.cli._show import audience, fail, warn
+from byheart.cli._show import fail, for_programs, warn
 from byheart.errors import ByheartError, ConflictError
 
 if TYPE_CHECKING:
     from byheart.facts import Facts, FactTable
+    from byheart.models import Memory
 
 Command = Callable[..., None]
 Options = Mapping[str, tuple[object, object]]  # name -> (annotation, default)
@@ -78,7 +79,8 @@ def guarded(command: Command) -> Command:
     @functools.wraps(command)
     def run(*args: Any, as_json: bool = False, **options: Any) -> None:
         interrupted = "interrupted: nothing is half-written."
-        with audience(as_json), interrupts() as pressed:
+        for_programs.set(as_json)
+        with interrupts() as pressed:
             try:
                 command(*args, **options)
             except ByheartError as error:
@@ -219,16 +221,20 @@ Folder = Annotated[str, argument("DIR", "A memory folder (`byheart build`).")]
 Plot = Annotated[str | None, option(..., "Also draw it: .png, .svg or .pdf.", "FILE")]
 
 
-def reading(options: Options = TABLE) -> Callable[[Command], Command]:
-    """A command that takes the options of reading as one argument `reading`."""
-    return grouped("reading", options)
-
-
 def check_memory_folder(folder: str) -> Mapping[str, Any]:
     """The description of a memory; a folder that is none is refused before torch is loaded."""
     from byheart.models.folder import read_record
 
     return read_record(folder)
+
+
+def load_memory(folder: str) -> Memory:
+    """The memory in a folder."""
+    check_memory_folder(folder)
+
+    from byheart.models import load
+
+    return load(folder)
 
 
 def read(source: str, given: Given) -> Facts:

@@ -18,18 +18,9 @@ import typer
 from byheart._json import plain
 from byheart._progress import Progress, Report
 
-for_programs: ContextVar[bool] = ContextVar("for_programs", default=False)  # --json
+# --json: what is given to `emit` is printed, instead of the rest.
+for_programs: ContextVar[bool] = ContextVar("for_programs", default=False)
 QUIET_SECONDS = 5.0  # between two lines of progress where there is no terminal
-
-
-@contextmanager
-def audience(programs: bool) -> Iterator[None]:
-    """Who reads what the block prints: programs get what is given to `emit`, people the rest."""
-    before = for_programs.set(programs)
-    try:
-        yield
-    finally:
-        for_programs.reset(before)
 
 
 def fail(message: str, code: int, **extra: Any) -> None:

@@ -22,19 +22,20 @@ from byheart.methods import BUILT_IN, Method, methods, refuse_foreign, resolve, 
 if TYPE_CHECKING:
     from byheart._json import Json
     from byheart._progress import Report
+    from byheart.facts import FactTable
     from byheart.models import Memory
     from byheart.pipeline import Stored
 
 LISTED = 20
 BUILDING = dict(methods())
 TRAINING = {"train": BUILDING.pop("train")}
-OWN = ("source", "output", "method", "seed", "certify", "force", "no_facts", "as_json", "json",
-       "help", *opt.ANY_TABLE)  # fmt: skip
-
-Certify = Annotated[bool, option(..., "Also prove it.", "--certify")]
-Force = Annotated[bool, option(..., "Replace an existing memory folder, atomically.", "--force")]
-NoFacts = Annotated[bool, option(..., "Leave the facts out of the folder.", "--no-facts")]
-Seed = Annotated[int, option(..., "Same seed, same weights.", min=0, max=2**62)]
+WRITING = {
+    "seed": opt.row(int, 0, "Same seed, same weights.", min=0, max=2**62),
+    "certify": opt.row(bool, False, "Also prove it.", "--certify"),
+    "force": opt.row(bool, False, "Replace an existing memory folder, atomically.", "--force"),
+    "no_facts": opt.row(bool, False, "Leave the facts out of the folder.", "--no-facts"),
+}
+OWN = ("source", "output", "method", "as_json", "json", "help", *WRITING, *opt.ANY_TABLE)
 VECTORS = (
     "Vectors: a .safetensors or .npz file, vectors:T=621,n=32,d=64,context=fixed,seed=42, or "
     "digits:T=500."
@@ -109,9 +110,11 @@ def given_options(values: opt.Given, methods: Mapping[str, type[Method]]) -> opt
 
 
 @guarded
-@opt.reading(opt.ANY_TABLE)
+@grouped("reading", opt.ANY_TABLE)
 @grouped("options", method_options(BUILDING, OWN))
+@grouped("writing", WRITING)
 def build(
+    writing: opt.Given,
     options: opt.Given,
     reading: opt.Given,
     source: Annotated[str, argument("FACTS", f"{opt.TABLES} {VECTORS}")],
@@ -123,10 +126,6 @@ def build(
         + " ".join(f"{name}: {m.summary}." for name, m in BUILDING.items()),
         "|".join(["auto", *BUILDING]),
     ),
-    seed: Seed = 0,
-    certify: Certify = False,
-    force: Force = False,
-    no_facts: NoFacts = False,
 ) -> None:
     """Turn FACTS into a Transformer that recalls every one of them, without training.
 
@@ -145,27 +144,23 @@ def build(
         wanted, given = BUILDING[method](**given), {}  # type: ignore[arg-type]
     facts = opt.read_any(source, reading)
     chosen, reason = resolve(wanted, facts, given)
-    folder = f"{facts.name.replace(':', '-')}.memory" if output is None else output
-    say(opt.describe_facts(facts))
-    make = partial(chosen.build, facts, seed, reason=reason)
-    stored = store(make, folder, certify=certify, force=force, no_facts=no_facts)
+    make = partial(chosen.build, reason=reason)
+    stored = _from_facts(make, facts, output, ".memory", writing)
     record = stored.memory.construction.to_json()
     abstain = record.get("abstain", record.get("unknown"))  # how sure "unknown" is
     show(stored, {"merged": getattr(facts, "merged", 0), "abstain": abstain})
 
 
 @guarded
-@opt.reading(opt.TABLE)
+@grouped("reading", opt.TABLE)
 @grouped("options", method_options(TRAINING))
+@grouped("writing", WRITING)
 def train(
+    writing: opt.Given,
     options: opt.Given,
     reading: opt.Given,
     source: Annotated[str, argument("FACTS", opt.TABLES)],
     output: str | None = _folder("trained"),
-    seed: Seed = 0,
-    certify: Certify = False,
-    force: Force = False,
-    no_facts: NoFacts = False,
 ) -> None:
     """Train a Transformer on FACTS until it recalls every one, and write it like a built one.
 
@@ -175,26 +170,22 @@ def train(
     """
     method = TRAINING["train"](**given_options(options, TRAINING))  # type: ignore[arg-type]
     facts = opt.read(source, reading)
-    folder = f"{facts.name.replace(':', '-')}.trained" if output is None else output
-    say(opt.describe_facts(facts))
-    make = partial(method.build, facts, seed)
-    switches = {"certify": certify, "force": force, "no_facts": no_facts}
-    stored = store(make, folder, counted="training", **switches)
+    stored = _from_facts(method.build, facts, output, ".trained", writing, counted="training")
     made, parameters = stored.memory.construction, stored.memory.spec.parameters
     extra = {"promised": made.capacity, "facts_per_parameter": made.recalled / parameters}
     show(stored, extra | {"merged": facts.merged})
 
 
 @guarded
+@grouped("writing", {name: WRITING[name] for name in ("certify", "force")})
 def import_(
+    writing: opt.Given,
     folder: str = argument("DIR", "A folder of `byheart export --to torch` or transformer-lens."),
     output: str = option(..., "The memory folder to write.", "-o", "--output", "DIR"),
     weights: str | None = option(
         None, "Another .safetensors file with the same names, for instance after training.", "FILE"
     ),
     facts: str | None = option(None, "The facts it should hold. Default: as in DIR.", "FILE"),
-    certify: Certify = False,
-    force: Force = False,
 ) -> None:
     """Turn an attention-only model into a memory that can be asked, measured and certified.
 
@@ -210,34 +201,37 @@ def import_(
 
     table = None if facts is None else opt.read(facts, {})
     make = lambda _: import_memory(folder, weights=weights, facts=table)  # noqa: E731
-    stored = store(make, output, certify=certify, force=force)
+    stored = _store(make, output, writing)
     made, known = stored.memory.construction, stored.memory.facts is not None
     extra = {"facts": made.facts if known else None, "recalled": made.recalled if known else None}
     show(stored, extra)
 
 
-def store(
-    make: Callable[[Report], Memory],
-    folder: str,
-    *,
-    certify: bool,
-    force: bool,
-    no_facts: bool = False,
-    counted: str = "",
+def _from_facts(
+    build: Callable[..., Memory], facts: FactTable, output: str | None, suffix: str,
+    writing: opt.Given, counted: str = "",
+) -> Stored:  # fmt: skip
+    folder = f"{facts.name.replace(':', '-')}{suffix}" if output is None else output
+    say(opt.describe_facts(facts))
+    seed = writing.get("seed", 0)
+    return _store(lambda tell: build(facts, seed=seed, progress=tell), folder, writing, counted)
+
+
+def _store(
+    make: Callable[[Report], Memory], folder: str, writing: opt.Given, counted: str = ""
 ) -> Stored:
     """Make, prove and write a memory, with progress on the terminal."""
     from byheart._folders import check_target
     from byheart.models.folder import MEMORY
 
+    force, with_facts = "force" in writing, "no_facts" not in writing
     check_target(folder, marker=MEMORY, force=force)  # before torch is loaded
 
-    from byheart import pipeline
+    from byheart.pipeline import proof, store
 
-    prove = pipeline.proof if certify else None
+    prove = proof if "certify" in writing else None
     with progress(counted) as tell:
-        return pipeline.store(
-            make, folder, force=force, with_facts=not no_facts, prove=prove, progress=tell
-        )
+        return store(make, folder, force=force, with_facts=with_facts, prove=prove, progress=tell)
 
 
 def show(stored: Stored, extra: Mapping[str, Json]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from byheart.cli import _options as opt
-from byheart.cli._options import flag, guarded, option, with_flags
+from byheart.cli._options import flag, grouped, guarded, option, with_flags
 from byheart.cli._show import emit, progress, say, table
 from byheart.errors import ByheartError, check_choice
 from byheart.training.method import Train
@@ -30,7 +30,7 @@ def _training(name: str, default: object) -> Any:
 
 
 @guarded
-@opt.reading()
+@grouped("reading", opt.TABLE)
 def capacity(
     reading: opt.Given,
     model: str = _training("model", "attention"),

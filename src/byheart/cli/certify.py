@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from byheart.cli import _options as opt
-from byheart.cli._options import guarded, option, switch
+from byheart.cli._options import grouped, guarded, option, switch
 from byheart.cli._show import emit, key_text, number, progress, reasons, say, table
 from byheart.errors import ByheartError, MemoryFileError
 
@@ -30,7 +30,7 @@ QUOTING = (
 
 
 @guarded
-@opt.reading(opt.ANY_TABLE)
+@grouped("reading", opt.ANY_TABLE)
 def certify(
     reading: opt.Given,
     folder: opt.Folder,
@@ -97,7 +97,7 @@ def _print(certificate: Certificate, folder: str) -> None:
 
 
 @guarded
-@opt.reading()
+@grouped("reading", opt.TABLE)
 def edit(
     reading: opt.Given,
     folder: opt.Folder,

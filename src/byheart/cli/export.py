@@ -44,12 +44,10 @@ def export(
     two back, trained or not.
     """
     check_choice("to", to, NEXT)
-    opt.check_memory_folder(folder)
+    memory = opt.load_memory(folder)
 
     from byheart.exports import export as write
-    from byheart.models import load
 
-    memory = load(folder)
     if to == "memory":
         memory = memory.to_dense()
         memory.save(output, force=force)

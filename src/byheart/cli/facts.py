@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from byheart.cli import _options as opt
-from byheart.cli._options import argument, guarded, option, switch, with_flags
+from byheart.cli._options import argument, grouped, guarded, option, switch, with_flags
 from byheart.cli._show import emit, key_text, progress, reasons, say, table, token_text
 from byheart.errors import CapacityError, FactsError
 
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 @guarded
-@opt.reading(opt.ANY_TABLE)
+@grouped("reading", opt.ANY_TABLE)
 def facts(
     reading: opt.Given,
     source: str = argument("FACTS", "A file or a built-in table."),
@@ -168,7 +168,7 @@ def _described(given: Distributions) -> list[tuple[str, ...]]:
 
 
 @guarded
-@opt.reading(opt.ANY_TABLE)
+@grouped("reading", opt.ANY_TABLE)
 def encoder(
     reading: opt.Given,
     source: str = argument(

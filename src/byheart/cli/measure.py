@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from byheart.cli import _options as opt
-from byheart.cli._options import argument, guarded, option, switch
+from byheart.cli._options import argument, grouped, guarded, option, switch
 from byheart.cli._show import emit, progress, say, table, written
 from byheart.errors import ByheartError, FactsError, check_choice
 
@@ -160,13 +160,12 @@ def heads(
 
     if plot is not None:
         check_path(plot)
-    opt.check_memory_folder(folder)
+    memory = opt.load_memory(folder)
 
     from byheart.facts import read_vectors
     from byheart.measure.specialisation import head_statistics
-    from byheart.models import VectorMemory, load
+    from byheart.models import VectorMemory
 
-    memory = load(folder)
     if not isinstance(memory, VectorMemory):
         raise ByheartError(
             f"{folder} holds tokens ({memory.spec.family}): `byheart heads` is for vector "
@@ -217,7 +216,7 @@ def _counts(values: list) -> str:
 
 
 @guarded
-@opt.reading()
+@grouped("reading", opt.TABLE)
 def precision(
     reading: opt.Given,
     source: str = argument("DIR|FACTS", "A memory folder, or a table of facts."),

@@ -76,12 +76,9 @@ def owner(
     shard. Vector memories of the one-hot and the literal proof: the head whose group the example
     is in.
     """
-    opt.check_memory_folder(folder)
-
     from byheart.facts import Facts
-    from byheart.models import load
 
-    memory = load(folder)
+    memory = opt.load_memory(folder)
     key = memory.key_of(tokens)
     found = memory.owner(*key)
     heads, shard, held, facts = found.heads, found.shard, found.facts, memory.facts
