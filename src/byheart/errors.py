@@ -3,12 +3,6 @@ what to do next.
 
 A message names parameters in backticks and as Python spells them (`d`, `dtype=float64`). The
 command line alone knows flags: it shows the same message with `--d-model` and `--dtype float64`.
-
-Example:
-    >>> raise FactsError("capitals.csv, row 3: expected 2 cells, found 1. Add the missing cell.")
-    Traceback (most recent call last):
-    ...
-    byheart.errors.FactsError: capitals.csv, row 3: expected 2 cells, found 1. Add the missing cell.
 """
 
 from __future__ import annotations
@@ -22,8 +16,7 @@ __all__ = [
     "MemoryFileError", "OptionError", "check_choice", "did_you_mean",
 ]  # fmt: skip
 
-Conflict = tuple[tuple[str, ...], list[tuple[int, str]]]
-"""A key with its differing answers: `(key, [(row, answer), ...])`."""
+Conflict = tuple[tuple[str, ...], list[tuple[int, str]]]  # (key, [(row, answer), ...])
 
 
 class ByheartError(Exception):

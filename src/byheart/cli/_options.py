@@ -196,9 +196,7 @@ _conflict = "Rows with one key and different answers: an error, or counted as a 
 ANY_TABLE: Options = {
     "distribution": _several(bool, False, _distribution, "--distribution"),
     "on_conflict": _several(str, "error", _conflict, "error|distribution"),
-    "normalise": _several(
-        bool, False, "Scale rows whose probabilities do not sum to 1.", "--normalise"
-    ),
+    "normalise": _several(bool, False, "Scale probabilities that do not sum to 1.", "--normalise"),
     "smooth": _several(
         float | None,
         None,

@@ -55,9 +55,8 @@ def _(memory: VectorMemory, asked: Asked) -> bool:
     if len(words) == 1 and words[0].endswith((".npz", ".safetensors", ".npy")):
         return _queries(memory, words[0])
     raise ByheartError(
-        "this memory holds vectors: give the number of a stored example, a .npz or .safetensors "
-        "file with `query` (and `context` unless it is shared), or --all; found "
-        f"{' '.join(words)!r}."
+        "this memory holds vectors: give the number of a stored one, a .npz or .safetensors file "
+        f"with `query` (and `context` unless it is shared), or --all; found {' '.join(words)!r}."
     )
 
 

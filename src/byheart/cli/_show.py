@@ -66,12 +66,6 @@ def say(text: str = "") -> None:
         _write(_printable(text))
 
 
-def written(*paths: object) -> None:
-    """Say which files were asked for, and are there now."""
-    for path in filter(None, paths):
-        say(f"Written to {path}")
-
-
 def reasons(why: Iterable[str], title: str = "") -> None:
     """A list of reasons below a title, where there are some."""
     lines = "".join(f"\n  - {reason}" for reason in why)

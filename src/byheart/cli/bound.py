@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from byheart.cli import _options as opt
 from byheart.cli._options import flag, grouped, guarded, option, with_flags
-from byheart.cli._show import emit, for_programs, say, table, written
+from byheart.cli._show import emit, for_programs, say, table
 from byheart.errors import ByheartError, OptionError
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def size(
     answers: int | None = option(None, "Different answers. Default: --vocab."),
     bits: int = option(32, "Bits of a parameter, for the information limit."),
     family: list[str] | None = option(
-        None, "Only this one (sqrt, sharded, ...); may be repeated.", "NAME"
+        None, "Only this one (sqrt, sharded, ...); repeatable.", "NAME"
     ),
     sweep: str | None = option(None, "From so many facts to so many.", "1e2:1e9"),
 ) -> None:
@@ -227,7 +227,7 @@ def size(
     if sweep is not None:
         low, high = _interval(sweep)
         case = facts_case(None, high, vocab, length, answers, bits=bits)
-        _size_sweep(case, low, high, family, files)
+        _sweep(case, low, high, family, files)
         return
     given = _facts(facts)
     if isinstance(given, int):
@@ -268,9 +268,7 @@ def _question(case: Case) -> Sizes:
     return {"facts": case.T, "vocabulary": case.N, "length": case.S, "answers": case.answers}
 
 
-def _size_sweep(
-    case: Case, low: int, high: int, family: list[str] | None, files: opt.Given
-) -> None:
+def _sweep(case: Case, low: int, high: int, family: list[str] | None, files: opt.Given) -> None:
     from byheart.theory import plots
     from byheart.theory.candidates import crossings, decades, sweep
 
@@ -283,7 +281,8 @@ def _size_sweep(
     records = {"rows": [row.to_json() for row in rows], "crossings": [*map(vars, crossed)]}
     emit({**_question(case), **records})
     _print_sweep(case, sweep(case, decades(low, high), family), crossed)
-    written(*files.values())
+    for path in files.values():
+        say(f"Written to {path}")
 
 
 def _short(value: float) -> str:

@@ -22,10 +22,11 @@ from byheart.methods import BUILT_IN, Method, methods, refuse_foreign, resolve, 
 if TYPE_CHECKING:
     from byheart._json import Json
     from byheart._progress import Report
+    from byheart.certificates import Certificate
     from byheart.facts import FactTable
     from byheart.models import Memory
-    from byheart.pipeline import Stored
 
+    Extra = Callable[[Memory], dict[str, Json]]  # what JSON has besides the description
 LISTED = 20
 BUILDING = dict(methods())
 TRAINING = {"train": BUILDING.pop("train")}
@@ -67,9 +68,7 @@ def method_options(methods: Mapping[str, type[Method]], taken: Iterable[str] = (
     return {name: _option(of, len(methods), names) for name, of in owners.items()}
 
 
-def _option(
-    owners: list[tuple[str, Field]], methods: int, names: set[str]
-) -> tuple[object, object]:
+def _option(owners: list[tuple[str, Field]], count: int, names: set[str]) -> tuple[object, object]:
     """What the methods say about an option, each once, with its default."""
     said: dict[str, list[str]] = {}
     for name, f in owners:
@@ -92,7 +91,7 @@ def _option(
         "|".join(choices) or about.get("metavar") or "",
         min=about.get("min") if kind in (int, float) else None,
         max=about.get("max") if kind in (int, float) else None,
-        panel=about.get("panel") or ("Every method" if methods == 1 or len(owners) > 3 else others),
+        panel=about.get("panel") or ("Every method" if count == 1 or len(owners) > 3 else others),
         show_default=False,
     )
 
@@ -144,11 +143,13 @@ def build(
         wanted, given = BUILDING[method](**given), {}  # type: ignore[arg-type]
     facts = opt.read_any(source, reading)
     chosen, reason = resolve(wanted, facts, given)
-    make = partial(chosen.build, reason=reason)
-    stored = _from_facts(make, facts, output, ".memory", writing)
-    record = stored.memory.construction.to_json()
-    abstain = record.get("abstain", record.get("unknown"))  # how sure "unknown" is
-    show(stored, {"merged": getattr(facts, "merged", 0), "abstain": abstain})
+
+    def extra(memory: Memory) -> dict[str, Json]:
+        record = memory.construction.to_json()
+        abstain = record.get("abstain", record.get("unknown"))  # how sure "unknown" is
+        return {"merged": getattr(facts, "merged", 0), "abstain": abstain}
+
+    _from_facts(partial(chosen.build, reason=reason), facts, output, ".memory", writing, extra)
 
 
 @guarded
@@ -170,10 +171,12 @@ def train(
     """
     method = TRAINING["train"](**given_options(options, TRAINING))  # type: ignore[arg-type]
     facts = opt.read(source, reading)
-    stored = _from_facts(method.build, facts, output, ".trained", writing, counted="training")
-    made, parameters = stored.memory.construction, stored.memory.spec.parameters
-    extra = {"promised": made.capacity, "facts_per_parameter": made.recalled / parameters}
-    show(stored, extra | {"merged": facts.merged})
+
+    def extra(memory: Memory) -> dict[str, Json]:
+        made, each = memory.construction, memory.construction.recalled / memory.spec.parameters
+        return {"promised": made.capacity, "facts_per_parameter": each, "merged": facts.merged}
+
+    _from_facts(method.build, facts, output, ".trained", writing, extra, "training")
 
 
 @guarded
@@ -200,54 +203,67 @@ def import_(
     from byheart.exports import import_memory
 
     table = None if facts is None else opt.read(facts, {})
-    make = lambda _: import_memory(folder, weights=weights, facts=table)  # noqa: E731
-    stored = _store(make, output, writing)
-    made, known = stored.memory.construction, stored.memory.facts is not None
-    extra = {"facts": made.facts if known else None, "recalled": made.recalled if known else None}
-    show(stored, extra)
+
+    def extra(memory: Memory) -> dict[str, Json]:
+        made = None if memory.facts is None else memory.construction
+        return {"facts": made and made.facts, "recalled": made and made.recalled}
+
+    _store(lambda _: import_memory(folder, weights=weights, facts=table), output, writing, extra)
 
 
 def _from_facts(
     build: Callable[..., Memory], facts: FactTable, output: str | None, suffix: str,
-    writing: opt.Given, counted: str = "",
-) -> Stored:  # fmt: skip
+    writing: opt.Given, extra: Extra, counted: str = "",
+) -> None:  # fmt: skip
     folder = f"{facts.name.replace(':', '-')}{suffix}" if output is None else output
     say(opt.describe_facts(facts))
-    seed = writing.get("seed", 0)
-    return _store(lambda tell: build(facts, seed=seed, progress=tell), folder, writing, counted)
+    make = partial(build, facts, writing.get("seed", 0))
+    _store(make, folder, writing, extra, counted)
 
 
 def _store(
-    make: Callable[[Report], Memory], folder: str, writing: opt.Given, counted: str = ""
-) -> Stored:
-    """Make, prove and write a memory, with progress on the terminal."""
+    make: Callable[[Report], Memory],
+    folder: str,
+    writing: opt.Given,
+    extra: Extra,
+    counted: str = "",
+) -> None:
+    """Make, prove, write and show a memory, with progress on the terminal."""
     from byheart._folders import check_target
     from byheart.models.folder import MEMORY
 
     force, with_facts = "force" in writing, "no_facts" not in writing
     check_target(folder, marker=MEMORY, force=force)  # before torch is loaded
 
-    from byheart.pipeline import proof, store
+    from byheart import pipeline
 
-    prove = proof if "certify" in writing else None
+    prove = pipeline.proof if "certify" in writing else None
     with progress(counted) as tell:
-        return store(make, folder, force=force, with_facts=with_facts, prove=prove, progress=tell)
+        memory, certificate = pipeline.store(
+            make, folder, force=force, with_facts=with_facts, prove=prove, progress=tell
+        )
+    show(memory, certificate, folder, extra(memory))
 
 
-def show(stored: Stored, extra: Mapping[str, Json]) -> None:
+def show(
+    memory: Memory, certificate: Certificate | None, folder: str, extra: dict[str, Json]
+) -> None:
     """Tell what was made; the exit code is 1 where a fact was lost or not proved."""
-    emit(stored.to_json() | dict(extra))
+    description, proof, rows = memory.describe(), None, []
+    if certificate is not None:
+        proof, rows = certificate.brief(), [("certificate", certificate.summary())]
+    emit({**description.record, "path": folder, "certificate": proof, **extra})
     say()
-    table(*((name, with_flags(text, ["abstain"])) for name, text in stored.rows()))
-    reasons(stored.memory.describe().why)
-    _show_lost(stored.memory)
-    say(f"\nWritten to {stored.folder}")
-    key = stored.memory.example()
+    table(*((name, with_flags(text, ["abstain"])) for name, text in (*description.rows, *rows)))
+    reasons(description.why)
+    _show_lost(memory)
+    say(f"\nWritten to {folder}")
+    key = memory.example()
     if key:
         words = " ".join(shlex.quote(token) for token in key)
         dashes = "-- " if any(token.startswith("-") for token in key) else ""
-        say(f"Ask it:   byheart recall {shlex.quote(stored.folder)} {dashes}{words}")
-    if not stored.good:
+        say(f"Ask it:   byheart recall {shlex.quote(folder)} {dashes}{words}")
+    if memory.construction.lost or (certificate is not None and not certificate.certified):
         raise typer.Exit(1)
 
 

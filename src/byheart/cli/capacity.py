@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -17,38 +17,37 @@ if TYPE_CHECKING:
     from byheart.facts import Facts
     from byheart.training import Capacity, Smallest
 
+SMALL = {"d": 10, "H": 6}  # the sizes here, where `Train` chooses them by its facts
+TRAINING = ("model", *SMALL, "d_h", "layers", "width", "steps", "lr", "optimizer", "schedule",
+            "batch", "device")  # fmt: skip
 _search = partial(option, panel="Search")
 VARIED = {"heads": "H", "d-head": "d_h", "d-model": "d", "width": "w"}
 
 
-def _training(name: str, default: object) -> Any:
-    """The option that a field of `Train` describes, with another default."""
-    about = Train.__dataclass_fields__[name].metadata
+def _training(name: str) -> tuple[object, object]:
+    """The option that a field of `Train` describes."""
+    field = Train.__dataclass_fields__[name]
+    about, default = field.metadata, SMALL.get(name, field.default)
+    kind = int | None if default is None else type(default)
     value = "|".join(about["choices"] or ()) or about["metavar"] or ""
     text = with_flags(about["help"], ["model"])
-    return option(default, text, flag(name), value, min=about["min"], panel=about["panel"])
+    return opt.row(kind, default, text, flag(name), value, min=about["min"], panel=about["panel"])
 
 
 @guarded
 @grouped("reading", opt.TABLE)
+@grouped("training", {name: _training(name) for name in TRAINING})
 def capacity(
+    training: opt.Given,
     reading: opt.Given,
-    model: str = _training("model", "attention"),
     vocab: int | None = option(None, "Tokens N. Default: 50.", min=2, panel="Sizes"),
     length: int | None = option(None, "Tokens of a key, S. Default: 2.", min=2, panel="Sizes"),
-    d_model: int | None = _training("d", 10),
-    heads: int | None = _training("H", 6),
-    d_head: int | None = _training("d_h", None),
-    layers: int = _training("layers", 1),
-    width: int | None = _training("width", None),
     facts: str | None = _search(
         None, "The smallest model for this table, instead of the largest random table.", "FACTS"
     ),
-    vary: str = _search(
-        "heads", "With --facts: the size to search for.", "heads|d-head|d-model|width"
-    ),
+    vary: str = _search("heads", "With --facts: the size searched.", "heads|d-head|d-model|width"),
     seeds: int = _search(
-        3, "Random tables, each searched by itself. With --facts: starts at each size.", min=1
+        3, "Random tables, each searched alone. With --facts: starts a size.", min=1
     ),
     restarts: int | None = _search(
         None, "Starts before a table counts as too large.", min=1, show_default="3"
@@ -59,12 +58,6 @@ def capacity(
         "Stop when a table's failure is at most this share above its success.",
         show_default="0.05",
     ),
-    steps: int = _training("steps", 3000),
-    lr: float = _training("lr", 0.02),
-    optimizer: str = _training("optimizer", "adam"),
-    schedule: str = _training("schedule", "cosine"),
-    batch: int | None = _training("batch", None),
-    device: str = _training("device", "cpu"),
     workers: str | None = _search(
         None,
         "Train on K local processes, or on the Dask scheduler at ADDRESS.",
@@ -90,12 +83,9 @@ def capacity(
             f"{given}: for random tables; the table of --facts has its own size, and every size is "
             "tried from --seeds starts. Leave it out."
         )
-    method = Train(
-        model, d_model, heads, d_head, layers, width, seeds, steps, lr, "cross-entropy", optimizer,
-        schedule, batch, device,
-    )  # fmt: skip
+    method = Train(**SMALL | training, seeds=seeds)  # type: ignore[arg-type]
     recipe = method.training().but(keep_best=False)
-    shared: opt.Given = {"seeds": seeds, "seed": seed, "device": device, "recipe": recipe}
+    shared: opt.Given = {"seeds": seeds, "seed": seed, "device": method.device, "recipe": recipe}
     if facts is not None:
         _smallest(opt.read(facts, reading), method, vary, threshold, shared)
         return
@@ -122,9 +112,8 @@ def _report(found: Capacity) -> None:
     promised = [{"id": a.id, "kind": a.kind, "facts": a.capacity} for a in rows]
     emit({**found.to_json(), "bounds": promised})
     n = len(found.brackets)
-    each = f"log2 {found.spec.N} a fact"
-    if found.threshold < 1:
-        each = f"mutual information, {found.threshold:.4g} of the facts right"
+    partly = f"mutual information, {found.threshold:.4g} of the facts right"
+    each = partly if found.threshold < 1 else f"log2 {found.spec.N} a fact"
     table(
         ("architecture", str(found.spec)),
         ("parameters", f"{found.parameters:,}"),
@@ -173,9 +162,7 @@ def _smallest(facts: Facts, method: Train, vary: str, threshold: float, shared: 
 
     check_choice("vary", vary, VARIED)
     if vary == "width" and method.model != "mlp":
-        raise ByheartError(
-            f"--vary width belongs to --model mlp: {method.model} has no hidden layer."
-        )
+        raise ByheartError(f"--vary width is for --model mlp: {method.model} has no hidden layer.")
     spec, size = method.architecture(facts), {"vary": VARIED[vary], "threshold": threshold}
     with progress() as tell:
         found = smallest(facts, spec, progress=tell, **size, **shared)  # type: ignore[arg-type]

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from byheart.certificates import Certificate
     from byheart.construct.sharded.edit import Edited
     from byheart.models import Memory
-    from byheart.pipeline import Stored
 
 LISTED = 20
 CELL = re.compile(r'("(?:[^"]|"")*"|[^",=]*)([,=]|\Z)')
@@ -37,11 +36,9 @@ def certify(
     facts: str | None = option(None, "Prove these facts instead of the ones in DIR.", "FILE"),
     interval: bool = switch("Ball arithmetic (Arb): slower, assumes nothing of exp.", "--interval"),
     plain_float: bool = switch("Plain float64: a check, not a proof.", "--float"),
-    precision: int | None = option(
-        None, "Bits, with --interval. Default: 128.", min=64, max=65_536
-    ),
+    precision: int | None = option(None, "Bits, with --interval. Default: 128.", min=64, max=2**16),
     tolerance: float | None = option(
-        None, "Vector memories: what an output may differ from its label by."
+        None, "Vector memories: how far an output may be from its label."
     ),
     no_write: bool = switch("Leave DIR/certificate.json alone.", "--no-write"),
 ) -> None:
@@ -136,7 +133,7 @@ def edit(
     with progress() as tell:
         memory = load(folder)
         edited = edit_shards(memory, set=pairs, add=facts, delete=gone, progress=tell)
-        stored = pipeline.Stored(edited.memory, folder, None)
+        certificate = None
         if edited.solved:
             before, keep = valid_certificate(folder, memory), _other_files(folder)
 
@@ -146,9 +143,11 @@ def edit(
                 return pipeline.proof(new, tell) if certify else None
 
             make = lambda _: edited.memory  # noqa: E731
-            stored = pipeline.store(make, folder, force=True, prove=prove, keep=keep, progress=tell)
-    _report(stored, edited)
-    if stored.certificate is not None and not stored.certificate.certified:
+            _, certificate = pipeline.store(
+                make, folder, force=True, prove=prove, keep=keep, progress=tell
+            )
+    _report(edited, certificate, folder)
+    if certificate is not None and not certificate.certified:
         raise typer.Exit(1)
 
 
@@ -206,24 +205,24 @@ def _cells(text: str) -> tuple[list[str], str]:
     return cells, "?"
 
 
-def _report(stored: Stored, edited: Edited) -> None:
-    counts, made, certificate = edited.counts, stored.memory.construction, stored.certificate
+def _report(edited: Edited, certificate: Certificate | None, folder: str) -> None:
+    counts, made = edited.counts, edited.memory.construction
     record = {**counts, "facts": made.facts, "shards": edited.solved, "margin": made.margin}
     proof = None if certificate is None else certificate.brief()
-    emit(record | {"why": list(edited.why), "path": stored.folder, "certificate": proof})
+    emit(record | {"why": list(edited.why), "path": folder, "certificate": proof})
     if not edited.solved:
         say(f"Nothing to change: all {counts['unchanged']:,} facts are stored as given.")
         return
     what = [f"{counts[name]:,} {name}" for name in ("set", "added", "deleted") if counts[name]]
     if counts["unchanged"]:
         what.append(f"{counts['unchanged']:,} true already")
-    say(f"{', '.join(what)}; {made.facts:,} facts in {stored.folder}\n")
+    say(f"{', '.join(what)}; {made.facts:,} facts in {folder}\n")
     solved = f"{len(edited.solved):,} of {len(edited.kept):,} shards, the others keep every bit"
-    rows = [("solved again", solved), ("smallest margin", number(made.margin))]
-    for name in ("new_tokens", "new_answers"):
-        if counts[name]:
-            rows.append((name.replace("_", " "), f"{counts[name]:,}"))
-    if certificate is not None:
-        rows.append(("certificate", certificate.summary()))
-    table(*rows)
+    new = [n for n in ("new_tokens", "new_answers") if counts[n]]
+    table(
+        ("solved again", solved),
+        ("smallest margin", number(made.margin)),
+        *((name.replace("_", " "), f"{counts[name]:,}") for name in new),
+        *([] if certificate is None else [("certificate", certificate.summary())]),
+    )
     reasons(edited.why)

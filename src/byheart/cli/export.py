@@ -19,7 +19,6 @@ NEXT = {
     "memory": "In Python: byheart.load({folder!r}).to_torch() is a torch.nn.Module.",
 }
 PICTURES = (".svg", ".png", ".pdf")
-Open = Annotated[bool, option(..., "Show it in the browser.", "--open")]
 Force = Annotated[bool, option(..., "Replace a file that byheart did not write.", "--force")]
 
 
@@ -67,9 +66,7 @@ def report(
         "DIR|STUDY.db|AUDIT.json...",
         "Memory folders, studies, audits. Several give an index and a page each.",
     ),
-    output: str = option(
-        "report.html", "Page (.html) or picture to write.", "--output", "-o", "FILE"
-    ),
+    output: str = option("report.html", "Page (.html) or picture.", "--output", "-o", "FILE"),
     figure: str | None = option(
         None,
         "Draw one picture instead (-o FILE.svg, .png or .pdf). Memories: head-map, "
@@ -77,7 +74,7 @@ def report(
         "layers.",
         "NAME",
     ),
-    show: Open = False,
+    show: bool = switch("Show it in the browser.", "--open"),
     force: Force = False,
 ) -> None:
     """Write one self-contained page that shows a memory, a study or an audit.
@@ -95,9 +92,7 @@ def report(
         say(f"Drawn to {output}")
         return
     if Path(output).suffix.lower() in PICTURES:
-        raise ByheartError(
-            f"{output} is a picture: say which (--figure NAME), or give -o FILE.html."
-        )
+        raise ByheartError(f"{output} is a picture: say which (--figure NAME), or -o FILE.html.")
 
     from byheart.reports import report as write
 

@@ -12,8 +12,6 @@ from byheart.cli._show import emit, key_text, progress, reasons, say, table, tok
 from byheart.errors import CapacityError, FactsError
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from byheart.construct.encoders.choose import Compared
     from byheart.facts import Distributions, Facts
 
@@ -25,9 +23,7 @@ Row = dict[str, Any]
 def facts(
     reading: opt.Given,
     source: str = argument("FACTS", "A file or a built-in table."),
-    output: str | None = option(
-        None, "Also write it as CSV, TSV or JSONL.", "-o", "--output", "FILE"
-    ),
+    output: str | None = option(None, "Also write CSV, TSV or JSONL.", "-o", "--output", "FILE"),
     force: bool = switch("Replace an existing FILE of -o.", "--force"),
 ) -> None:
     """Describe FACTS: sizes, duplicates, conflicts, and what the theorems ask.
@@ -38,9 +34,8 @@ def facts(
 
     given = opt.read_any(source, reading)
     if output is not None and os.path.lexists(output) and not force:
-        raise FactsError(
-            f"{output} exists already. Give another -o FILE, or --force to replace it."
-        )
+        what = "Give another -o FILE, or --force to replace it."
+        raise FactsError(f"{output} exists already. {what}")
     theory: Row = {}
     if isinstance(given, Facts):
         theory = _asked(given)
@@ -93,7 +88,8 @@ def _asked(facts: Facts) -> Row:
 def _print(facts: Facts, asked: Row, implied_header: bool) -> None:
     columns = ", ".join(facts.columns) if facts.columns else "-"
     names = f"{columns}, {facts.answer_column} (row 1; --no-header if it is a fact)"
-    last = f"{facts.last_tokens:,} distinct; {_commonest(facts, facts.tokens[:, -1])}"
+    ids_of = (facts.tokens[:, -1], facts.answers)
+    last, answer = ("{!r} in {:,} facts".format(*facts.commonest(ids)) for ids in ids_of)
     shares = [f"{facts.effective_size(e):,} facts hold {1 - e:.0%} of it" for e in (0.1, 0.01)]
     uniform = facts.prior.min() == facts.prior.max()
     table(
@@ -101,8 +97,8 @@ def _print(facts: Facts, asked: Row, implied_header: bool) -> None:
         ("keys", f"{facts.S} token{'s'[: facts.S > 1]}: {columns}"),
         *([("header", names)] if implied_header else []),
         ("vocabulary", f"{facts.N:,} tokens, {len(facts.answer_ids):,} of them answers"),
-        ("last tokens", last),
-        ("answers", f"{facts.answer_column}: commonest {_commonest(facts, facts.answers)}"),
+        ("last tokens", f"{facts.last_tokens:,} distinct; {last}"),
+        ("answers", f"{facts.answer_column}: commonest {answer}"),
         ("prior", "uniform" if uniform else ", ".join(shares)),
         ("duplicates merged", f"{facts.merged:,}"),
         ("skipped", f"{facts.skipped:,} with an empty cell"),
@@ -120,11 +116,6 @@ def _print(facts: Facts, asked: Row, implied_header: bool) -> None:
     )
     sharded = "\nSharded attention, what `byheart build` takes for so many facts:"
     reasons(asked["sharded"] or (), sharded)
-
-
-def _commonest(facts: Facts, ids: np.ndarray) -> str:
-    token, count = facts.commonest(ids)
-    return f"{token!r} in {count:,} facts"
 
 
 def _print_distributions(given: Distributions, exact: int) -> None:
@@ -160,11 +151,9 @@ def _described(given: Distributions) -> list[tuple[str, ...]]:
         ("prior", prior),
         ("support", support),
     ]
-    if given.smoothing:
-        rows.append(("smoothing", given.smoothing))
-    if given.never_asked:
-        rows.append(("left out", f"{given.never_asked:,} sequences of weight 0"))
-    return rows
+    left_out = f"{given.never_asked:,} sequences of weight 0" if given.never_asked else ""
+    more = (("smoothing", given.smoothing), ("left out", left_out))
+    return rows + [(name, text) for name, text in more if text]
 
 
 @guarded

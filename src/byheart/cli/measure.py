@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from byheart.cli import _options as opt
 from byheart.cli._options import argument, grouped, guarded, option, switch
-from byheart.cli._show import emit, progress, say, table, written
+from byheart.cli._show import emit, progress, say, table
 from byheart.errors import ByheartError, FactsError, check_choice
 
 if TYPE_CHECKING:
@@ -167,10 +167,8 @@ def heads(
     from byheart.models import VectorMemory
 
     if not isinstance(memory, VectorMemory):
-        raise ByheartError(
-            f"{folder} holds tokens ({memory.spec.family}): `byheart heads` is for vector "
-            "memories. `byheart recall` and `byheart owner` show the heads of the others."
-        )
+        others = "`byheart recall` and `byheart owner` show the heads of the others"
+        raise ByheartError(f"{folder} holds tokens; this is for vector memories: {others}.")
     examples = None if facts is None else read_vectors(facts)
     stats = head_statistics(memory, examples, fresh=fresh, threshold=threshold, seed=seed)
     if plot is not None:
@@ -241,9 +239,8 @@ def precision(
 
         kept = measured.precision(load(source))
         emit({"source": source, "rows": [vars(k) for k in kept]})
-        rows = [
-            (k.format, f"{k.significant_bits:,}", f"{k.recalled:,} of {k.asked:,}") for k in kept
-        ]
+        counts = [(f"{k.significant_bits:,}", f"{k.recalled:,} of {k.asked:,}") for k in kept]
+        rows = [(k.format, *count) for k, count in zip(kept, counts, strict=True)]
         table(*rows, header=("format", "bits", "recalled"))
         return
     chosen = tuple(method or measured.METHODS)
@@ -274,14 +271,10 @@ def audit(
     ),
     text: list[str] | None = _shown(None, "Text (repeatable).", "FILE"),
     tokens: str | None = _shown(None, "Token ids: .npy, .npz, .safetensors, .jsonl.", "FILE"),
-    images: str | None = _shown(
-        None, "Images: .npy, .npz, .safetensors, a folder, digits.", "FILE"
-    ),
+    images: str | None = _shown(None, "Images: .npy, .npz, .safetensors, folder, digits.", "FILE"),
     length: int | None = _shown(None, "Tokens a context. Default: 64."),
     contexts: int = _shown(2000, "Different contexts, at most."),
-    queries: str | None = _shown(
-        None, "Which tokens ask; the first named is the main one.", "first,last,every"
-    ),
+    queries: str | None = _shown(None, "Which tokens ask, the main one first.", "first,last,every"),
     formats: str = _how("float32,float64", "Number formats to run the model in."),
     random: bool = _how(True, "Also with weights drawn anew.", "--random/--no-random"),
     ranked: int = _how(200, "Contexts kept whole for their ranks."),
@@ -308,10 +301,11 @@ def audit(
     from byheart.audits import AuditSettings, audit_figure
     from byheart.audits import audit as measure
 
-    asked = None if queries is None else _words(queries)
+    asked = None if queries is None else tuple(map(str.strip, queries.split(",")))
+    kinds = tuple(map(str.strip, formats.split(",")))
     sizes = {"ranked": ranked, "draws": draws, "search": search, "batch": batch}
     settings = AuditSettings(
-        length, contexts, asked, _words(formats), random=random, device=device, seed=seed, **sizes
+        length, contexts, asked, kinds, random=random, device=device, seed=seed, **sizes
     )
     shown = {"text": text, "tokens": tokens, "images": images}
     with progress() as tell:
@@ -322,11 +316,8 @@ def audit(
         save(audit_figure(result.record), plot)
     emit(result.to_json())
     _print_audit(result)
-    written(output, plot)
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(","))
+    for path in filter(None, (output, plot)):
+        say(f"Written to {path}")
 
 
 def _print_audit(result: Audit) -> None:

@@ -26,9 +26,7 @@ def recall(
     ),
     everything: bool = switch("Ask for every fact the memory holds.", "--all"),
     top: int = option(5, "How many heads, or answers, to show.", min=0),
-    abstain: bool = switch(
-        "Tell other keys by their fingerprints, without the facts.", "--abstain"
-    ),
+    abstain: bool = switch("Tell other keys by fingerprints, without the facts.", "--abstain"),
     raw: bool = switch("Show what the model says, even where the key is not stored.", "--raw"),
     full: bool = switch(
         "Sharded memories: through all heads of the literal layer; exact memories: every block in "

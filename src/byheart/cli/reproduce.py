@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from byheart.studies.study import Record
 
 FOLDER = "byheart-studies"
+TOTALS = {"computed": "computed", "before": "there", "missing": "missing", "seconds": "seconds"}
 _running = partial(option, panel="Running")
 _showing = partial(option, panel="Showing")
 
@@ -35,9 +36,7 @@ def reproduce(
     ),
     list_studies: bool = _showing(False, "All studies, with their times.", "--list"),
     status: bool = _showing(False, "What is there, failed, missing.", "--status"),
-    redraw: bool = _showing(
-        False, "Figure and fit from the store alone; runs nothing.", "--redraw"
-    ),
+    redraw: bool = _showing(False, "Figure and fit from the store; runs nothing.", "--redraw"),
     profile: str = _running(
         "quick",
         "quick: minutes; full: every point, 5 seeds; paper: the authors' lengths too.",
@@ -59,9 +58,7 @@ def reproduce(
     time_budget: float | None = _running(
         None, "Begin nothing new after so long; run again to go on.", "SECONDS", min=0
     ),
-    workers: str = _running(
-        "1", "N local processes, or the Dask scheduler at tcp://HOST:PORT.", "N|ADDRESS"
-    ),
+    workers: str = _running("1", "N processes, or a Dask scheduler, tcp://HOST:PORT.", "N|ADDRESS"),
     retry_failed: bool = _running(False, "Compute failed cells again.", "--retry-failed"),
     store: Path | None = _running(None, "The SQLite file. Default: DIR/PAPER.db.", "FILE"),
     export: Path | None = _showing(None, "All rows as .csv or .parquet.", "FILE"),
@@ -104,7 +101,8 @@ def reproduce(
             found.append(result)
             records.append(result.to_json() | {k: os.fspath(v) for k, v in files.items()})
             _show(result, files)
-    total = _total(found)
+    runs = [result.run for result in found if result.run is not None]
+    total = {name: sum(getattr(run, field) for run in runs) for name, field in TOTALS.items()}
     if export is not None:
         number = write([row for r in found for row in r.rows + r.failed], export)
         say(f"\n{number:,} rows in {export}")
@@ -122,12 +120,6 @@ def _terminated_is_interrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _total(found: list[StudyResult]) -> Record:
-    reports = [result.run for result in found if result.run is not None]
-    names = {"computed": "computed", "before": "there", "missing": "missing", "seconds": "seconds"}
-    return {name: sum(getattr(r, field) for r in reports) for name, field in names.items()}
 
 
 def _show(result: StudyResult, files: dict[str, Path]) -> None:
