@@ -6,8 +6,6 @@ import heapq
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 
-__all__ = ["has_utf8_form", "listed", "nearest", "quote"]
-
 SIMILAR = 0.6  # smallest `SequenceMatcher.ratio` that counts as near: the default of difflib
 SHORTLIST = 50  # candidates that get the slow comparison, about 20 microseconds each
 LONGEST = 64  # characters that are compared: longer tokens are texts, which nobody mistypes

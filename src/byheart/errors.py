@@ -11,11 +11,6 @@ from collections.abc import Iterable
 
 from byheart._words import nearest, quote
 
-__all__ = [
-    "ByheartError", "CapacityError", "CheckFailed", "Conflict", "ConflictError", "FactsError",
-    "MemoryFileError", "OptionError", "check_choice", "did_you_mean",
-]  # fmt: skip
-
 Conflict = tuple[tuple[str, ...], list[tuple[int, str]]]  # (key, [(row, answer), ...])
 
 

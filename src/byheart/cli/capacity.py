@@ -54,15 +54,10 @@ def capacity(
     ),
     threshold: float = _search(1.0, "Share of facts that must be right."),
     resolution: float | None = _search(
-        None,
-        "Stop when a table's failure is at most this share above its success.",
-        show_default="0.05",
+        None, "Stop when failure is at most this share above success.", show_default="0.05"
     ),
     workers: str | None = _search(
-        None,
-        "Train on K local processes, or on the Dask scheduler at ADDRESS.",
-        "K|ADDRESS",
-        show_default="1",
+        None, "K local processes, or the Dask scheduler at ADDRESS.", "K|ADDRESS", show_default="1"
     ),
     seed: int = option(0, "Same seed, same search.", min=0, max=2**31),
 ) -> None:
@@ -79,10 +74,8 @@ def capacity(
     if facts is None and reading:
         raise ByheartError(f"{opt.flags(reading)}: for the table of --facts, which is not given.")
     if facts is not None and given:
-        raise ByheartError(
-            f"{given}: for random tables; the table of --facts has its own size, and every size is "
-            "tried from --seeds starts. Leave it out."
-        )
+        own = "the table of --facts has its own size, and --seeds starts at each size"
+        raise ByheartError(f"{given}: for random tables; {own}. Leave it out.")
     method = Train(**SMALL | training, seeds=seeds)  # type: ignore[arg-type]
     recipe = method.training().but(keep_best=False)
     shared: opt.Given = {"seeds": seeds, "seed": seed, "device": method.device, "recipe": recipe}

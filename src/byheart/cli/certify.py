@@ -160,10 +160,8 @@ def _other_files(folder: str) -> list[Path]:
     others = [path for path in Path(folder).iterdir() if path.name not in ours]
     folders = [path.name for path in others if not path.is_file()]
     if folders:
-        raise MemoryFileError(
-            f"{folder} holds a folder, {folders[0]!r}, which is no part of a memory and would be "
-            "lost. Move it elsewhere."
-        )
+        lost = f"{folders[0]!r}, which is no part of a memory and would be lost"
+        raise MemoryFileError(f"{folder} holds a folder, {lost}. Move it elsewhere.")
     return others
 
 

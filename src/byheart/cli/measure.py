@@ -39,16 +39,14 @@ def kruskal(
     ),
     size: int | None = option(
         None,
-        "The n that every n rows should be independent for. Default: the number of "
-        "context tokens, or 32, at most d.",
+        "Every n rows should be independent. Default: context tokens, or 32, at most d.",
         min=1,
     ),
     array: str = option("query", "Which array of the file.", "NAME"),
     draws: int = option(1000, "Random subsets for the paper's statistic.", min=1, max=10**6),
     search: int | None = option(None, "Largest dependent set to look for. Default: n.", min=2),
     exact: bool = switch(
-        "Ranks over the rationals, also for numbers that are not whole (floats are fractions).",
-        "--exact",
+        "Ranks over the rationals, also of numbers that are not whole (as fractions).", "--exact"
     ),
     seed: int = option(0, "Of the random subsets.", min=0),
 ) -> None:

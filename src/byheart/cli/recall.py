@@ -29,9 +29,7 @@ def recall(
     abstain: bool = switch("Tell other keys by fingerprints, without the facts.", "--abstain"),
     raw: bool = switch("Show what the model says, even where the key is not stored.", "--raw"),
     full: bool = switch(
-        "Sharded memories: through all heads of the literal layer; exact memories: every block in "
-        "integers.",
-        "--full",
+        "Sharded: through all heads of the literal layer; exact: every block in integers.", "--full"
     ),
 ) -> None:
     """Ask the memory in DIR: the answer, its margin, and which heads carried it.

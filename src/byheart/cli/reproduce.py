@@ -30,9 +30,7 @@ _showing = partial(option, panel="Showing")
 @guarded
 def reproduce(
     name: str | None = argument(
-        "NAME",
-        "A study (dana2025/fig1a), a paper (dana2025), all, or a file (mine.py).",
-        default=None,
+        "NAME", "A study (dana2025/fig1a), a paper (dana2025), all, or a file (mine.py).", None
     ),
     list_studies: bool = _showing(False, "All studies, with their times.", "--list"),
     status: bool = _showing(False, "What is there, failed, missing.", "--status"),
@@ -43,9 +41,7 @@ def reproduce(
         "quick|full|paper",
     ),
     variant: str | None = _running(
-        None,
-        "One variant only. Default: all that the study has.",
-        "as-coded|as-published|corrected|all",
+        None, "One variant only. Default: all there are.", "as-coded|as-published|corrected|all"
     ),
     only: str | None = _running(None, "Only cells with, say, 'H<=16 and d==10'.", "EXPR"),
     values: list[str] | None = _running(
