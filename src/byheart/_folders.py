@@ -28,10 +28,8 @@ def new_folder(folder: str | Path, *, marker: str, force: bool) -> Iterator[Path
     except OSError as error:
         blocked = isinstance(error, FileExistsError)
         reason = "a file is in the way" if blocked else error.strerror
-        where = f"{reason} ({target.parent})"
-        raise MemoryFileError(
-            f"{folder} cannot be written: {where}. Give another `folder`."
-        ) from None
+        at = f"{reason} ({target.parent})"
+        raise MemoryFileError(f"{folder} cannot be written: {at}. Give another `folder`.") from None
     try:
         temporary.chmod(0o777 & ~_umask())  # mkdtemp makes it private
         yield temporary

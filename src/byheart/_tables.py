@@ -20,10 +20,8 @@ def data_frame(rows: Iterable[object], columns: Sequence[str] | None = None) -> 
     try:
         from pandas import DataFrame
     except ImportError:
-        raise ByheartError(
-            "data frames need pandas, which is not installed: pip install 'byheart[pandas]'. "
-            "Without it, go through the rows one by one."
-        ) from None
+        missing = "data frames need pandas, which is not installed"
+        raise ByheartError(f"{missing}: pip install 'byheart[pandas]'.") from None
     return DataFrame(list(rows), columns=columns)  # type: ignore[arg-type]
 
 

@@ -62,9 +62,8 @@ def engine(workers: int | str = 1) -> Iterator[Executor]:
     try:
         from distributed import Client, LocalCluster
     except ImportError:
-        raise ByheartError(
-            "several workers need Dask: pip install 'byheart[cluster]', or use `workers=1`"
-        ) from None
+        needs = "several workers need Dask: pip install 'byheart[cluster]'"
+        raise ByheartError(f"{needs}, or use `workers=1`") from None
     if text.isdigit():
         quiet = {"dashboard_address": ":0", "silence_logs": logging.ERROR}  # Ctrl-C: our message
         with (

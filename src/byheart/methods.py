@@ -103,15 +103,10 @@ class Method(ABC, Generic[M]):
             raise OptionError("seed", "a whole number from 0 on", seed)
         started = time.perf_counter()
         memory = self._build(facts, seed, progress)
-        made = memory.construction
-        record = replace(
-            made,
-            facts=facts.T,
-            seed=seed,
-            seconds=time.perf_counter() - started,
-            dtype=made.dtype or getattr(self, "dtype", ""),
-            why=((reason,) if reason else ()) + made.why,
-        )
+        seconds, made = time.perf_counter() - started, memory.construction
+        dtype = made.dtype or getattr(self, "dtype", "")
+        why = ((reason,) if reason else ()) + made.why
+        record = replace(made, facts=facts.T, seed=seed, seconds=seconds, dtype=dtype, why=why)
         return replace(memory, construction=record)  # type: ignore[type-var]
 
     @abstractmethod
@@ -135,10 +130,10 @@ def check_option(f: Field[Any], value: object, module: ModuleType) -> None:
         said = " or ".join(TYPES[name][1] if name in TYPES else f"an {name}" for name in names)
         raise OptionError(f.name, said, value)
     least, most = about.get("min"), about.get("max")
-    if isinstance(value, Real):
-        if most is not None and least is not None and not least <= value <= most:
+    if isinstance(value, Real) and least is not None:
+        if most is not None and not least <= value <= most:
             raise OptionError(f.name, f"between {least} and {most}", value)
-        if least is not None and not value >= least:
+        if not value >= least:
             raise OptionError(f.name, f"at least {least}", value)
 
 

@@ -1,6 +1,5 @@
-"""Commands: their errors without tracebacks, parameters as the command line spells them (nothing
-else knows flags), how options are declared, and those that several commands share, above all how
-to read a table of facts."""
+"""Commands: errors without tracebacks, parameters as flags (nothing else knows them), how options
+are declared, and those that several commands share, above all how to read a table of facts."""
 
 from __future__ import annotations
 

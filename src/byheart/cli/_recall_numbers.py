@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from byheart.cli._recall import (
-    UNKNOWN,
-    Asked,
-    answer,
-    ask,
-    ask_all,
-    ask_every_fact,
-    head_records,
-    head_rows,
-    new_token,
-)
+from byheart.cli import _recall
+from byheart.cli._recall import UNKNOWN, Asked, answer, ask, ask_all
 from byheart.cli._show import emit, for_programs, key_text, number, say, table, token_text
 from byheart.errors import ByheartError, CheckFailed, FactsError
 from byheart.facts import read_arrays
@@ -33,7 +24,7 @@ def _(memory: ExactMemory, asked: Asked) -> bool:
         say(f"{token_text(str(said.answer))}\n\n{classes}, {how}")
     else:
         say(f"{UNKNOWN}\n\n{key_text(asked.words)} is not stored (the network outputs 0).")
-        if near := new_token(memory, asked.words):
+        if near := _recall.new_token(memory, asked.words):
             say(near)
     return bool(said.known)
 
@@ -44,7 +35,7 @@ def _(memory: ExactMemory, asked: Asked) -> bool:
         tokens = memory.facts.tokens
         if (memory.literal_outputs(tokens) != memory.outputs(tokens)).any():
             raise CheckFailed("the literal blocks and the fast evaluator disagree: report it.")
-    return ask_every_fact(memory, asked)
+    return _recall.ask_every_fact(memory, asked)
 
 
 @ask.register
@@ -71,7 +62,7 @@ def _example(memory: VectorMemory, row: int, asked: Asked) -> bool:
     label = facts.label[i].tolist()
     error = None if memory.classes is not None else float(memory.errors(facts.subset([i]))[0])
     value = list(said.output) if said.answer is None else said.answer
-    measured = {"margin": said.margin, "error": error, "heads": head_records(heads)}
+    measured = {"margin": said.margin, "error": error, "heads": _recall.head_records(heads)}
     emit({"row": row, "answer": value, "label": label, **measured})
     if error is None:
         say(f"{said.answer}\n\nlabel {label}, margin {number(said.margin)}")
@@ -80,7 +71,7 @@ def _example(memory: VectorMemory, row: int, asked: Asked) -> bool:
         say(f"\nlabel {label}, error {error:.1e}")
     if asked.top:
         what = "part of the margin" if error is None else "part of the output"
-        table(*head_rows(heads, asked.top), header=("carried by", what))
+        table(*_recall.head_rows(heads, asked.top), header=("carried by", what))
     return True
 
 

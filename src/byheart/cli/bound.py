@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from byheart.theory import Case
     from byheart.theory.candidates import Crossing, Sized
 
-BARE = (
-    "Theorems about attention speak of one bare attention layer of these sizes: no layer norm,\n"
-    "bias or feed-forward layer."
-)
 SIZES = ("d", "H", "d_h", "n", "N", "layers")
 PER_DECADE = 4  # points of a sweep that a plot draws a smooth line through
 LEGEND = (
@@ -146,7 +142,8 @@ def _answer(spec: Spec, question: Question) -> None:
     emit({"spec": layer, "parameters": spec.parameters, "rows": rows})
     say(f"{spec}\n{spec.parameters:,} parameters")
     if spec.family == "transformer":
-        say(BARE)
+        say("Theorems about attention speak of one bare attention layer of these sizes: no layer "
+            "norm,\nbias or feed-forward layer.")  # fmt: skip
     applied = answers.chosen()
     table(*map(answers.cells, applied), header=answers.header)
     for answer in applied:

@@ -63,8 +63,7 @@ def kruskal(
 
     from byheart.measure.kruskal import kruskal_report
 
-    over = True if exact else None
-    report = kruskal_report(X, wanted, draws=draws, search=search, exact=over, seed=seed)
+    report = kruskal_report(X, wanted, draws=draws, search=search, exact=exact or None, seed=seed)
     emit(report.to_json())
     _print_kruskal(report)
 
@@ -237,8 +236,9 @@ def precision(
 
         kept = measured.precision(load(source))
         emit({"source": source, "rows": [vars(k) for k in kept]})
-        counts = [(f"{k.significant_bits:,}", f"{k.recalled:,} of {k.asked:,}") for k in kept]
-        rows = [(k.format, *count) for k, count in zip(kept, counts, strict=True)]
+        rows = []
+        for k in kept:
+            rows.append((k.format, f"{k.significant_bits:,}", f"{k.recalled:,} of {k.asked:,}"))
         table(*rows, header=("format", "bits", "recalled"))
         return
     chosen = tuple(method or measured.METHODS)

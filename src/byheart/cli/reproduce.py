@@ -90,9 +90,8 @@ def reproduce(
     records: list[Record] = []
     known = frozenset(study.name for study in all_studies())
     with _terminated_is_interrupted(), progress(name, eager=True) as tell:
-        execution = Execution(workers, time_budget, retry_failed, tell, compute=not redraw)
-        where = {"store": store, "folder": output, "known": known}
-        for result in results(studies, selection, execution, **where):
+        how = Execution(workers, time_budget, retry_failed, tell, compute=not redraw)
+        for result in results(studies, selection, how, store=store, folder=output, known=known):
             files = result.save(output, "-set" if values else "")
             found.append(result)
             records.append(result.to_json() | {k: os.fspath(v) for k, v in files.items()})
