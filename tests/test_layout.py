@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from byheart import _lazy
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "byheart"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -158,6 +160,15 @@ def test_lazy_packages_have_what_they_list(name):
         assert not inspect.ismodule(getattr(package, public))
     with pytest.raises(AttributeError, match="no attribute 'forget'"):
         _ = package.forget
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_public_name_is_that_of_its_module(path):
+    """Importing the module would put it in the name's place (`_lazy.attach`)."""
+    if path.name == "__init__.py" and "attach(__name__)" in path.read_text():
+        importlib.import_module(name_of(path))
+        for name, module in _lazy._imports(name_of(path)).items():
+            assert module != f"{name_of(path)}.{name}"
 
 
 def test_public_names_can_be_imported():

@@ -10,7 +10,7 @@ import pytest
 import byheart as bh
 from byheart.construct.encoders import encode
 from byheart.errors import ByheartError, OptionError
-from byheart.methods import Method, method_class, methods, option, option_names, resolve
+from byheart.methods import Method, methods, option, option_names, resolve
 
 TABLES = {
     "facts": bh.random_associations(N=6, S=2, T=8),
@@ -78,7 +78,7 @@ def test_wrong_values_of_every_field(name: str, field: dataclasses.Field):
         wrong += [limits["max"] + 1, math.inf, math.nan]
     for value in wrong:
         with pytest.raises(OptionError) as caught:
-            method_class(name)(**{field.name: value})
+            methods()[name](**{field.name: value})
         assert caught.value.parameter == field.name, value
 
 
@@ -88,13 +88,13 @@ def test_what_a_field_may_be(name: str, field: dataclasses.Field):
     right = [field.default, *(limits["choices"] or ())]
     right += [limit for limit in (limits["min"], limits["max"]) if limit is not None]
     for value in right:
-        method_class(name)(**{field.name: value})
+        methods()[name](**{field.name: value})
     assert limits["help"], "the command line shows it"
 
 
 @pytest.mark.parametrize("name", methods())
 def test_methods_are_values(name: str):
-    method = method_class(name)
+    method = methods()[name]
     one, two = method(), method()
     assert one == two and hash(one) == hash(two) and one is not two
     changed = None
@@ -117,7 +117,7 @@ def test_a_method_with_an_encoder_is_a_value_too():
 
 @pytest.mark.parametrize("name", methods())
 def test_options_beside_an_object_are_refused(name: str):
-    method = method_class(name)
+    method = methods()[name]
     field = dataclasses.fields(method)[0]
     with pytest.raises(ByheartError, match=f"give options to the method itself, {method.__name__}"):
         resolve(method(), TABLES[method.takes], {field.name: field.default})
@@ -126,7 +126,7 @@ def test_options_beside_an_object_are_refused(name: str):
 @pytest.mark.parametrize("name", methods())
 @pytest.mark.parametrize("kind", TABLES)
 def test_facts_of_another_kind_are_refused(name: str, kind: str):
-    method = method_class(name)
+    method = methods()[name]
     if kind == method.takes:
         return
     with pytest.raises(ByheartError, match=f"the method {name} takes .*: use `method` "):
@@ -147,7 +147,7 @@ def test_facts_of_another_kind_are_refused(name: str, kind: str):
 )
 def test_auto_says_in_one_line_what_it_chose_and_why(facts, options, name, why):
     chosen, reason = resolve("auto", facts, options)
-    assert chosen == method_class(name)(**options)
+    assert chosen == methods()[name](**options)
     assert reason.startswith(f"method {name}: ") and why in reason and "\n" not in reason
 
 

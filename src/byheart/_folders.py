@@ -18,28 +18,24 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2  # linux/fs.h, fcntl.h
 
 @contextlib.contextmanager
 def new_folder(folder: str | Path, *, marker: str, force: bool) -> Iterator[Path]:
-    """A temporary folder that becomes `folder` when the block ends without an exception.
-
-    Everything that can be refused is refused before the block runs: what `check_target` refuses,
-    and a folder that cannot be written.
-    """
+    """A temporary folder that becomes `folder` when the block ends without an exception. All that
+    `check_target` refuses, and a folder that cannot be written, is refused before the block."""
     target = check_target(folder, marker=marker, force=force)
     missing = [p for p in target.parents if not os.path.lexists(p)]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     except OSError as error:
-        reason = error.strerror
-        if isinstance(error, FileExistsError):
-            reason = "a file is in the way"
-        raise MemoryFileError(
-            f"{folder} cannot be written: {reason} ({target.parent}). Give another `folder`."
-        ) from None
+        blocked = isinstance(error, FileExistsError)
+        reason = "a file is in the way" if blocked else error.strerror
+        at = f"{reason} ({target.parent})"
+        raise MemoryFileError(f"{folder} cannot be written: {at}. Give another `folder`.") from None
     try:
         temporary.chmod(0o777 & ~_umask())  # mkdtemp makes it private
         yield temporary
         for file in temporary.iterdir():
-            _flush(file)
+            with open(file, "rb") as handle:
+                os.fsync(handle.fileno())
         _put_in_place(temporary, target, marker, force)
     except OSError as error:
         raise MemoryFileError(f"{folder} cannot be written: {error.strerror}.") from error
@@ -60,9 +56,8 @@ def check_target(folder: str | Path, *, marker: str, force: bool) -> Path:
     target = Path(os.path.realpath(folder))  # a link is kept, what it leads to is replaced
     if os.path.lexists(target):
         if not force:
-            raise MemoryFileError(
-                f"{folder} exists already. Give another `folder`, or `force` to replace it."
-            )
+            what = "Give another `folder`, or `force` to replace it."
+            raise MemoryFileError(f"{folder} exists already. {what}")
         if not _is_ours(target / marker):
             raise MemoryFileError(
                 f"{folder} exists and is not a byheart memory (no {marker} of byheart in it): "
@@ -143,11 +138,6 @@ def _exchange(a: Path, b: Path) -> bool:
         return False
     paths = os.fsencode(a), os.fsencode(b)
     return renameat2(AT_FDCWD, paths[0], AT_FDCWD, paths[1], RENAME_EXCHANGE) == 0
-
-
-def _flush(file: Path) -> None:
-    with open(file, "rb") as handle:
-        os.fsync(handle.fileno())
 
 
 def _umask() -> int:

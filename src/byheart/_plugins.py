@@ -1,12 +1,7 @@
 """Methods, memories, bounds and studies of other packages, found by their entry points.
 
-A package names its own in `pyproject.toml`, and byheart lists them beside what it ships
-(docs/extending.md shows a whole package):
-
-    [project.entry-points."byheart.methods"]
-    hopfield = "my_package.method:Hopfield"
-
-A package that is broken is named in a warning and left out: everything else goes on working.
+A package names its own in `pyproject.toml` (docs/extending.md), and byheart lists them beside what
+it ships. A package that is broken is named in a warning and left out.
 """
 
 from __future__ import annotations

@@ -41,17 +41,12 @@ def new_figure(
 
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(1, panels, squeeze=False)[0].tolist()
-    for one in axes:
-        plain(one)
+    for one in axes:  # a light grid, no box
+        one.grid(True, which="major", color=GRID, lw=0.6)
+        one.set_axisbelow(True)
+        one.spines[["top", "right"]].set_visible(False)
+        one.tick_params(which="both", labelsize=8, colors=INK)
     return figure, axes
-
-
-def plain(axes: Axes) -> None:
-    """A light grid, no box."""
-    axes.grid(True, which="major", color=GRID, lw=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(which="both", labelsize=8, colors=INK)
 
 
 def title(axes: Axes, text: str) -> None:

@@ -12,8 +12,6 @@ from byheart.errors import ByheartError
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["data_frame", "html_table"]
-
 ROWS, COLUMNS, CHARACTERS = 5, 8, 60
 
 
@@ -22,10 +20,8 @@ def data_frame(rows: Iterable[object], columns: Sequence[str] | None = None) -> 
     try:
         from pandas import DataFrame
     except ImportError:
-        raise ByheartError(
-            "data frames need pandas, which is not installed: pip install pandas, or pip install "
-            "'byheart[pandas]'. Without it, go through the rows one by one."
-        ) from None
+        missing = "data frames need pandas, which is not installed"
+        raise ByheartError(f"{missing}: pip install 'byheart[pandas]'.") from None
     return DataFrame(list(rows), columns=columns)  # type: ignore[arg-type]
 
 
@@ -39,9 +35,8 @@ def html_table(
 ) -> str:
     """An HTML table with a title; long cells, many columns and all rows but `most` are cut.
 
-    Example:
-        >>> html_table("two", ["<k>"], [["a"], ["b"]], 2).count("<tr>")
-        3
+    >>> html_table("two", ["<k>"], [["a"], ["b"]], 2).count("<tr>")
+    3
     """
     lines = [_line(row, "td") for row in islice(rows, most)]
     more = f"<p>and {count - most:,} more</p>" if count > most else ""

@@ -6,28 +6,19 @@ import heapq
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 
-__all__ = ["has_utf8_form", "listed", "nearest", "quote"]
-
-SIMILAR = 0.6
-"""Smallest `SequenceMatcher.ratio` that counts as near: the default of `difflib`."""
-
-SHORTLIST = 50
-"""Candidates that get the slow comparison: difflib takes about 20 microseconds for each."""
-
-LONGEST = 64
-"""Characters that are compared: longer tokens are texts, and nobody mistypes those by hand."""
+SIMILAR = 0.6  # smallest `SequenceMatcher.ratio` that counts as near: the default of difflib
+SHORTLIST = 50  # candidates that get the slow comparison, about 20 microseconds each
+LONGEST = 64  # characters that are compared: longer tokens are texts, which nobody mistypes
 
 
 def nearest(word: str, candidates: Iterable[str], n: int = 3) -> list[str]:
     """The at most `n` candidates most like `word`: equal up to case first, then by difflib ratio.
 
-    Example:
-        >>> nearest("pariss", ["Rome", "Paris", "paris"])
-        ['Paris', 'paris']
+    >>> nearest("pariss", ["Rome", "Paris", "paris"])
+    ['Paris', 'paris']
 
-    Notes:
-        Every candidate is compared by its length and its pairs of neighbouring letters; only the
-        best 50 by shared pairs are compared by difflib. 50,000 candidates take about 0.2 s.
+    Only the best 50 by shared pairs of neighbouring letters are compared by difflib: 50,000
+    candidates take about 0.2 s.
     """
     wanted = word.casefold()[:LONGEST]
     wanted_pairs = _letter_pairs(wanted)
@@ -60,9 +51,8 @@ def _letter_pairs(folded: str) -> set[str]:
 def quote(text: str, longest: int = 60) -> str:
     """`text` in quotes, with control characters escaped, cut to `longest` characters.
 
-    Example:
-        >>> print(quote("a\\nb"), quote("x" * 100, longest=5))
-        'a\\nb' 'xxxxx...'
+    >>> print(quote("a\\nb"), quote("x" * 100, longest=5))
+    'a\\nb' 'xxxxx...'
     """
     return repr(text if len(text) <= longest else text[:longest] + "...")
 
@@ -70,9 +60,8 @@ def quote(text: str, longest: int = 60) -> str:
 def listed(words: Sequence[str], most: int = 20) -> str:
     """The first words in quotes, and how many more there are.
 
-    Example:
-        >>> print(listed(["a", "b", "c"], most=2))
-        'a', 'b' and 1 more
+    >>> print(listed(["a", "b", "c"], most=2))
+    'a', 'b' and 1 more
     """
     shown = ", ".join(quote(word) for word in words[:most])
     return shown + (f" and {len(words) - most:,} more" if len(words) > most else "")
@@ -81,9 +70,8 @@ def listed(words: Sequence[str], most: int = 20) -> str:
 def has_utf8_form(text: str) -> bool:
     """Whether `text` can be written to a file: halves of surrogate pairs cannot.
 
-    Example:
-        >>> has_utf8_form("\U0001f600"), has_utf8_form("\\ud83d")
-        (True, False)
+    >>> has_utf8_form("\U0001f600"), has_utf8_form("\\ud83d")
+    (True, False)
     """
     try:
         text.encode()

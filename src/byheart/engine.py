@@ -62,19 +62,15 @@ def engine(workers: int | str = 1) -> Iterator[Executor]:
     try:
         from distributed import Client, LocalCluster
     except ImportError:
-        raise ByheartError(
-            "several workers need Dask: pip install 'byheart[cluster]', or use `workers=1`"
-        ) from None
+        needs = "several workers need Dask: pip install 'byheart[cluster]'"
+        raise ByheartError(f"{needs}, or use `workers=1`") from None
     if text.isdigit():
+        quiet = {"dashboard_address": ":0", "silence_logs": logging.ERROR}  # Ctrl-C: our message
         with (
             LocalCluster(
-                n_workers=int(text),
-                threads_per_worker=1,
-                processes=True,
-                dashboard_address=":0",
-                silence_logs=logging.ERROR,  # Ctrl-C: our message, not warnings of each worker
-            ) as cluster,
-            Client(cluster) as client,
+                n_workers=int(text), threads_per_worker=1, processes=True, **quiet
+            ) as local,
+            Client(local) as client,
         ):
             yield client.get_executor(pure=False)
         return

@@ -3,12 +3,6 @@ what to do next.
 
 A message names parameters in backticks and as Python spells them (`d`, `dtype=float64`). The
 command line alone knows flags: it shows the same message with `--d-model` and `--dtype float64`.
-
-Example:
-    >>> raise FactsError("capitals.csv, row 3: expected 2 cells, found 1. Add the missing cell.")
-    Traceback (most recent call last):
-    ...
-    byheart.errors.FactsError: capitals.csv, row 3: expected 2 cells, found 1. Add the missing cell.
 """
 
 from __future__ import annotations
@@ -17,21 +11,7 @@ from collections.abc import Iterable
 
 from byheart._words import nearest, quote
 
-__all__ = [
-    "ByheartError",
-    "CapacityError",
-    "CheckFailed",
-    "Conflict",
-    "ConflictError",
-    "FactsError",
-    "MemoryFileError",
-    "OptionError",
-    "check_choice",
-    "did_you_mean",
-]
-
-Conflict = tuple[tuple[str, ...], list[tuple[int, str]]]
-"""A key with its differing answers: `(key, [(row, answer), ...])`."""
+Conflict = tuple[tuple[str, ...], list[tuple[int, str]]]  # (key, [(row, answer), ...])
 
 
 class ByheartError(Exception):
@@ -65,11 +45,9 @@ class FactsError(ByheartError):
 class ConflictError(FactsError):
     """One key with several answers. `conflicts` lists all of them, the message the first ones."""
 
-    # The default lets the error be pickled between processes: unpickling passes the message only
-    # and restores the attribute afterwards.
-    def __init__(self, message: str, conflicts: list[Conflict] | None = None) -> None:
-        super().__init__(message)
-        self.conflicts: list[Conflict] = [] if conflicts is None else conflicts
+    def __init__(self, message: str, conflicts: Iterable[Conflict] = ()) -> None:
+        super().__init__(message)  # unpickling passes this alone and restores the attribute
+        self.conflicts: list[Conflict] = list(conflicts)
 
 
 class CapacityError(ByheartError):

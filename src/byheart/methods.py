@@ -12,13 +12,13 @@ from __future__ import annotations
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cache
 from importlib import import_module
 from numbers import Integral, Real
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, cast, overload
 
 from byheart._plugins import leave_out, plugins
 from byheart._progress import Report, quiet
@@ -46,6 +46,8 @@ TYPES = {
     "str": (str, "text"),
 }
 Kind = Literal["facts", "vectors", "distributions"]
+Tokens = Literal["attention", "associative", "train"]
+Shards = Literal["sharded"]
 
 T = TypeVar("T")
 if TYPE_CHECKING:  # a method by name makes some memory
@@ -67,10 +69,8 @@ def option(
     max: float | None = None,
 ) -> T:
     """A field of a method, with what the command line's help says and what values it may have."""
-    limits = {"choices": choices, "min": min, "max": max}
-    return field(
-        default=default, metadata={"help": help, "panel": panel, "metavar": metavar} | limits
-    )
+    words = {"help": help, "panel": panel, "metavar": metavar}
+    return field(default=default, metadata=words | {"choices": choices, "min": min, "max": max})
 
 
 @dataclass(frozen=True)
@@ -103,15 +103,10 @@ class Method(ABC, Generic[M]):
             raise OptionError("seed", "a whole number from 0 on", seed)
         started = time.perf_counter()
         memory = self._build(facts, seed, progress)
-        made = memory.construction
-        record = replace(
-            made,
-            facts=facts.T,
-            seed=seed,
-            seconds=time.perf_counter() - started,
-            dtype=made.dtype or getattr(self, "dtype", ""),
-            why=((reason,) if reason else ()) + made.why,
-        )
+        seconds, made = time.perf_counter() - started, memory.construction
+        dtype = made.dtype or getattr(self, "dtype", "")
+        why = ((reason,) if reason else ()) + made.why
+        record = replace(made, facts=facts.T, seed=seed, seconds=seconds, dtype=dtype, why=why)
         return replace(memory, construction=record)  # type: ignore[type-var]
 
     @abstractmethod
@@ -135,10 +130,10 @@ def check_option(f: Field[Any], value: object, module: ModuleType) -> None:
         said = " or ".join(TYPES[name][1] if name in TYPES else f"an {name}" for name in names)
         raise OptionError(f.name, said, value)
     least, most = about.get("min"), about.get("max")
-    if isinstance(value, Real):
-        if most is not None and least is not None and not least <= value <= most:
+    if isinstance(value, Real) and least is not None:
+        if most is not None and not least <= value <= most:
             raise OptionError(f.name, f"between {least} and {most}", value)
-        if least is not None and not value >= least:
+        if not value >= least:
             raise OptionError(f.name, f"at least {least}", value)
 
 
@@ -165,24 +160,17 @@ def methods() -> dict[str, type[Method]]:
         found[name] = getattr(import_module(module), attribute)
     sources = dict.fromkeys(found, "byheart")
     for plugin in plugins("byheart.methods"):
-        loaded: Any = plugin.value
-        name, method = plugin.name, loaded
+        name, source, method = plugin.name, plugin.source, cast("type[Method]", plugin.value)
         if not (isinstance(plugin.value, type) and issubclass(plugin.value, Method)):
-            leave_out("byheart.methods", f"{plugin.source} is no subclass of Method.")
+            leave_out("byheart.methods", f"{source} is no subclass of Method.")
         elif getattr(method, "name", "") != name or not hasattr(method, "summary"):
-            leave_out("byheart.methods", f"{plugin.source} needs `name={name}` and a `summary`.")
+            leave_out("byheart.methods", f"{source} needs `name={name}` and a `summary`.")
         elif name in found:
-            twice = f"two methods are called {name!r}: one of {sources[name]}, one of"
-            leave_out("byheart.methods", f"{twice} {plugin.source}. Rename one of them.")
+            twice = f"two methods are called {name!r}: one of {sources[name]}, one of {source}."
+            leave_out("byheart.methods", f"{twice} Rename one of them.")
         else:
-            found[name], sources[name] = method, plugin.source
+            found[name], sources[name] = method, source
     return found
-
-
-def method_class(name: str) -> type[Method]:
-    """The method of a name; "did you mean" otherwise."""
-    check_choice("method", name, ["auto", *methods()])
-    return methods()[name]
 
 
 def option_names(method: type[Method]) -> set[str]:
@@ -194,30 +182,15 @@ def option_names(method: type[Method]) -> set[str]:
 def build(data: object, method: Method[M], *, seed: int = 0, progress: Report = quiet) -> M: ...
 @overload
 def build(
-    data: object,
-    method: Literal["attention", "associative", "train"],
-    *,
-    seed: int = 0,
-    progress: Report = quiet,
-    **options: object,
+    data: object, method: Tokens, *, seed: int = 0, progress: Report = quiet, **options: object
 ) -> TokenMemory: ...
 @overload
 def build(
-    data: object,
-    method: Literal["sharded"],
-    *,
-    seed: int = 0,
-    progress: Report = quiet,
-    **options: object,
+    data: object, method: Shards, *, seed: int = 0, progress: Report = quiet, **options: object
 ) -> ShardedMemory: ...
 @overload
 def build(
-    data: object,
-    method: str = "auto",
-    *,
-    seed: int = 0,
-    progress: Report = quiet,
-    **options: object,
+    data: object, method: str = ..., *, seed: int = 0, progress: Report = quiet, **options: object
 ) -> Memory: ...
 def build(
     data: object,
@@ -271,7 +244,8 @@ def resolve(
     reason = ""
     if method == "auto":
         method, reason = _automatic(facts, options)
-    chosen = method_class(method)
+    check_choice("method", method, ["auto", *methods()])
+    chosen = methods()[method]
     refuse_foreign(chosen, options)
     return chosen(**options), reason  # type: ignore[arg-type]
 
@@ -284,9 +258,10 @@ def refuse_foreign(method: type[Method], options: Mapping[str, object]) -> None:
         owners = [m.name for m in methods().values() if name in option_names(m)]
         if owners:
             given = f"{name}=False" if value is False else name
+            alternatives = " or ".join(filter(None, [", ".join(owners[:-1]), owners[-1]]))
             raise ByheartError(
-                f"`{given}` belongs to {_alternatives(owners)}; this is {method.name}. Leave it "
-                f"out, or use `method={owners[0]}`."
+                f"`{given}` belongs to {alternatives}; this is {method.name}. Leave it out, or use "
+                f"`method={owners[0]}`."
             )
         every = sorted(option_names(method))
         raise ByheartError(
@@ -301,40 +276,18 @@ def _automatic(facts: FactTable, options: Mapping[str, object]) -> tuple[str, st
         return "multihead", "method multihead: these facts are vectors"
     if facts.kind == "distributions":
         return "distribution", "method distribution: keys have several right answers"
-    known = methods()
-    if options:
-        able = [m for m in ("attention", "sharded") if set(options) <= option_names(known[m])]
-        if len(able) == 1:
-            (name,) = able
-            only = sorted(set(options) - option_names(known[_other(name)]))
-            return name, f"method {name}: {_belong(only)} to it"
-        if not able:
-            others = [
-                n
-                for n, m in known.items()
-                if n != "train" and m.takes == facts.kind and set(options) <= option_names(m)
-            ]
-            if others:
-                return others[0], f"method {others[0]}: {_belong(list(options))} to it"
+    names = {n: option_names(m) for n, m in methods().items() if m.takes == facts.kind}
+    able = [n for n, known in names.items() if n != "train" and known.issuperset(options)]
+    if able and not {"attention", "sharded"} <= set(able):
+        name = able[0]
+        other = {"attention": "sharded", "sharded": "attention"}.get(name)
+        own = list(options) if other is None else sorted(options.keys() - names[other])
+        return name, f"method {name}: {_listed(own)} belong{'s'[: len(own) == 1]} to it"
     if facts.T >= SHARDED_FROM:
         return "sharded", f"method sharded: {facts.T:,} facts are too many for one dense solve"
-    return "attention", (
-        f"method attention: one dense layer, because {facts.T:,} facts are fewer than "
-        f"{SHARDED_FROM:,}"
-    )
+    few = f"because {facts.T:,} facts are fewer than {SHARDED_FROM:,}"
+    return "attention", f"method attention: one dense layer, {few}"
 
 
-def _other(name: str) -> str:
-    return "sharded" if name == "attention" else "attention"
-
-
-def _listed(names: Mapping[str, object] | list[str]) -> str:
+def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
-
-
-def _belong(names: list[str]) -> str:
-    return f"{_listed(names)} belong{'s'[: len(names) == 1]}"
-
-
-def _alternatives(names: list[str]) -> str:
-    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from byheart.cli.edit import parse_key, parse_set
+from byheart.cli.certify import parse_key, parse_set
 from byheart.cli.main import app
 
 TABLE = "country,relation,answer\n" + "".join(

@@ -7,7 +7,7 @@ from dataclasses import Field, fields
 import pytest
 from typer.testing import CliRunner
 
-from byheart.cli._flags import flag
+from byheart.cli._options import flag
 from byheart.cli.main import make_app
 from byheart.methods import methods, option_names
 

@@ -169,7 +169,7 @@ def test_interrupt_after_the_memory_is_there(run: Run, tmp_path: Path, monkeypat
     def interrupt(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("byheart.cli._store.show", interrupt)
+    monkeypatch.setattr("byheart.cli.build.show", interrupt)
     said = run("build", "elements", "-o", tmp_path / "m")
     assert (tmp_path / "m").is_dir() != ("nothing was written" in said.stderr)
 

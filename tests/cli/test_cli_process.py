@@ -37,15 +37,14 @@ def test_help_is_quick(started: Started, args: tuple[str, ...]):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_a_command_is_quick(started: Started, command: str):
-    """Nor the other commands, which may need what this one does not."""
+    """Nor the modules of other commands, which may need what this one does not."""
     done = started(command, "--help")
     assert done.code == 0
     assert not done.libraries & HEAVY
     commands = {f"byheart.cli.{module}" for module in COMMANDS.values()} - {
         f"byheart.cli.{COMMANDS[name]}" for name in (command, "recall", "owner")
     }
-    if command != "explore":  # `report` has both
-        assert not done.modules & commands
+    assert not done.modules & commands
 
 
 def test_the_whole_command_line_is_light(started: Started):

@@ -200,7 +200,7 @@ def test_some_starts_diverge(run: Run, capitals: Path, tmp_path: Path, monkeypat
 
 def test_progress_in_a_log(run: Run, capitals: Path, tmp_path: Path, monkeypatch):
     """Where there is no terminal: a line now and then, on stderr, with and without --json."""
-    monkeypatch.setattr("byheart.cli._training.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("byheart.cli._show.QUIET_SECONDS", 0.0)
     options = (*TOO_SMALL, "--steps", 300, "-o", tmp_path / "m", "--force")
     for json_too in ((), ("--json",)):
         said = run("train", RANDOM, *options, *json_too)
@@ -212,12 +212,12 @@ def test_progress_in_a_log(run: Run, capitals: Path, tmp_path: Path, monkeypatch
 
 
 def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys, plain):
-    from byheart.cli._training import bar
+    from byheart.cli._show import progress
     from byheart.training import Progress
 
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "120")
-    with bar() as show:
+    with progress("training") as show:
         show(Progress(100, 300, 2, None, None))
         show(Progress(200, 300, 1, 0.125, 0.25))
     said = capsys.readouterr()
@@ -231,7 +231,7 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys, plain):
 
 
 def test_an_existing_folder_is_refused_before_training(refused: Refused, memory: Path, monkeypatch):
-    monkeypatch.setattr("byheart.training.method.Train.build", None)  # would fail if it were called
+    monkeypatch.setattr("byheart.training.method.Train.build", lambda *_: pytest.fail("trained"))
     message = refused("train", "elements", "-o", memory)
     assert "exists already" in message
     assert "--force" in message

@@ -1,145 +1,221 @@
-"""Options that several commands share: how to read a table of facts, and `--json`."""
+"""Commands: errors without tracebacks, parameters as flags (nothing else knows them), how options
+are declared, and those that several commands share, above all how to read a table of facts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+import inspect
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
-from byheart.cli._flags import flag, with_flags
-from byheart.cli._group import Command, Options, argument, grouped, option
-from byheart.cli._show import warn
+import typer
+
+from byheart.cli._show import fail, for_programs, warn
+from byheart.errors import ByheartError, ConflictError
 
 if TYPE_CHECKING:
     from byheart.facts import Facts, FactTable
+    from byheart.models import Memory
 
-_reading = partial(option, panel="Reading the table")
+Command = Callable[..., None]
+Options = Mapping[str, tuple[object, object]]  # name -> (annotation, default)
+Given = dict[str, object]
+"""The options of a group that were given; the others have their defaults."""
+JSON = "Print one JSON object instead of tables."
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+# Where the flag of a parameter is not its name with dashes.
+FLAGS = {"d": "--d-model", "H": "--heads", "d_h": "--d-head", "S": "--length", "N": "--vocab",
+         "n": "--context", "folder": "-o DIR", "families": "--family",
+         "ordered=False": "--unordered", "with_facts=False": "--no-facts"}  # fmt: skip
+# Options of commands by the names of their parameters in Python, where the two differ.
+PARAMETERS = {"output": "folder", "values": "set"} | {
+    spelled[2:].replace("-", "_"): name.removesuffix("=False") for name, spelled in FLAGS.items()
+}
+# Parameters of `build` that messages of every command may name.
+ADVISED = {"method", "with_facts"}
 
-Keys = Annotated[
-    str | None,
-    _reading(
-        ..., "Key columns, in order. Default: all but answer and weights.", "--keys", metavar="A,B"
-    ),
-]
-Answer = Annotated[
-    str | None, _reading(..., "Answer column. Default: the last.", "--answer", metavar="NAME")
-]
-Weights = Annotated[
-    str | None,
-    _reading(..., "Column with the weight (prior) of each fact.", "--weights", metavar="NAME"),
-]
-Melt = Annotated[
-    bool,
-    _reading(
-        ...,
-        "A wide table: every other column is a relation, facts are (key, column) -> cell.",
-        "--melt",
-    ),
-]
-Header = Annotated[
-    bool | None,
-    _reading(
-        ...,
+
+def flag(parameter: str) -> str:
+    """The flag of a parameter, or the one that turns a switch off.
+
+    >>> flag("d_h"), flag("shard_size"), flag("trim=False")
+    ('--d-head', '--shard-size', '--no-trim')
+    """
+    name = parameter.removesuffix("=False")
+    spelled = ("--" if name == parameter else "--no-") + name.replace("_", "-")
+    return FLAGS.get(parameter, spelled)
+
+
+def with_flags(message: str, parameters: Iterable[str]) -> str:
+    """A message of the library with the flags of `parameters` in place of the names that it has
+    in backticks; other words in backticks stay as they are.
+
+    >>> with_flags("use a larger `d`, or `dtype=float64`; see `docs`", ["d", "dtype"])
+    'use a larger --d-model, or --dtype float64; see `docs`'
+    """
+    known = set(parameters)
+
+    def spelled(match: re.Match[str]) -> str:
+        whole, name, value = match[0], match[1], match[2]
+        if name not in known:
+            return whole
+        if value == "False":
+            return flag(whole[1:-1])
+        return flag(name) if value in (None, "True") else f"{flag(name)} {value.strip(chr(39))}"
+
+    return re.sub(r"`([A-Za-z_]\w*)(?:=([^`]*))?`", spelled, message)
+
+
+def guarded(command: Command) -> Command:
+    """A command with --json, whose errors that a user can mend are one message on stderr."""
+
+    @functools.wraps(command)
+    def run(*args: Any, as_json: bool = False, **options: Any) -> None:
+        interrupted = "interrupted: nothing is half-written."
+        for_programs.set(as_json)
+        with interrupts() as pressed:
+            try:
+                command(*args, **options)
+            except ByheartError as error:
+                extra = {"conflicts": error.conflicts} if isinstance(error, ConflictError) else {}
+                given = {PARAMETERS.get(name, name) for name in options} | options.keys()
+                fail(with_flags(str(error), given | ADVISED), error.exit_code, **extra)
+            except KeyboardInterrupt:
+                fail(interrupted, INTERRUPTED)
+            except Exception as error:
+                if not pressed or isinstance(error, typer.Exit):
+                    raise
+                fail(interrupted, INTERRUPTED)
+
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    return _signed(run, own, {"as_json": row(bool, False, JSON, "--json")})
+
+
+def _signed(run: Command, own: Iterable[inspect.Parameter], options: Options) -> Command:
+    """`run` with the parameters `own` and `options`: typer reads signature and annotations."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [p.replace(kind=keyword) for p in own] + [
+        inspect.Parameter(name, keyword, default=default, annotation=kind)
+        for name, (kind, default) in options.items()
+    ]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
+@contextmanager
+def interrupts() -> Iterator[list[int]]:
+    """The interrupts (Ctrl-C) of the block so far. Compiled modules that are interrupted while they
+    are loaded raise anything, from ImportError to RecursionError."""
+    pressed: list[int] = []
+
+    def note(signum: int, frame: FrameType | None) -> None:
+        pressed.append(signum)
+        signal.default_int_handler(signum, frame)
+
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield pressed  # someone else listens, or nobody shall
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def option(default: object, help: str, *names: str, panel: str | None = None, **more: Any) -> Any:
+    """An option as typer declares it: the default of a parameter, or the note of an `Annotated`
+    type, whose parameters have the defaults (`...` here). `names`: flags, without which it is
+    `--its-name`, and how help calls its value."""
+    flags = [name for name in names if name.startswith("-")]
+    metavar = next((name for name in names if name and name not in flags), None)
+    return typer.Option(default, *flags, help=help, metavar=metavar, rich_help_panel=panel, **more)
+
+
+switch = partial(option, False)
+
+
+def argument(metavar: str, help: str, default: object = ...) -> Any:
+    """An argument as typer declares it, as `option`."""
+    return typer.Argument(default, metavar=metavar, help=help)
+
+
+def grouped(argument: str, options: Options) -> Callable[[Command], Command]:
+    """A command that takes `options` as one argument: a dict of those that were given."""
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def run(*args: object, **values: object) -> None:
+            chosen = {name: values.pop(name) for name in options if name in values}
+            given = {name: v for name, v in chosen.items() if v != options[name][1]}
+            command(*args, **values, **{argument: given})
+
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        return _signed(run, (p for p in own if p.name != argument), options)
+
+    return decorate
+
+
+def row(kind: Any, default: object, help: str, *flags: str, **more: Any) -> tuple[object, object]:
+    """An option of a group."""
+    return Annotated[kind, option(..., help, *flags, **more)], default
+
+
+# Options of `byheart.facts.read_facts` and of `as_facts`, with their defaults.
+_reading = {"panel": "Reading the table"}
+_column = partial(row, str | None, None, **_reading)
+_maybe = partial(row, bool | None, None, **_reading)
+_melted = "A wide table: every other column is a relation, facts are (key, column) -> cell."
+TABLE: Options = {
+    "keys": _column("Key columns, in order. Default: all but answer and weights.", "A,B"),
+    "answer": _column("Answer column. Default: the last.", "NAME"),
+    "weights": _column("Column with the weight (prior) of each fact.", "NAME"),
+    "melt": row(bool, False, _melted, "--melt", **_reading),
+    "header": _maybe(
         "CSV, TSV: whether the first row names the columns. Default: it does, and is "
-        "mentioned if it looks like a fact.",
-        "--header/--no-header",
+        "mentioned if it looks like a fact."
     ),
-]
-Trim = Annotated[
-    bool | None,
-    _reading(
-        ...,
-        "Whether to leave out the blanks around cells. Default: in CSV and TSV.",
-        "--trim/--no-trim",
-    ),
-]
-Empty = Annotated[
-    str, _reading(..., "What an empty cell is.", "--empty", metavar="error|skip|token")
-]
-Pad = Annotated[bool, _reading(..., "JSONL: pad unequal lengths on the left.", "--pad")]
-_several = partial(option, panel="Several right answers (docs/distributions.md)")
-Distribution = Annotated[
-    bool,
-    _several(
-        ...,
-        'Keys have distributions: JSONL with "output": {token: probability}, or a recipe '
-        "random:kind=gauss,N=20,tau=1.",
-        "--distribution",
-    ),
-]
-OnConflict = Annotated[
-    str,
-    _several(
-        ...,
-        "Rows with one key and different answers: an error, or counted as a distribution.",
-        "--on-conflict",
-        metavar="error|distribution",
-    ),
-]
-Normalise = Annotated[
-    bool, _several(..., "Scale rows whose probabilities do not sum to 1.", "--normalise")
-]
-Smooth = Annotated[
-    float | None,
-    _several(
-        ...,
+    "trim": _maybe("Whether to leave out the blanks around cells. Default: in CSV and TSV."),
+    "empty": row(str, "error", "What an empty cell is.", "error|skip|token", **_reading),
+    "pad": row(bool, False, "JSONL: pad unequal lengths on the left.", "--pad", **_reading),
+}
+_several = partial(row, panel="Several right answers (docs/distributions.md)")
+_distribution = (
+    'Keys have distributions: JSONL with "output": {token: probability}, or a recipe '
+    "random:kind=gauss,N=20,tau=1."
+)
+_conflict = "Rows with one key and different answers: an error, or counted as a distribution."
+ANY_TABLE: Options = {
+    "distribution": _several(bool, False, _distribution, "--distribution"),
+    "on_conflict": _several(str, "error", _conflict, "error|distribution"),
+    "normalise": _several(bool, False, "Scale probabilities that do not sum to 1.", "--normalise"),
+    "smooth": _several(
+        float | None,
+        None,
         "(π + δ)/(1 + A·δ) over the A answers; default 0. With --ngram the weight α of the "
         "words' own frequencies; default 1.",
-        "--smooth",
+        "δ",
         min=0.0,
-        metavar="δ",
     ),
-]
-Ngram = Annotated[
-    int | None,
-    _several(
-        ...,
-        "FACTS is a text: next-word distributions after n - 1 words.",
-        "--ngram",
-        metavar="n",
-        min=2,
+    "ngram": _several(
+        int | None, None, "FACTS is a text: next-word distributions after n - 1 words.", "n", min=2
     ),
-]
-Contexts = Annotated[
-    int, _several(..., "With --ngram: how many of the most frequent contexts.", "--contexts", min=1)
-]
+    "contexts": _several(int, 5000, "With --ngram: how many of the most frequent contexts.", min=1),
+    **TABLE,
+}
 TABLES = (
     "A .csv, .tsv, .jsonl or .parquet file; a built-in table: countries, elements; or "
     "random:N=50,S=2,T=1000,seed=0."
 )
-Tokens = Annotated[str, argument("FACTS", TABLES)]
-Source = Annotated[
-    str,
-    argument(
-        "FACTS",
-        f"{TABLES} Vectors: a .safetensors or .npz file, "
-        "vectors:T=621,n=32,d=64,context=fixed,seed=42, or digits:T=500.",
-    ),
-]
-Json = Annotated[bool, option(..., "Print one JSON object instead of tables.", "--json")]
 Folder = Annotated[str, argument("DIR", "A memory folder (`byheart build`).")]
-
-# Options of `byheart.facts.read_facts` and of `as_facts`, with their defaults.
-TABLE = {"keys": (Keys, None), "answer": (Answer, None), "weights": (Weights, None),
-         "melt": (Melt, False), "header": (Header, None), "trim": (Trim, None),
-         "empty": (Empty, "error"), "pad": (Pad, False)}  # fmt: skip
-ANY_TABLE = {"distribution": (Distribution, False), "on_conflict": (OnConflict, "error"),
-             "normalise": (Normalise, False), "smooth": (Smooth, None), "ngram": (Ngram, None),
-             "contexts": (Contexts, 5000)} | TABLE  # fmt: skip
-
-Given = dict[str, object]
-"""The options of reading that were given, as `as_facts` takes them; others have their defaults."""
-
-
-def reading(options: Options = TABLE) -> Callable[[Command], Command]:
-    """A command that takes the options of reading as one argument `reading`, a `Given`."""
-
-    def split_keys(given: Given) -> Given:
-        if isinstance(given.get("keys"), str):
-            given["keys"] = str(given["keys"]).split(",")
-        return given
-
-    return grouped("reading", options, split_keys)
+Plot = Annotated[str | None, option(..., "Also draw it: .png, .svg or .pdf.", "FILE")]
 
 
 def check_memory_folder(folder: str) -> Mapping[str, Any]:
@@ -149,30 +225,68 @@ def check_memory_folder(folder: str) -> Mapping[str, Any]:
     return read_record(folder)
 
 
+def load_memory(folder: str) -> Memory:
+    """The memory in a folder."""
+    check_memory_folder(folder)
+
+    from byheart.models import load
+
+    return load(folder)
+
+
 def read(source: str, given: Given) -> Facts:
     """Facts with one answer each; what they note is said on stderr."""
     from byheart.facts import read_facts
 
-    facts = read_facts(source, **given)  # type: ignore[arg-type]
-    _tell(facts)
-    return facts
+    return _told(read_facts(source, **_arguments(given)))
 
 
 def read_any(source: str, given: Given) -> FactTable:
     """Facts of any kind; what they note is said on stderr."""
     from byheart.facts import Distributions, Facts, as_facts
 
-    table = as_facts(source, **given)  # type: ignore[arg-type]
+    table = as_facts(source, **_arguments(given))
     if isinstance(table, (Facts, Distributions)):
-        _tell(table.facts if isinstance(table, Distributions) else table)
+        _told(table.facts if isinstance(table, Distributions) else table)
     return table
 
 
-def _tell(facts: Facts) -> None:
+def _arguments(given: Given) -> dict[str, Any]:
+    keys = {"keys": str(given["keys"]).split(",")} if "keys" in given else {}
+    return given | keys
+
+
+def _told(facts: Facts) -> Facts:
     for note in facts.notes:
         warn(f"{facts.name}: {with_flags(note, ANY_TABLE)}")
+    return facts
 
 
 def flags(given: Given) -> str:
     """The options that were given, as they are typed: `--keys, --melt`."""
     return ", ".join(flag(name) for name in given)
+
+
+def describe_facts(facts: FactTable) -> str:
+    """A table of facts in one line."""
+    from byheart.facts import Distributions, VectorFacts
+
+    if isinstance(facts, VectorFacts):
+        context = "one shared context" if facts.shared else "own contexts"
+        labels = f"{facts.classes} classes" if facts.classes else "scalar labels"
+        if not facts.classes and facts.outputs > 1:
+            labels = f"labels of {facts.outputs} numbers"
+        merged = f"; {facts.merged:,} repeated examples merged" if facts.merged else ""
+        words = f"{facts.T:,} examples, {context} of n={facts.n} tokens, d={facts.d}, "
+        return f"{facts.name}: {words}{labels}{merged}"
+    tokens = f"{facts.S} token{'s'[: facts.S > 1]}"
+    if isinstance(facts, Distributions):
+        entropy = float(facts.prior @ facts.entropy)
+        answers = f"{facts.A:,} answers of {facts.N:,} tokens, mean entropy {entropy:.3g} nats"
+        return f"{facts.name}: {facts.T:,} sequences of {tokens}, {answers}"
+    columns = f" ({', '.join(facts.columns)})" if facts.columns else ""
+    words = f"{facts.name}: {facts.T:,} facts, keys of {tokens}{columns}, "
+    words += f"{facts.N:,} tokens, {len(facts.answer_ids):,} distinct answers"
+    if facts.merged:
+        words += f"; {facts.merged:,} duplicate rows merged"
+    return words + (f"; {facts.skipped:,} skipped for an empty cell" if facts.skipped else "")

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from byheart.cli._recall import (
-    UNKNOWN,
-    Asked,
-    answer,
-    ask,
-    ask_all,
-    ask_every_fact,
-    head_rows,
-    new_token,
-)
-from byheart.cli._show import emit, key_text, number, say, table, token_text
+from byheart.cli import _recall
+from byheart.cli._recall import UNKNOWN, Asked, answer, ask, ask_all
+from byheart.cli._show import emit, for_programs, key_text, number, say, table, token_text
 from byheart.errors import ByheartError, CheckFailed, FactsError
 from byheart.facts import read_arrays
 from byheart.models.exact_memory import ExactMemory
@@ -24,48 +16,39 @@ from byheart.models.vector_memory import VectorMemory
 @ask.register
 def _(memory: ExactMemory, asked: Asked) -> bool:
     said = memory.recall(*asked.words, literally=asked.full)
-    if not asked.as_json and said.known:
-        say(token_text(str(said.answer)))
+    if for_programs.get() or not (said.known or said.answer == UNKNOWN):
+        return answer(memory, asked, said)
+    if said.known:
         how = "every block in exact integers" if asked.full else "exact"
-        say(f"\nclass {int(said.output[0])} of {memory.spec.classes:,}, {how}")
-        return True
-    if said.answer == UNKNOWN and not asked.as_json:
+        classes = f"class {int(said.output[0])} of {memory.spec.classes:,}"
+        say(f"{token_text(str(said.answer))}\n\n{classes}, {how}")
+    else:
         say(f"{UNKNOWN}\n\n{key_text(asked.words)} is not stored (the network outputs 0).")
-        if near := new_token(memory, asked.words):
+        if near := _recall.new_token(memory, asked.words):
             say(near)
-        return False
-    return answer(memory, asked, said)
+    return bool(said.known)
 
 
 @ask_all.register
 def _(memory: ExactMemory, asked: Asked) -> bool:
-    if not asked.full or memory.facts is None:
-        return ask_every_fact(memory, asked)
-    outputs = memory.literal_outputs(memory.facts.tokens)
-    if (outputs != memory.outputs(memory.facts.tokens)).any():
-        raise CheckFailed("the literal blocks and the fast evaluator disagree: report it.")
-    return ask_every_fact(memory, asked)
+    if asked.full and memory.facts is not None:
+        tokens = memory.facts.tokens
+        if (memory.literal_outputs(tokens) != memory.outputs(tokens)).any():
+            raise CheckFailed("the literal blocks and the fast evaluator disagree: report it.")
+    return _recall.ask_every_fact(memory, asked)
 
 
 @ask.register
 def _(memory: VectorMemory, asked: Asked) -> bool:
-    _refuse_vectors(asked)
     words = asked.words
     if len(words) == 1 and words[0].isdecimal():
         return _example(memory, int(words[0]), asked)
     if len(words) == 1 and words[0].endswith((".npz", ".safetensors", ".npy")):
-        return _queries(memory, words[0], asked.as_json)
+        return _queries(memory, words[0])
     raise ByheartError(
-        "this memory holds vectors: give the number of a stored example, a .npz or .safetensors "
-        "file with `query` (and `context` unless it is shared), or --all; found "
-        f"{' '.join(words)!r}."
+        "this memory holds vectors: give the number of a stored one, a .npz or .safetensors file "
+        f"with `query` (and `context` unless it is shared), or --all; found {' '.join(words)!r}."
     )
-
-
-def _refuse_vectors(asked: Asked) -> None:
-    given = [f"--{name}" for name in ("abstain", "full") if getattr(asked, name)]
-    if given:
-        raise ByheartError(f"{', '.join(given)} do not belong to vector facts: leave them out.")
 
 
 def _example(memory: VectorMemory, row: int, asked: Asked) -> bool:
@@ -78,18 +61,9 @@ def _example(memory: VectorMemory, row: int, asked: Asked) -> bool:
     heads = sorted(enumerate(part.parts[0].tolist()), key=lambda pair: -abs(pair[1]))
     label = facts.label[i].tolist()
     error = None if memory.classes is not None else float(memory.errors(facts.subset([i]))[0])
-    if asked.as_json:
-        emit(
-            {
-                "row": row,
-                "answer": list(said.output) if said.answer is None else said.answer,
-                "label": label,
-                "margin": said.margin,
-                "error": error,
-                "heads": [{"head": h, "contribution": c} for h, c in heads],
-            }
-        )
-        return True
+    value = list(said.output) if said.answer is None else said.answer
+    measured = {"margin": said.margin, "error": error, "heads": _recall.head_records(heads)}
+    emit({"row": row, "answer": value, "label": label, **measured})
     if error is None:
         say(f"{said.answer}\n\nlabel {label}, margin {number(said.margin)}")
     else:
@@ -97,11 +71,11 @@ def _example(memory: VectorMemory, row: int, asked: Asked) -> bool:
         say(f"\nlabel {label}, error {error:.1e}")
     if asked.top:
         what = "part of the margin" if error is None else "part of the output"
-        table([*head_rows(heads, asked.top)], header=("carried by", what))
+        table(*_recall.head_rows(heads, asked.top), header=("carried by", what))
     return True
 
 
-def _queries(memory: VectorMemory, path: str, as_json: bool) -> bool:
+def _queries(memory: VectorMemory, path: str) -> bool:
     arrays, spec = read_arrays(path), memory.spec
     query, context = arrays.get("query"), arrays.get("context")
     if query is None or query.ndim != 2 or query.shape[1] != spec.d:
@@ -113,15 +87,7 @@ def _queries(memory: VectorMemory, path: str, as_json: bool) -> bool:
         context = np.broadcast_to(context, shape).astype(np.float64)
     out = memory.outputs(memory.inputs(query.astype(np.float64), context))
     answers = out.argmax(1).tolist() if memory.classes is not None else out.tolist()
-    if as_json:
-        emit({"answers": answers})
-        return True
+    emit({"answers": answers})
     for said in answers:
         say(str(said) if memory.classes is not None else " ".join(f"{v:.9g}" for v in said))
     return True
-
-
-@ask_all.register
-def _(memory: VectorMemory, asked: Asked) -> bool:
-    _refuse_vectors(asked)
-    return ask_every_fact(memory, asked)

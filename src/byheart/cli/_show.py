@@ -1,93 +1,30 @@
-"""What commands print: tables for people, JSON for programs, errors without tracebacks."""
+"""What commands print: tables for people, JSON for programs, and how work goes."""
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import os
-import signal
 import sys
-import threading
 import time
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from types import FrameType
-from typing import Any, TypeVar
+from contextvars import ContextVar
+from typing import Any
 
 import typer
 
 from byheart._json import plain
-from byheart.cli._flags import with_flags
-from byheart.errors import ByheartError, ConflictError
+from byheart._progress import Progress, Report
 
-Item = TypeVar("Item")
-INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+# --json: what is given to `emit` is printed, instead of the rest.
+for_programs: ContextVar[bool] = ContextVar("for_programs", default=False)
 QUIET_SECONDS = 5.0  # between two lines of progress where there is no terminal
 
 
-def guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Errors a user can mend become one message on stderr (and `{"error": ...}` with --json)."""
-
-    @functools.wraps(command)
-    def run(*args: Any, **options: Any) -> None:
-        as_json = bool(options.get("as_json"))
-        interrupted = "interrupted: nothing is half-written."
-        with interrupts() as pressed:
-            try:
-                command(*args, **options)
-            except ByheartError as error:
-                extra = {"conflicts": error.conflicts} if isinstance(error, ConflictError) else {}
-                message = with_flags(str(error), _parameters(options))
-                fail(message, error.exit_code, as_json, **extra)
-            except KeyboardInterrupt:
-                fail(interrupted, INTERRUPTED, as_json)
-            except Exception as error:
-                if not pressed or isinstance(error, typer.Exit):
-                    raise
-                fail(interrupted, INTERRUPTED, as_json)
-
-    return run
-
-
-@contextmanager
-def interrupts() -> Iterator[list[int]]:
-    """The interrupts (Ctrl-C) of the block so far. Compiled modules that are interrupted while they
-    are loaded raise anything, from ImportError to RecursionError."""
-    pressed: list[int] = []
-
-    def note(signum: int, frame: FrameType | None) -> None:
-        pressed.append(signum)
-        signal.default_int_handler(signum, frame)
-
-    ours = threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield pressed  # someone else listens, or nobody shall
-        return
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield pressed
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-# What options are called in Python, where commands have other names for them.
-PYTHON_NAMES = {"d_model": "d", "heads": "H", "d_head": "d_h", "length": "S", "vocab": "N",
-                "context": "n", "output": "folder", "family": "families", "unordered": "ordered",
-                "no_facts": "with_facts", "values": "set"}  # fmt: skip
-# Parameters of `build` that messages of every command may name.
-ADVISED = {"method", "with_facts"}
-
-
-def _parameters(options: dict[str, Any]) -> set[str]:
-    """The parameters that the options of a command set, as the library calls them."""
-    return {PYTHON_NAMES.get(name, name) for name in options} | options.keys() | ADVISED
-
-
-def fail(message: str, code: int, as_json: bool, **extra: Any) -> None:
-    if as_json:
-        emit({"error": message, **extra})
+def fail(message: str, code: int, **extra: Any) -> None:
+    emit({"error": message, **extra})
     _write(f"error: {_printable(message)}", err=True)
     raise typer.Exit(code)
 
@@ -98,12 +35,16 @@ def warn(message: str) -> None:
 
 
 def emit(record: dict[str, Any]) -> None:
-    """One JSON object on stdout. Infinity and NaN, which JSON lacks, become null."""
-    _write(json.dumps(plain(record), ensure_ascii=False, indent=1))
+    """With --json: one object on stdout. Infinity and NaN, which JSON lacks, become null."""
+    if for_programs.get():
+        _write(json.dumps(plain(record), ensure_ascii=False, indent=1))
 
 
-def table(rows: list[tuple[str, ...]], header: tuple[str, ...] | None = None) -> None:
+def table(*rows: tuple[str, ...], header: tuple[str, ...] | None = None) -> None:
     """A borderless table; user text is printed as it is (no markup)."""
+    if for_programs.get():
+        return
+
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -114,20 +55,22 @@ def table(rows: list[tuple[str, ...]], header: tuple[str, ...] | None = None) ->
         shown.add_column(name, overflow="fold")
     for row in rows:
         shown.add_row(*(Text(_printable(cell)) for cell in row))
-    width = None if sys.stdout.isatty() else 100
-    console = Console(width=width, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else 100, highlight=False)
     with console.capture() as drawn:
         console.print(shown)
     _write(drawn.get().rstrip("\n"))
 
 
-def columns(items: Iterable[Item], cells: dict[str, Callable[[Item], str]]) -> None:
-    """A table with a row for each item: the titles, and what stands under each."""
-    table([tuple(cell(item) for cell in cells.values()) for item in items], tuple(cells))
-
-
 def say(text: str = "") -> None:
-    _write(_printable(text))
+    if not for_programs.get():
+        _write(_printable(text))
+
+
+def reasons(why: Iterable[str], title: str = "") -> None:
+    """A list of reasons below a title, where there are some."""
+    lines = "".join(f"\n  - {reason}" for reason in why)
+    if lines:
+        say(f"{title}{lines}")
 
 
 def _write(text: str, err: bool = False) -> None:
@@ -146,16 +89,13 @@ DIRECTION = {*"\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"}
 
 def _printable(text: str) -> str:
     """Control characters, lone surrogates and direction overrides as escapes; the rest as it is."""
-    return "".join(c if c == "\n" or not _dangerous(c) else repr(c)[1:-1] for c in text)
-
-
-def _dangerous(character: str) -> bool:
-    return unicodedata.category(character) in ("Cc", "Cs") or character in DIRECTION
+    return "\n".join(map(token_text, text.split("\n")))
 
 
 def token_text(token: str) -> str:
     """One token on one line."""
-    return "".join(repr(c)[1:-1] if _dangerous(c) else c for c in token)
+    escaped = (c in DIRECTION or unicodedata.category(c) in ("Cc", "Cs") for c in token)
+    return "".join(repr(c)[1:-1] if bad else c for c, bad in zip(token, escaped, strict=True))
 
 
 def key_text(key: tuple[str, ...] | list[str]) -> str:
@@ -163,27 +103,58 @@ def key_text(key: tuple[str, ...] | list[str]) -> str:
 
 
 def number(value: float | None) -> str:
-    """Three significant digits; "none" where there is nothing to compare with."""
-    if value is None or not math.isfinite(value):
-        return "no competitor"
-    return f"{value:.3g}"
+    """Three significant digits, or that there is nothing to compare with."""
+    return "no competitor" if value is None or not math.isfinite(value) else f"{value:.3g}"
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
-    """A line that says what is going on: live on a terminal, now and then in a log."""
+def progress(counted: str = "", eager: bool = False) -> Iterator[Report]:
+    """How work goes: live on a terminal, a line now and then in a log (`eager`: the first and the
+    last one anyway). `counted`: what is counted, for work that has a bar."""
     if sys.stderr.isatty():
-        from rich.console import Console
-
-        with Console(stderr=True).status("starting") as status:
-            yield lambda text: status.update(text)
+        with _live(counted) as tell:
+            yield tell
         return
-    last = time.monotonic()
+    said = -math.inf if eager else time.monotonic()
+    first: tuple[float, int] | None = None  # what was done before may be that of a resumed run
 
     def log(text: str) -> None:
-        nonlocal last
-        if time.monotonic() - last >= QUIET_SECONDS:
-            last = time.monotonic()
-            typer.echo(f"{text} ...", err=True)
+        nonlocal said, first
+        now, finished, line = time.monotonic(), False, f"{text} ..."
+        if isinstance(text, Progress):
+            first = first or (now, text.done)
+            finished, line, more = text.done == text.total, str(text), text.done - first[1]
+            if more and not hasattr(text, "left"):
+                left = (now - first[0]) / more * (text.total - text.done)
+                line += f", at most {left:.0f} s left"
+        elif counted:
+            return
+        if eager if finished else now - said >= QUIET_SECONDS:
+            said = now
+            typer.echo(line, err=True)
 
     yield log
+
+
+@contextmanager
+def _live(counted: str) -> Iterator[Report]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    if not counted:
+        with console.status("starting") as status:
+            yield lambda text: status.update(text)
+        return
+    words = TextColumn("{task.fields[words]}", markup=False)  # user text is no markup
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(elapsed_when_finished=True))
+    with Bar(TextColumn("{task.description}"), *columns, words, console=console) as bar:
+        task = bar.add_task(counted, total=None, words="starting")
+
+        def draw(text: str) -> None:
+            if isinstance(text, Progress):
+                words = getattr(text, "words", getattr(text, "state", ""))
+                bar.update(task, completed=text.done, total=text.total, words=words)
+
+        yield draw

@@ -1,23 +1,41 @@
-"""`byheart bound`: what every theorem says about an architecture."""
+"""`byheart bound` and `byheart size`: what every theorem says about an architecture, and the
+smallest model of every family for given facts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from byheart.cli import _options as opt
-from byheart.cli._flags import flag, with_flags
-from byheart.cli._group import option
-from byheart.cli._show import emit, guarded, say, table
-from byheart.cli._sizes import Output, Plot, check_files, count, is_count, write_sweep
+from byheart.cli._options import flag, grouped, guarded, option, with_flags
+from byheart.cli._show import emit, for_programs, say, table
 from byheart.errors import ByheartError, OptionError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from byheart.facts import Facts
     from byheart.specs import Spec
+    from byheart.theory import Case
+    from byheart.theory.candidates import Crossing, Sized
 
 SIZES = ("d", "H", "d_h", "n", "N", "layers")
+PER_DECADE = 4  # points of a sweep that a plot draws a smooth line through
+LEGEND = (
+    "Exact counts, except: sqrt(T) as published has the constants of Lemma C.1, dense; sqrt(T)"
+    "\nsparse counts nonzero parameters, its low bits expected. Both have weights of more than "
+    "32 bits,\nso they may lie below the information limit, which is for --bits."
+)
+FILES = {
+    "output": opt.row(str | None, None, "CSV of the sweep.", "-o", "--output", "FILE"),
+    "plot": opt.row(str | None, None, "Plot: png, svg or pdf.", "FILE"),
+}
+
+
+Sizes = dict[str, int | None]
 
 
 class Question(TypedDict):
@@ -28,26 +46,25 @@ class Question(TypedDict):
     bits: int
 
 
-_size = partial(option, None, metavar="N", panel="Sizes")
+_size = partial(option, None, panel="Sizes")
 
 
 @guarded
+@grouped("files", FILES)
 def bound(
-    d_model: int | None = _size("Width d."),
-    heads: int | None = _size("Heads H."),
-    d_head: int | None = _size("Head width d_h. Default: d/H."),
-    context: int | None = _size("Positions n (or S)."),
-    vocab: int | None = _size("Tokens. Without it the layer reads vectors."),
-    layers: int | None = _size("Attention layers. Default: 1."),
-    hf: str | None = option(None, "Sizes from a Hugging Face config.json.", metavar="FILE"),
-    facts: str | None = option(None, "The facts in question, or their number.", metavar="FILE|N"),
+    files: opt.Given,
+    d_model: int | None = _size("Width d.", "N"),
+    heads: int | None = _size("Heads H.", "N"),
+    d_head: int | None = _size("Head width d_h. Default: d/H.", "N"),
+    context: int | None = _size("Positions n (or S).", "N"),
+    vocab: int | None = _size("Tokens. Without it the layer reads vectors.", "N"),
+    layers: int | None = _size("Attention layers. Default: 1.", "N"),
+    hf: str | None = option(None, "Sizes from a Hugging Face config.json.", "FILE"),
+    facts: str | None = option(None, "The facts in question, or their number.", "FILE|N"),
     kruskal: int | None = option(None, "Kruskal rank of the queries, if measured."),
     bits: int = option(32, "Bits of a parameter."),
-    explain: str | None = option(None, "One theorem in full; `all` lists them.", metavar="ID"),
-    sweep: str | None = option(None, "Vary one size; see -o and --plot.", metavar="heads=1:64"),
-    output: Output = None,
-    plot: Plot = None,
-    as_json: opt.Json = False,
+    explain: str | None = option(None, "One theorem in full; `all` lists them.", "ID"),
+    sweep: str | None = option(None, "Vary one size; see -o and --plot.", "heads=1:64"),
 ) -> None:
     """What each theorem promises for an architecture, whether it applies, and why not.
 
@@ -57,38 +74,32 @@ def bound(
     and feed-forward layers of a real model are not in them.
     """
     if explain is not None:
-        _explain(explain, as_json)
+        _explain(explain)
         return
-    sizes: dict[str, int | None] = dict(
-        zip(SIZES, (d_model, heads, d_head, context, vocab, layers), strict=True)
-    )
-    if sweep is None and (output or plot):
+    values = (d_model, heads, d_head, context, vocab, layers)
+    sizes: Sizes = dict(zip(SIZES, values, strict=True))
+    if sweep is None and files:
         raise ByheartError("-o and --plot are for --sweep: for instance --sweep heads=1:64.")
-    given = {"sweep": sweep, **sizes}
-    others = [flag(name) for name, value in given.items() if value is not None]
+    others = [flag(k) for k, value in {"sweep": sweep, **sizes}.items() if value is not None]
     if hf is not None and others:
         raise ByheartError(f"--hf and {others[0]} contradict each other: give one of them.")
-    _check_least({**sizes, "kruskal": kruskal, "bits": bits})
-    question = Question(facts=_facts(facts), kruskal=kruskal, bits=bits)
-    if sweep is not None:
-        _sweep(sweep, sizes, question, output, plot, as_json)
-    elif hf is not None:
-        from byheart.theory.huggingface import read_config
-
-        _answer(read_config(hf), question, as_json)
-    else:
-        _answer(_layer(sizes), question, as_json)
-
-
-def _check_least(sizes: dict[str, int | None]) -> None:
-    for name, value in sizes.items():
+    for name, value in {**sizes, "kruskal": kruskal, "bits": bits}.items():
         least = 2 if name == "N" else 1
         if value is not None and value < least:
             why = "With one token there is nothing to tell apart." if name == "N" else ""
             raise OptionError(name, f"a whole number of at least {least}", value, why)
+    question = Question(facts=_facts(facts), kruskal=kruskal, bits=bits)
+    if sweep is not None:
+        _bound_sweep(sweep, sizes, question, files)
+    elif hf is not None:
+        from byheart.theory.huggingface import read_config
+
+        _answer(read_config(hf), question)
+    else:
+        _answer(_layer(sizes), question)
 
 
-def _layer(sizes: dict[str, int | None]) -> Spec:
+def _layer(sizes: Sizes) -> Spec:
     """A layer that reads tokens where there is a vocabulary, else one that reads vectors."""
     from byheart.specs import AttentionOnlySpec, MultiHeadSpec
 
@@ -103,24 +114,22 @@ def _layer(sizes: dict[str, int | None]) -> Spec:
     if N is not None:
         return AttentionOnlySpec(N=N, S=n, d=d, d_h=d_h, H=H, layers=layers or 1)
     if (layers or 1) > 1:
-        raise ByheartError(
-            "--layers needs --vocab: without a vocabulary the question is about one layer that "
-            "reads vectors."
-        )
+        raise ByheartError("--layers needs --vocab: without a vocabulary, one layer reads vectors.")
     return MultiHeadSpec(d=d, n=n, d_h=d_h, H=H)
 
 
 def _facts(text: str | None) -> Facts | int | None:
     if text is None:
         return None
-    if is_count(text):
+    looks = text.strip()[:1]
+    if looks in "-+" or (looks.isdigit() and not Path(text).exists()):  # a number, not a file
         return count(text, "facts")
     from byheart.facts import read_facts
 
     return read_facts(text)
 
 
-def _answer(spec: Spec, question: Question, as_json: bool) -> None:
+def _answer(spec: Spec, question: Question) -> None:
     from byheart.theory import Answers, bounds
 
     named = {*SIZES, *question}
@@ -128,77 +137,213 @@ def _answer(spec: Spec, question: Question, as_json: bool) -> None:
         replace(answer, reason=with_flags(answer.reason, named))
         for answer in bounds(spec, **question)
     )
-    if as_json:
-        layer = {"family": spec.family, **spec.to_json()}
-        rows = [answer.to_json() for answer in answers]
-        emit({"spec": layer, "parameters": spec.parameters, "rows": rows})
-        return
+    layer = {"family": spec.family, **spec.to_json()}
+    rows = [answer.to_json() for answer in answers]
+    emit({"spec": layer, "parameters": spec.parameters, "rows": rows})
     say(f"{spec}\n{spec.parameters:,} parameters")
     if spec.family == "transformer":
-        say(
-            "Theorems about attention speak of one bare attention layer of these sizes: no layer "
-            "norm,\nbias or feed-forward layer."
-        )
+        say("Theorems about attention speak of one bare attention layer of these sizes: no layer "
+            "norm,\nbias or feed-forward layer.")  # fmt: skip
     applied = answers.chosen()
-    table([answers.cells(answer) for answer in applied], header=answers.header)
+    table(*map(answers.cells, applied), header=answers.header)
     for answer in applied:
         verdict = {True: "holds the facts", False: "cannot hold the facts", None: ""}[answer.holds]
         note = "; ".join(part for part in (verdict, answer.note) if part)
         if note:
             say(f" {answer.id}: {note}")
+    others = [a for a in answers if not a.applies]
     table(
-        [(a.id, "no" if a.applies is False else "?", a.reason) for a in answers if not a.applies],
+        *((a.id, "no" if a.applies is False else "?", a.reason) for a in others),
         header=("other theorems", "applies", "why not, or what it needs"),
     )
     say("`byheart bound --explain ID` gives statement, formula, hypotheses and source.")
 
 
-def _explain(bound_id: str, as_json: bool) -> None:
+def _explain(bound_id: str) -> None:
     from byheart.theory import find
     from byheart.theory.bound import explanation
     from byheart.theory.registry import all_bounds
 
+    bounds = all_bounds().values() if bound_id == "all" else [find(bound_id)]
+    words = [explanation(bound) for bound in bounds]
+    emit({"bounds": words} if bound_id == "all" else words[0])
     if bound_id == "all":
-        bounds = all_bounds().values()
-        if as_json:
-            emit({"bounds": [explanation(bound) for bound in bounds]})
-            return
-        table(
-            [(b.id, b.claim.kind, b.claim.exactness, b.statement.title) for b in bounds],
-            header=("theorem", "kind", "exactness", "about"),
-        )
-        return
-    words = explanation(find(bound_id))
-    if as_json:
-        emit(words)
-        return
-    for name, value in words.items():
-        for line in value if isinstance(value, list) else [value]:
-            say(f"{name:12} {line}")
+        rows = [(b.id, b.claim.kind, b.claim.exactness, b.statement.title) for b in bounds]
+        table(*rows, header=("theorem", "kind", "exactness", "about"))
+    else:
+        for name, value in words[0].items():
+            for line in value if isinstance(value, list) else [value]:
+                say(f"{name:12} {line}")
 
 
-def _sweep(
-    text: str,
-    sizes: dict[str, int | None],
-    question: Question,
-    output: str | None,
-    plot: str | None,
-    as_json: bool,
-) -> None:
+def _bound_sweep(text: str, sizes: Sizes, question: Question, files: opt.Given) -> None:
     from byheart.theory import plots, sweeps
 
     sweep = sweeps.Sweep.parse(text)
     varied = next(name for name in SIZES if flag(name) == f"--{sweep.name}")
     if sizes[varied] is not None:
         raise ByheartError(f"--{sweep.name} and --sweep {text} contradict each other.")
-    if output is None and plot is None and not as_json:
+    if not files and not for_programs.get():
         raise ByheartError("say where the sweep goes: -o out.csv, --plot out.png, or --json.")
-    check_files(output, plot)
+    _check_files(files)
     points = sweeps.run(sweep, lambda value: _layer({**sizes, varied: value}), **question)
     rows = sweeps.rows(sweep, points)
-    write_sweep(output, sweep.name, rows, plot, lambda: plots.sweep_figure(sweep, points))
-    if as_json:
-        emit({"sweep": sweep.name, "rows": rows})
-        return
-    for path in filter(None, (output, plot)):
+    _write_sweep(files, sweep.name, rows, lambda: plots.sweep_figure(sweep, points))
+    emit({"sweep": sweep.name, "rows": rows})
+    for path in files.values():
         say(f"Written to {path} ({len(sweep.values):,} values of {sweep.name})")
+
+
+@guarded
+@grouped("files", FILES)
+def size(
+    files: opt.Given,
+    facts: str | None = option(None, "A table of facts, or their number.", "FILE|N"),
+    vocab: int | None = option(None, "Tokens in the vocabulary."),
+    length: int | None = option(None, "Tokens in a key."),
+    answers: int | None = option(None, "Different answers. Default: --vocab."),
+    bits: int = option(32, "Bits of a parameter, for the information limit."),
+    family: list[str] | None = option(
+        None, "Only this one (sqrt, sharded, ...); repeatable.", "NAME"
+    ),
+    sweep: str | None = option(None, "From so many facts to so many.", "1e2:1e9"),
+) -> None:
+    """The fewest parameters for your facts, family by family, and where families cross.
+
+    byheart size --facts 100000 --vocab 5000 --length 2
+
+    byheart size --vocab 50000 --length 2 --sweep 1e2:1e9 --plot size.png
+    """
+    from byheart.theory.candidates import choose, facts_case
+
+    choose(family)
+    if (facts is None) == (sweep is None):
+        raise ByheartError("give --facts FILE or N, or --sweep FIRST:LAST (not both).")
+    if sweep is None and files:
+        raise ByheartError("-o and --plot are for --sweep: for instance --sweep 1e2:1e9.")
+    if sweep is not None:
+        low, high = _interval(sweep)
+        case = facts_case(None, high, vocab, length, answers, bits=bits)
+        _sweep(case, low, high, family, files)
+        return
+    given = _facts(facts)
+    if isinstance(given, int):
+        case = facts_case(None, given, vocab, length, answers, bits=bits)
+    else:
+        sizes = {"--vocab": vocab, "--length": length, "--answers": answers}
+        for name, value in sizes.items():
+            if value is not None:
+                raise ByheartError(f"{name} is read from {facts}: leave it out.")
+        case = facts_case(given, None, None, None, bits=bits)
+    _one(case, family)
+
+
+def _interval(text: str) -> tuple[int, int]:
+    low, colon, high = text.partition(":")
+    if not colon:
+        raise ByheartError(f"expected --sweep FIRST:LAST, for instance 1e2:1e9, found {text!r}")
+    first, last = count(low, "sweep"), count(high, "sweep")
+    if last < first:
+        raise ByheartError(f"--sweep {text}: the last number is below the first.")
+    return first, last
+
+
+def _one(case: Case, family: list[str] | None) -> None:
+    from byheart.theory import candidates
+
+    rows = candidates.Sizes(candidates.sizes(case, candidates.choose(family)))
+    emit({**_question(case), "rows": [row.to_json() for row in rows]})
+    keys = f"keys of {case.S} tokens out of {case.N:,}"
+    say(f"{case.T:,} facts: {keys}, {case.answer_count:,} answers\n")
+    table(*map(rows.cells, rows), header=rows.header)
+    for row in rows:
+        say(f" {row.title} ({row.bound}): {row.note}")
+    say(LEGEND)
+
+
+def _question(case: Case) -> Sizes:
+    return {"facts": case.T, "vocabulary": case.N, "length": case.S, "answers": case.answers}
+
+
+def _sweep(case: Case, low: int, high: int, family: list[str] | None, files: opt.Given) -> None:
+    from byheart.theory import plots
+    from byheart.theory.candidates import crossings, decades, sweep
+
+    _check_files(files)
+    crossed = crossings(case, low, high, family)
+    rows = sweep(case, decades(low, high, PER_DECADE), family)
+    flat = [row.to_json() | {"sizes": " ".join(f"{k}={v}" for k, v in row.sizes.items())}
+            for row in rows]  # fmt: skip
+    _write_sweep(files, "T", flat, lambda: plots.size_figure(rows, crossed))
+    records = {"rows": [row.to_json() for row in rows], "crossings": [*map(vars, crossed)]}
+    emit({**_question(case), **records})
+    _print_sweep(case, sweep(case, decades(low, high), family), crossed)
+    for path in files.values():
+        say(f"Written to {path}")
+
+
+def _short(value: float) -> str:
+    """Two digits: 2.6e10."""
+    return f"{value:.2g}".replace("e+0", "e").replace("e+", "e")
+
+
+def _print_sweep(case: Case, rows: list[Sized], crossed: list[Crossing]) -> None:
+    from byheart.theory.registry import shown
+
+    counts = sorted({row.T for row in rows})
+    at = {(row.family, row.T): _short(row.parameters) for row in rows}
+    titles = {row.family: row.title for row in rows}
+    say(f"Fewest parameters; keys of {case.S} tokens out of {case.N:,}\n")
+    table(
+        *((name, *(at[name, T] for T in counts)) for name in titles),
+        header=("facts", *(_short(T) for T in counts)),
+    )
+    for crossing in crossed:
+        say(
+            f"From {crossing.T:,} facts on, {titles[crossing.winner]} is smaller than "
+            f"{titles[crossing.loser]} ({shown(crossing.parameters)} parameters)."
+        )
+    if not crossed:
+        say("No two families cross in this range.")
+    say(f"\n{LEGEND}")
+
+
+def count(text: str, parameter: str) -> int:
+    """A whole number >= 1, written 100000, 100_000, 100,000 or 1e5.
+
+    >>> count("1e5", "facts"), count("25_000", "facts")
+    (100000, 25000)
+    """
+    plain = text.replace("_", "").replace(",", "").strip()
+    try:
+        value = int(plain) if plain.isdigit() else float(plain)
+        value = int(value) if value == int(value) else 0
+    except (ValueError, OverflowError):
+        value = 0
+    if value < 1:
+        raise OptionError(parameter, "a whole number of at least 1", text)
+    return value
+
+
+def _check_files(files: opt.Given) -> None:
+    """Refuse files that could not be written, before any work."""
+    folder = Path(str(files.get("output", ""))).parent
+    if not folder.is_dir():
+        raise ByheartError(f"{files['output']} cannot be written: there is no folder {folder}.")
+    if "plot" in files:
+        from byheart.theory.plots import check_path
+
+        check_path(str(files["plot"]))
+
+
+def _write_sweep(
+    files: opt.Given, first: str, rows: Sequence[dict[str, object]], figure: Callable[[], Figure]
+) -> None:
+    """The rows as CSV, the column `first` in front, and the figure, each whole or not at all."""
+    from byheart._folders import save_file
+    from byheart.theory import plots, sweeps
+
+    if "output" in files:
+        save_file(Path(str(files["output"])), sweeps.as_csv(first, rows))
+    if "plot" in files:
+        plots.save(figure(), str(files["plot"]))

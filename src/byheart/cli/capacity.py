@@ -8,68 +8,58 @@ from typing import TYPE_CHECKING
 import typer
 
 from byheart.cli import _options as opt
-from byheart.cli import _training as tr
-from byheart.cli._flags import flag
-from byheart.cli._group import option
-from byheart.cli._show import columns, emit, guarded, progress, say, table
-from byheart.cli._store import describe_facts
-from byheart.errors import ByheartError
+from byheart.cli._options import flag, grouped, guarded, option, with_flags
+from byheart.cli._show import emit, progress, say, table
+from byheart.errors import ByheartError, check_choice
 from byheart.training.method import Train
 
 if TYPE_CHECKING:
     from byheart.facts import Facts
     from byheart.training import Capacity, Smallest
 
+SMALL = {"d": 10, "H": 6}  # the sizes here, where `Train` chooses them by its facts
+TRAINING = ("model", *SMALL, "d_h", "layers", "width", "steps", "lr", "optimizer", "schedule",
+            "batch", "device")  # fmt: skip
 _search = partial(option, panel="Search")
 VARIED = {"heads": "H", "d-head": "d_h", "d-model": "d", "width": "w"}
 
 
+def _training(name: str) -> tuple[object, object]:
+    """The option that a field of `Train` describes."""
+    field = Train.__dataclass_fields__[name]
+    about, default = field.metadata, SMALL.get(name, field.default)
+    kind = int | None if default is None else type(default)
+    value = "|".join(about["choices"] or ()) or about["metavar"] or ""
+    text = with_flags(about["help"], ["model"])
+    return opt.row(kind, default, text, flag(name), value, min=about["min"], panel=about["panel"])
+
+
 @guarded
-@opt.reading()
+@grouped("reading", opt.TABLE)
+@grouped("training", {name: _training(name) for name in TRAINING})
 def capacity(
+    training: opt.Given,
     reading: opt.Given,
-    model: tr.Model = "attention",
     vocab: int | None = option(None, "Tokens N. Default: 50.", min=2, panel="Sizes"),
     length: int | None = option(None, "Tokens of a key, S. Default: 2.", min=2, panel="Sizes"),
-    d_model: tr.DModel = 10,
-    heads: tr.Heads = 6,
-    d_head: tr.DHead = None,
-    layers: tr.Layers = 1,
-    width: tr.Width = None,
     facts: str | None = _search(
-        None,
-        "The smallest model for this table, instead of the largest random table.",
-        metavar="FACTS",
+        None, "The smallest model for this table, instead of the largest random table.", "FACTS"
     ),
-    vary: str = _search(
-        "heads", "With --facts: the size to search for.", metavar="heads|d-head|d-model|width"
-    ),
+    vary: str = _search("heads", "With --facts: the size searched.", "heads|d-head|d-model|width"),
     seeds: int = _search(
-        3, "Random tables, each searched by itself. With --facts: starts at each size.", min=1
+        3, "Random tables, each searched alone. With --facts: starts a size.", min=1
     ),
     restarts: int | None = _search(
         None, "Starts before a table counts as too large.", min=1, show_default="3"
     ),
     threshold: float = _search(1.0, "Share of facts that must be right."),
     resolution: float | None = _search(
-        None,
-        "Stop when a table's failure is at most this share above its success.",
-        show_default="0.05",
+        None, "Stop when failure is at most this share above success.", show_default="0.05"
     ),
-    steps: tr.Steps = 3000,
-    lr: tr.Rate = 0.02,
-    optimizer: tr.OptimizerName = "adam",
-    schedule: tr.ScheduleName = "cosine",
-    batch: tr.Batch = None,
-    device: tr.Device = "cpu",
     workers: str | None = _search(
-        None,
-        "Train on K local processes, or on the Dask scheduler at ADDRESS.",
-        metavar="K|ADDRESS",
-        show_default="1",
+        None, "K local processes, or the Dask scheduler at ADDRESS.", "K|ADDRESS", show_default="1"
     ),
     seed: int = option(0, "Same seed, same search.", min=0, max=2**31),
-    as_json: opt.Json = False,
 ) -> None:
     """How many random facts can a model learn by training, and how many bits is that a parameter?
 
@@ -80,75 +70,51 @@ def capacity(
     """
     random = {"--vocab": vocab, "--length": length, "--restarts": restarts,
               "--resolution": resolution, "--workers": workers}  # fmt: skip
-    _check_mode(facts, random, {flag(name): value for name, value in reading.items()})
-    method = Train(
-        model, d_model, heads, d_head, layers, width, seeds, steps, lr, "cross-entropy", optimizer,
-        schedule, batch, device,
-    )  # fmt: skip
+    given = ", ".join(name for name, value in random.items() if value is not None)
+    if facts is None and reading:
+        raise ByheartError(f"{opt.flags(reading)}: for the table of --facts, which is not given.")
+    if facts is not None and given:
+        own = "the table of --facts has its own size, and --seeds starts at each size"
+        raise ByheartError(f"{given}: for random tables; {own}. Leave it out.")
+    method = Train(**SMALL | training, seeds=seeds)  # type: ignore[arg-type]
+    recipe = method.training().but(keep_best=False)
+    shared: opt.Given = {"seeds": seeds, "seed": seed, "device": method.device, "recipe": recipe}
     if facts is not None:
-        _smallest(opt.read(facts, reading), method, vary, threshold, seed, as_json)
+        _smallest(opt.read(facts, reading), method, vary, threshold, shared)
         return
 
     from byheart.facts import random_associations
     from byheart.training import capacity as search
 
-    some = random_associations(vocab or 50, length or 2, 1)
+    spec = method.architecture(random_associations(vocab or 50, length or 2, 1))
+    shared |= {"restarts": restarts or 3, "workers": workers or 1}
+    shared |= {"resolution": 0.05 if resolution is None else resolution}
     with progress() as tell:
-        found = search(
-            method.architecture(some),
-            seeds=seeds,
-            threshold=threshold,
-            resolution=0.05 if resolution is None else resolution,
-            restarts=restarts or 3,
-            recipe=method.training().but(keep_best=False),
-            seed=seed,
-            workers=workers or 1,
-            device=device,
-            progress=tell,
-        )
-    _report(found, as_json)
+        found = search(spec, threshold=threshold, progress=tell, **shared)  # type: ignore[arg-type]
+    _report(found)
     if found.undecided and not found.facts:
         raise typer.Exit(1)
 
 
-def _check_mode(facts: str | None, random: dict[str, object], table: dict[str, object]) -> None:
-    """Refuse options of the other search, which would be passed over in silence."""
-    other = table if facts is None else random
-    given = ", ".join(name for name, value in other.items() if value is not None)
-    if given and facts is None:
-        raise ByheartError(f"{given}: for the table of --facts, which is not given.")
-    if given:
-        raise ByheartError(
-            f"{given}: for random tables; the table of --facts has its own size, and every size is "
-            "tried from --seeds starts. Leave it out."
-        )
-
-
-def _report(found: Capacity, as_json: bool) -> None:
+def _report(found: Capacity) -> None:
     from byheart.theory import bounds
     from byheart.theory.registry import shown
 
-    rows = [
-        a for a in bounds(found.spec) if a.applies and a.capacity is not None and a.unit == "facts"
-    ]
-    if as_json:
-        promised = [{"id": a.id, "kind": a.kind, "facts": a.capacity} for a in rows]
-        emit({**found.to_json(), "bounds": promised})
-        return
+    applied = [a for a in bounds(found.spec) if a.applies and a.capacity is not None]
+    rows = [a for a in applied if a.unit == "facts"]
+    promised = [{"id": a.id, "kind": a.kind, "facts": a.capacity} for a in rows]
+    emit({**found.to_json(), "bounds": promised})
     n = len(found.brackets)
-    each = f"log2 {found.spec.N} a fact"
-    if found.threshold < 1:
-        each = f"mutual information, {found.threshold:.4g} of the facts right"
+    partly = f"mutual information, {found.threshold:.4g} of the facts right"
+    each = partly if found.threshold < 1 else f"log2 {found.spec.N} a fact"
     table(
-        [
-            ("architecture", str(found.spec)),
-            ("parameters", f"{found.parameters:,}"),
-            ("facts learned", f"{found.facts:,} (median of {n} table{'s'[: n > 1]})"),
-            ("interval", _interval(found)),
-            ("facts per parameter", f"{found.per_parameter:.3g}"),
-            ("bits per parameter", f"{found.bits_per_parameter:.3g} ({each})"),
-            ("training runs", f"{len(found.trials)}, {found.seconds:.0f} s"),
-        ]
+        ("architecture", str(found.spec)),
+        ("parameters", f"{found.parameters:,}"),
+        ("facts learned", f"{found.facts:,} (median of {n} table{'s'[: n > 1]})"),
+        ("interval", _interval(found)),
+        ("facts per parameter", f"{found.per_parameter:.3g}"),
+        ("bits per parameter", f"{found.bits_per_parameter:.3g} ({each})"),
+        ("training runs", f"{len(found.trials)}, {found.seconds:.0f} s"),
     )
     say()
     for number, b in enumerate(found.brackets, start=1):
@@ -166,10 +132,8 @@ def _report(found: Capacity, as_json: bool) -> None:
     if rows:
         say("\nWhat the theorems say of this architecture, without training:")
         signs = {"lower bound": ">=", "upper bound": "<="}
-        table(
-            [(a.id, f"{signs.get(a.kind, '≈')} {shown(a.capacity)}", a.kind) for a in rows],
-            ("bound", "facts", "kind"),
-        )
+        cells = [(a.id, f"{signs.get(a.kind, '≈')} {shown(a.capacity)}", a.kind) for a in rows]
+        table(*cells, header=("bound", "facts", "kind"))
 
 
 def _interval(found: Capacity) -> str:
@@ -182,66 +146,42 @@ def _interval(found: Capacity) -> str:
     if not low:
         return "none: a table was undecided from the start"
     complete = sum(b.lower == found.all_facts for b in found.brackets)
-    words = f"from {low:,}, which every table learned; no upper end"
-    if complete:
-        words += f": {complete} learned all {found.all_facts:,} there are"
-    return words
+    rest = f": {complete} learned all {found.all_facts:,} there are" if complete else ""
+    return f"from {low:,}, which every table learned; no upper end{rest}"
 
 
-def _smallest(
-    facts: Facts, method: Train, vary: str, threshold: float, seed: int, as_json: bool
-) -> None:
+def _smallest(facts: Facts, method: Train, vary: str, threshold: float, shared: opt.Given) -> None:
     from byheart.training import smallest
 
-    if vary not in VARIED:
-        raise ByheartError(f"--vary must be one of {', '.join(VARIED)}, found {vary!r}")
+    check_choice("vary", vary, VARIED)
     if vary == "width" and method.model != "mlp":
-        raise ByheartError(
-            f"--vary width belongs to --model mlp: {method.model} has no hidden layer."
-        )
+        raise ByheartError(f"--vary width is for --model mlp: {method.model} has no hidden layer.")
+    spec, size = method.architecture(facts), {"vary": VARIED[vary], "threshold": threshold}
     with progress() as tell:
-        found = smallest(
-            facts,
-            method.architecture(facts),
-            vary=VARIED[vary],
-            seeds=method.seeds,
-            threshold=threshold,
-            recipe=method.training().but(keep_best=False),
-            seed=seed,
-            device=method.device,
-            progress=tell,
-        )
-    _report_smallest(found, facts, vary, threshold, as_json)
+        found = smallest(facts, spec, progress=tell, **size, **shared)  # type: ignore[arg-type]
+    _report_smallest(found, facts, vary, threshold)
     if found.size is None:
         raise typer.Exit(1)
 
 
-def _report_smallest(
-    found: Smallest, facts: Facts, vary: str, threshold: float, as_json: bool
-) -> None:
+def _report_smallest(found: Smallest, facts: Facts, vary: str, threshold: float) -> None:
     from byheart.theory.related import memorized_bits
 
     T, spec = facts.T, found.spec
     per_fact = per_bit = None
     if spec is not None:
-        per_fact = T / spec.parameters
-        per_bit = memorized_bits(T, len(facts.answer_ids), threshold) / spec.parameters
-    if as_json:
-        per = {"facts_per_parameter": per_fact, "bits_per_parameter": per_bit}
-        emit({"facts": T, "threshold": threshold, **found.to_json(), **per})
-        return
+        bits = memorized_bits(T, len(facts.answer_ids), threshold)
+        per_fact, per_bit = T / spec.parameters, bits / spec.parameters
+    per = {"facts_per_parameter": per_fact, "bits_per_parameter": per_bit}
+    emit({"facts": T, "threshold": threshold, **found.to_json(), **per})
     what = f"{T:,} facts" if threshold == 1 else f"{threshold:.4g} of the {T:,} facts"
-    say(describe_facts(facts))
-    columns(
-        found.tried,
-        {
-            vary: lambda row: str(row.size),
-            "parameters": lambda row: f"{row.parameters:,}",
-            "starts that learned": lambda row: f"{row.passed} of {row.seeds}",
-            "best accuracy": lambda row: f"{row.accuracy:.4f}",
-            "diverged": lambda row: str(row.diverged),
-        },
-    )
+    say(opt.describe_facts(facts))
+    rows = []
+    for t in found.tried:
+        learned = f"{t.passed} of {t.seeds}", f"{t.accuracy:.4f}"
+        rows.append((str(t.size), f"{t.parameters:,}", *learned, str(t.diverged)))
+    header = (vary, "parameters", "starts that learned", "best accuracy", "diverged")
+    table(*rows, header=header)
     say()
     if spec is None or per_fact is None or per_bit is None:
         say(f"None of these sizes learned {what}.")
@@ -252,11 +192,9 @@ def _report_smallest(
     words += "" if sure is None else f"; at {sure} every start did"
     answers = f"{len(facts.answer_ids):,} distinct answers"
     table(
-        [
-            (f"smallest {vary}", f"{found.size:,}: {words}"),
-            ("architecture", str(spec)),
-            ("parameters", f"{spec.parameters:,}"),
-            ("facts per parameter", f"{per_fact:.3g}"),
-            ("bits per parameter", f"{per_bit:.3g} ({answers})"),
-        ]
+        (f"smallest {vary}", f"{found.size:,}: {words}"),
+        ("architecture", str(spec)),
+        ("parameters", f"{spec.parameters:,}"),
+        ("facts per parameter", f"{per_fact:.3g}"),
+        ("bits per parameter", f"{per_bit:.3g} ({answers})"),
     )

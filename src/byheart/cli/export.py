@@ -1,11 +1,15 @@
-"""`byheart export`: a memory for another tool, or as one plain attention layer."""
+"""`byheart export`, `byheart report`, `byheart explore`: a memory for another tool, as one plain
+attention layer, as a page or a picture; the theorems as a page."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 from byheart.cli import _options as opt
-from byheart.cli._group import option
-from byheart.cli._show import emit, guarded, say
-from byheart.errors import check_choice
+from byheart.cli._options import argument, guarded, option, switch
+from byheart.cli._show import emit, say, token_text
+from byheart.errors import ByheartError, check_choice
 
 NEXT = {
     "torch": 'In that folder: python -c "from model import load; print(load())"',
@@ -14,19 +18,20 @@ NEXT = {
     "onnx": "In Python: onnxruntime.InferenceSession({folder!r} + '/model.onnx')",
     "memory": "In Python: byheart.load({folder!r}).to_torch() is a torch.nn.Module.",
 }
+PICTURES = (".svg", ".png", ".pdf")
+Force = Annotated[bool, option(..., "Replace a file that byheart did not write.", "--force")]
 
 
 @guarded
 def export(
     folder: opt.Folder,
-    output: str = option(..., "The folder to write.", "-o", "--output", metavar="DIR"),
+    output: str = option(..., "The folder to write.", "-o", "--output", "DIR"),
     to: str = option(
         "memory",
         "For which tool. memory: a byheart memory with every head written out.",
-        metavar="torch|transformer-lens|hugging-face|onnx|memory",
+        "torch|transformer-lens|hugging-face|onnx|memory",
     ),
-    force: bool = option(False, "Replace an existing export, atomically.", "--force"),
-    as_json: opt.Json = False,
+    force: bool = switch("Replace an existing export, atomically.", "--force"),
 ) -> None:
     """Write a memory for another tool.
 
@@ -38,12 +43,10 @@ def export(
     two back, trained or not.
     """
     check_choice("to", to, NEXT)
-    opt.check_memory_folder(folder)
+    memory = opt.load_memory(folder)
 
     from byheart.exports import export as write
-    from byheart.models import load
 
-    memory = load(folder)
     if to == "memory":
         memory = memory.to_dense()
         memory.save(output, force=force)
@@ -51,9 +54,77 @@ def export(
         write(memory, output, to=to, force=force)
         memory = memory.to_dense()
     spec = memory.spec
-    if as_json:
-        found = {"family": spec.family, **spec.to_json()}
-        emit({"path": output, "to": to, "spec": found, "parameters": spec.parameters})
-        return
+    found = {"family": spec.family, **spec.to_json()}
+    emit({"path": output, "to": to, "spec": found, "parameters": spec.parameters})
     say(f"{spec}\n{spec.parameters:,} parameters, written to {output} for {to}")
     say("\n" + NEXT[to].format(folder=output))
+
+
+@guarded
+def report(
+    sources: list[str] = argument(
+        "DIR|STUDY.db|AUDIT.json...",
+        "Memory folders, studies, audits. Several give an index and a page each.",
+    ),
+    output: str = option("report.html", "Page (.html) or picture.", "--output", "-o", "FILE"),
+    figure: str | None = option(
+        None,
+        "Draw one picture instead (-o FILE.svg, .png or .pdf). Memories: head-map, "
+        "ablation, margins, attention, capacity, condition, kl; studies: their names; audits: "
+        "layers.",
+        "NAME",
+    ),
+    show: bool = switch("Show it in the browser.", "--open"),
+    force: Force = False,
+) -> None:
+    """Write one self-contained page that shows a memory, a study or an audit.
+
+    It opens from disk without network: facts to search, the certificate in plain words, which head
+    carries which fact, margins, capacity, architecture. With --figure: one picture.
+    """
+    if figure is not None:
+        if len(sources) != 1:
+            raise ByheartError(f"--figure draws one input, found {len(sources)}.")
+        from byheart.reports import figure as draw
+
+        draw(sources[0], figure, output)
+        emit({"pages": [], "figure": figure, "path": output})
+        say(f"Drawn to {output}")
+        return
+    if Path(output).suffix.lower() in PICTURES:
+        raise ByheartError(f"{output} is a picture: say which (--figure NAME), or -o FILE.html.")
+
+    from byheart.reports import report as write
+
+    pages = write(tuple(sources), output, force=force)
+    emit({"pages": [page.to_json() for page in pages], "figure": None, "path": output})
+    for page in pages:
+        say(f"{page.path}  {token_text(page.title)} ({page.kind}, {page.bytes / 1e6:.2f} MB)")
+    if show:
+        _open(Path(output))
+
+
+@guarded
+def explore(
+    output: str = option("explorer.html", "The page to write.", "--output", "-o", "FILE"),
+    show: bool = option(True, "Show it in the browser.", "--open/--no-open"),
+    force: Force = False,
+) -> None:
+    """Write and open the capacity explorer: move sizes, see what every theorem says at once.
+
+    The formulas in the page are the functions of `byheart bound` and `byheart size`, translated.
+    """
+    from byheart.reports import explore as write
+
+    page = write(output, force=force)
+    emit({"pages": [page.to_json()], "path": output})
+    say(f"{page.path}  {page.title} ({page.bytes / 1e6:.2f} MB)")
+    if show:
+        _open(Path(output))
+
+
+def _open(path: Path) -> None:
+    import webbrowser
+
+    if not webbrowser.open(path.resolve().as_uri()):
+        say("There is no browser here: open the file yourself.")

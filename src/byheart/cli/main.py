@@ -3,37 +3,50 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from importlib import import_module
 
 import typer
 
+from byheart._plugins import PluginWarning
 from byheart._version import __version__
-from byheart.cli._show import emit
+from byheart.cli._show import emit, for_programs
 
 # Command -> the module of its function. A command is imported when it is asked for, so that asking
 # a memory does not wait for what only building needs.
 COMMANDS = {
-    "build": "build",
-    "recall": "recall",
-    "certify": "certify",
-    "facts": "facts",
-    "bound": "bound",
-    "size": "size",
-    "owner": "owner",
-    "export": "export",
-    "import": "import_",
-    "edit": "edit",
-    "train": "train",
-    "capacity": "capacity",
-    "reproduce": "reproduce",
-    "encoder": "encoder",
-    "kruskal": "kruskal",
-    "heads": "heads",
-    "audit": "audit",
-    "precision": "precision",
-    "report": "report",
-    "explore": "report",
-}
+    "build": "build", "recall": "recall", "certify": "certify", "facts": "facts", "bound": "bound",
+    "size": "bound", "owner": "recall", "export": "export", "import": "build", "edit": "certify",
+    "train": "build", "capacity": "capacity", "reproduce": "reproduce", "encoder": "facts",
+    "kruskal": "measure", "heads": "measure", "audit": "measure", "precision": "measure",
+    "report": "export", "explore": "export",
+}  # fmt: skip
+HELP = """Turn a table of facts into a Transformer that recalls every one of them, and prove it.
+
+A first walk, with the countries of the world that ship with byheart:
+
+  byheart facts countries
+
+  byheart build countries -o countries.memory --certify
+
+  byheart recall countries.memory France capital
+
+  byheart certify countries.memory
+
+Your own facts: a CSV file with a header, the answer in the last column. Exit codes: 0 good, 1 a
+check failed, 2 wrong use or input."""
+_other_warnings = warnings.showwarning
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *place: object) -> None:
+    """What is left out of another package is one line, without the place in byheart."""
+    if issubclass(category, PluginWarning):
+        print(f"warning: {message}", file=sys.stderr)
+    else:
+        _other_warnings(message, category, *place)  # type: ignore[arg-type]
+
+
+warnings.showwarning = _show_warning
 
 
 def _version(wanted: bool) -> None:
@@ -59,16 +72,7 @@ def make_app(*names: str) -> typer.Typer:
         rich_markup_mode="markdown",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
-        help=(
-            "Turn a table of facts into a Transformer that recalls every one of them, and prove it."
-            "\n\nA first walk, with the countries of the world that ship with byheart:"
-            "\n\n  byheart facts countries"
-            "\n\n  byheart build countries -o countries.memory --certify"
-            "\n\n  byheart recall countries.memory France capital"
-            "\n\n  byheart certify countries.memory"
-            "\n\nYour own facts: a CSV file with a header, the answer in the last column."
-            " Exit codes: 0 good, 1 a check failed, 2 wrong use or input."
-        ),
+        help=HELP,
     )
     app.callback()(options)
     for name in names or COMMANDS:
@@ -85,12 +89,13 @@ def __getattr__(name: str) -> typer.Typer:
 
 
 def main() -> None:
-    asked = [word for word in sys.argv[1:2] if word in COMMANDS]
-    # Two commands at least: typer takes the only one of an app for the app itself.
-    app = make_app(*asked, *(["recall"] if asked and asked != ["recall"] else asked and ["owner"]))
+    asked = COMMANDS.keys() & sys.argv[1:2]
+    # More than one command: typer takes the only one of an app for the app itself.
+    app = make_app(*(asked | {"recall", "owner"} if asked else ()))
     if "--json" not in sys.argv:
         app()
         return
+    for_programs.set(True)
     try:
         code = app(standalone_mode=False)
     except Exception as error:

@@ -1,51 +1,36 @@
-"""`byheart recall`: ask a memory."""
+"""`byheart recall` and `byheart owner`: ask a memory, and which heads hold a fact."""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Annotated
 
 import typer
 
 from byheart.cli import _options as opt
-from byheart.cli._show import guarded
+from byheart.cli._options import argument, guarded, option, switch
+from byheart.cli._show import emit, key_text, say, token_text
 from byheart.errors import ByheartError
 
 NUMBERS = ("multi-head", "sqrt")  # families whose way of answering is loaded when it is needed
+LISTED = 10
 
 
 @guarded
 def recall(
     folder: opt.Folder,
-    tokens: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TOKEN...",
-            help="The key, one token an argument. Vector memories: the number of an example, or a "
-            "file of queries.",
-        ),
-    ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Ask for every fact the memory holds.")
-    ] = False,
-    top: Annotated[int, typer.Option(min=0, help="How many heads, or answers, to show.")] = 5,
-    abstain: Annotated[
-        bool,
-        typer.Option("--abstain", help="Tell other keys by their fingerprints, without the facts."),
-    ] = False,
-    raw: Annotated[
-        bool,
-        typer.Option("--raw", help="Show what the model says, even where the key is not stored."),
-    ] = False,
-    full: Annotated[
-        bool,
-        typer.Option(
-            "--full",
-            help="Sharded memories: through all heads of the literal layer; exact memories: every "
-            "block in integers.",
-        ),
-    ] = False,
-    as_json: opt.Json = False,
+    tokens: list[str] | None = argument(
+        "TOKEN...",
+        "The key, one token an argument. Vector memories: the number of an example, or a file of "
+        "queries.",
+        default=None,
+    ),
+    everything: bool = switch("Ask for every fact the memory holds.", "--all"),
+    top: int = option(5, "How many heads, or answers, to show.", min=0),
+    abstain: bool = switch("Tell other keys by fingerprints, without the facts.", "--abstain"),
+    raw: bool = switch("Show what the model says, even where the key is not stored.", "--raw"),
+    full: bool = switch(
+        "Sharded: through all heads of the literal layer; exact: every block in integers.", "--full"
+    ),
 ) -> None:
     """Ask the memory in DIR: the answer, its margin, and which heads carried it.
 
@@ -57,6 +42,9 @@ def recall(
     if bool(tokens) == everything:
         raise ByheartError("give the tokens of one key, or --all (not both).")
     family = opt.check_memory_folder(folder)["family"]
+    foreign = [name for name, given in (("--abstain", abstain), ("--full", full)) if given]
+    if family == "multi-head" and foreign:
+        raise ByheartError(f"{', '.join(foreign)} do not belong to vector facts: leave them out.")
 
     from byheart.cli._recall import Asked, ask, ask_all
     from byheart.models import load
@@ -65,9 +53,47 @@ def recall(
         import_module("byheart.cli._recall_numbers")
 
     memory = load(folder, lazy=not everything and not full)
-    asked = Asked(
-        tuple(tokens or ()), top=top, abstain=abstain, raw=raw, full=full, as_json=as_json
-    )
+    asked = Asked(tuple(tokens or ()), top, abstain, raw, full)
     good = ask_all(memory, asked) if everything else ask(memory, asked)
     if not good:
         raise typer.Exit(1)
+
+
+@guarded
+def owner(
+    folder: opt.Folder,
+    tokens: list[str] = argument(
+        "TOKEN...", "The key, one token an argument. Vector memories: the number of an example."
+    ),
+) -> None:
+    """Say which heads hold a fact, and what else they hold.
+
+    Sharded memories: ablating these heads (zeroing their W_O) loses exactly the facts of their
+    shard. Vector memories of the one-hot and the literal proof: the head whose group the example
+    is in.
+    """
+    from byheart.facts import Facts
+
+    memory = opt.load_memory(folder)
+    key = memory.key_of(tokens)
+    found = memory.owner(*key)
+    heads, shard, held, facts = found.heads, found.shard, found.facts, memory.facts
+    said = {"answer": memory.recall(*key).answer} if heads else {}
+    record = {"key": tokens, "shard": shard, "heads": list(heads), "facts": len(held)}
+    emit(record | said)
+    if not heads:
+        say(f"No head: {tokens[-1]!r} decides for no shard; the memory has nothing on this key.")
+        return
+    named = f"head {heads[0]}" if len(heads) == 1 else f"heads {heads[0]} to {heads[-1]}"
+    where = "" if shard is None else f" (shard {shard})"
+    say(f"{named} of {memory.spec.to_json()['H']:,}{where}")
+    if facts is None:
+        return
+    say(f"\nThey hold {len(held):,} {memory.construction.unit} and nothing else:")
+    for i in held[:LISTED]:
+        if isinstance(facts, Facts):
+            say(f"  {key_text(facts.key(i))} -> {token_text(facts.answer(i))}")
+        else:
+            say(f"  example {facts.rows[i]} -> {facts.label[i].tolist()}")
+    if len(held) > LISTED:
+        say(f"  ... and {len(held) - LISTED:,} more")

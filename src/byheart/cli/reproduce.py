@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from byheart.cli import _options as opt
-from byheart.cli._group import argument, option
-from byheart.cli._show import emit, guarded, say, table
-from byheart.cli._study_progress import shown
+from byheart.cli._options import argument, guarded, option
+from byheart.cli._show import emit, progress, say, table
 from byheart.errors import ByheartError, check_choice
 
 if TYPE_CHECKING:
@@ -24,8 +22,7 @@ if TYPE_CHECKING:
     from byheart.studies.study import Record
 
 FOLDER = "byheart-studies"
-
-
+TOTALS = {"computed": "computed", "before": "there", "missing": "missing", "seconds": "seconds"}
 _running = partial(option, panel="Running")
 _showing = partial(option, panel="Showing")
 
@@ -33,46 +30,35 @@ _showing = partial(option, panel="Showing")
 @guarded
 def reproduce(
     name: str | None = argument(
-        "NAME",
-        "A study (dana2025/fig1a), a paper (dana2025), all, or a file (mine.py).",
-        default=None,
+        "NAME", "A study (dana2025/fig1a), a paper (dana2025), all, or a file (mine.py).", None
     ),
     list_studies: bool = _showing(False, "All studies, with their times.", "--list"),
     status: bool = _showing(False, "What is there, failed, missing.", "--status"),
-    redraw: bool = _showing(
-        False, "Figure and fit from the store alone; runs nothing.", "--redraw"
-    ),
+    redraw: bool = _showing(False, "Figure and fit from the store; runs nothing.", "--redraw"),
     profile: str = _running(
         "quick",
         "quick: minutes; full: every point, 5 seeds; paper: the authors' lengths too.",
-        metavar="quick|full|paper",
+        "quick|full|paper",
     ),
     variant: str | None = _running(
-        None,
-        "One variant only. Default: all that the study has.",
-        metavar="as-coded|as-published|corrected|all",
+        None, "One variant only. Default: all there are.", "as-coded|as-published|corrected|all"
     ),
-    only: str | None = _running(None, "Only cells with, say, 'H<=16 and d==10'.", metavar="EXPR"),
+    only: str | None = _running(None, "Only cells with, say, 'H<=16 and d==10'.", "EXPR"),
     values: list[str] | None = _running(
         None,
         "Another grid: d=12,16 or H=1:31:5 (start:stop:step). Give it once a parameter.",
         "--set",
-        metavar="NAME=VALUES",
+        "NAME=VALUES",
     ),
     seeds: int | None = _running(None, "Seeds a cell. Default: the profile's.", min=1, max=1000),
     time_budget: float | None = _running(
-        None, "Begin nothing new after so long; run again to go on.", min=0, metavar="SECONDS"
+        None, "Begin nothing new after so long; run again to go on.", "SECONDS", min=0
     ),
-    workers: str = _running(
-        "1", "N local processes, or the Dask scheduler at tcp://HOST:PORT.", metavar="N|ADDRESS"
-    ),
+    workers: str = _running("1", "N processes, or a Dask scheduler, tcp://HOST:PORT.", "N|ADDRESS"),
     retry_failed: bool = _running(False, "Compute failed cells again.", "--retry-failed"),
-    store: Path | None = _running(None, "The SQLite file. Default: DIR/PAPER.db.", metavar="FILE"),
-    export: Path | None = _showing(None, "All rows as .csv or .parquet.", metavar="FILE"),
-    output: Path = option(
-        Path(FOLDER), "Where figures and tables go.", "--output", "-o", metavar="DIR"
-    ),
-    as_json: opt.Json = False,
+    store: Path | None = _running(None, "The SQLite file. Default: DIR/PAPER.db.", "FILE"),
+    export: Path | None = _showing(None, "All rows as .csv or .parquet.", "FILE"),
+    output: Path = option(Path(FOLDER), "Where figures and tables go.", "--output", "-o", "DIR"),
 ) -> None:
     """Reproduce a figure or a table: run the study, fit, draw, and say what follows.
 
@@ -89,38 +75,34 @@ def reproduce(
 
     check_choice("profile", profile, PROFILES)
     if list_studies:
-        _list(find(name) if name else all_studies(), as_json)
+        _list(find(name) if name else all_studies())
         return
     if name is None:
         raise ByheartError("which study? `byheart reproduce --list` names them.")
     studies = find(name)
     selection = Selection(profile, variant, only, seeds, read_assignments(values or ()))
     if status:
-        _status(studies, selection, store, output, as_json)
+        _status(studies, selection, store, output)
         return
     if export is not None:
         check_export(export)
     found: list[StudyResult] = []
     records: list[Record] = []
     known = frozenset(study.name for study in all_studies())
-    with _terminated_is_interrupted(), shown(name) as progress:
-        execution = Execution(workers, time_budget, retry_failed, progress, compute=not redraw)
-        where = {"store": store, "folder": output, "known": known}
-        for result in results(studies, selection, execution, **where):
+    with _terminated_is_interrupted(), progress(name, eager=True) as tell:
+        how = Execution(workers, time_budget, retry_failed, tell, compute=not redraw)
+        for result in results(studies, selection, how, store=store, folder=output, known=known):
             files = result.save(output, "-set" if values else "")
             found.append(result)
             records.append(result.to_json() | {k: os.fspath(v) for k, v in files.items()})
-            if not as_json:
-                _show(result, files)
-    total = _total(found)
+            _show(result, files)
+    runs = [result.run for result in found if result.run is not None]
+    total = {name: sum(getattr(run, field) for run in runs) for name, field in TOTALS.items()}
     if export is not None:
         number = write([row for r in found for row in r.rows + r.failed], export)
-        if not as_json:
-            say(f"\n{number:,} rows in {export}")
-    if as_json:
-        emit({**total, "studies": records})
-    else:
-        _verdicts(records, total, redraw)
+        say(f"\n{number:,} rows in {export}")
+    emit({**total, "studies": records})
+    _verdicts(records, total, redraw)
     if any(result.failed for result in found):
         raise typer.Exit(1)
 
@@ -133,12 +115,6 @@ def _terminated_is_interrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _total(found: list[StudyResult]) -> Record:
-    reports = [result.run for result in found if result.run is not None]
-    names = {"computed": "computed", "before": "there", "missing": "missing", "seconds": "seconds"}
-    return {name: sum(getattr(r, field) for r in reports) for name, field in names.items()}
 
 
 def _show(result: StudyResult, files: dict[str, Path]) -> None:
@@ -154,10 +130,8 @@ def _show(result: StudyResult, files: dict[str, Path]) -> None:
     for row in result.failed[:3]:
         say(f"  failed: {dict(row.params)}, seed {row.seed}: {row.error}")
     if result.outdated:
-        say(
-            f"  {len(result.outdated)} of the rows were computed by an earlier text of the file; "
-            "another --store computes them again."
-        )
+        earlier = f"{len(result.outdated)} of the rows were computed by an earlier text of the file"
+        say(f"  {earlier}; another --store computes them again.")
     say(f"  {len(result.rows)} rows; figure {files['figure']}, rows {files['csv']}")
 
 
@@ -167,8 +141,8 @@ def _verdicts(records: list[Record], total: Record, redraw: bool) -> None:
     if len(records) > 1:
         say()
         table(
-            [(r["study"], r["verdict"], str(r["rows"]), duration(r["seconds"])) for r in records],
-            ("study", "verdict", "rows", "time of its rows"),
+            *((r["study"], r["verdict"], str(r["rows"]), duration(r["seconds"])) for r in records),
+            header=("study", "verdict", "rows", "time of its rows"),
         )
     if redraw:
         return
@@ -182,7 +156,7 @@ def _verdicts(records: list[Record], total: Record, redraw: bool) -> None:
     say(f"\n{words}")
 
 
-def _list(studies: list[Study], as_json: bool) -> None:
+def _list(studies: list[Study]) -> None:
     from byheart.studies import duration
 
     records = []
@@ -192,9 +166,7 @@ def _list(studies: list[Study], as_json: bool) -> None:
         times = {profile: study.estimate(profile) for profile in ("quick", "full")}
         record |= {f"{profile}_seconds": seconds / 2 for profile, (seconds, _) in times.items()}
         records.append(record | {profile: how for profile, (_, how) in times.items()})
-    if as_json:
-        emit({"studies": records})
-        return
+    emit({"studies": records})
     lines = [("study", "quick, 2 cores", "full, 2 cores", "source")]
     for r in records:
         quick, full = (f"{duration(r[f'{p}_seconds'])} {r[p]}" for p in ("quick", "full"))
@@ -205,9 +177,7 @@ def _list(studies: list[Study], as_json: bool) -> None:
     say("\nTimes are CPU time halved; rows that studies share are computed once.")
 
 
-def _status(
-    studies: list[Study], selection: Selection, store: Path | None, output: Path, as_json: bool
-) -> None:
+def _status(studies: list[Study], selection: Selection, store: Path | None, output: Path) -> None:
     from byheart.studies import open_store, status
 
     records = []
@@ -216,8 +186,6 @@ def _status(
         with open_store(path, create=False) as opened:
             found = status(study, opened, selection.profile, selection.seeds)
         records.append(asdict(found) | {"store": os.fspath(path)})
-    if as_json:
-        emit({"studies": records})
-        return
+    emit({"studies": records})
     names = ("study", "rows", "done", "failed", "missing")
-    table([tuple(str(record[name]) for name in names) for record in records], names)
+    table(*(tuple(str(record[name]) for name in names) for record in records), header=names)
