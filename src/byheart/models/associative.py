@@ -14,9 +14,8 @@ import math
 import torch
 from torch import Tensor
 
+from byheart.models.architectures import Weights
 from byheart.specs import AssociativeSpec
-
-Weights = dict[str, Tensor]
 
 
 def keys(spec: AssociativeSpec, weights: Weights, tokens: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The attention-only Transformer of Dana et al. (2025): spec, stacked forward, literal oracle.
+"""The attention-only Transformer of Dana et al. (2025).
 
     T(t) = W_U ( x_S + Σ_h W_O^h W_V^h Σ_s softmax_s(x_S^T W_QK^h x_s) x_s ),  x_s = e(t_s) + pos_s
 
@@ -7,8 +7,8 @@ Weights carry the names and the row-vector layout of TransformerLens, after a le
 `W_E (models, N, d)`, `W_pos (models, S, d)`, `W_Q, W_K (models, layers, H, d, r)`,
 `W_V (models, layers, H, d, d_h)`, `W_O (models, layers, H, d_h, d)`, `W_U (models, d, N)`;
 W_QK^h = W_Q^h W_K^h^T has rank r (`qk_rank`, d_h in the paper, 1 is enough by its Remark 2).
-With attention="hardmax" the softmax is a hardmax; `surrogate` and `temperature` then say what
-stands in for its gradient (`byheart.models.hardmax`).
+With attention="hardmax" the softmax is a hardmax, and `hardmax` says what stands in for its
+gradient (`byheart.models.hardmax`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import math
 import torch
 from torch import Tensor
 
-from byheart.models._stack import Weights, embed
+from byheart.models.architectures import Weights, embed
 from byheart.models.hardmax import EXACT, Hardmax, attention_weights
 from byheart.specs import AttentionOnlySpec
 
@@ -30,13 +30,10 @@ INITS = ("as-coded", "linear")
 
 
 def start_bounds(spec: AttentionOnlySpec, init: str) -> dict[str, float]:
-    """The bound of each weight's random start, U(-bound, bound).
-
-    `as-coded` (Dana et al. 2025, their code): d^-1/2 for W_E and W_U, d_h^-1/2 for W_pos and W_O,
+    """`as-coded` (Dana et al. 2025): d^-1/2 for W_E and W_U, d_h^-1/2 for W_pos and W_O,
     and Xavier on the stacked in-projection (d columns, 2r + d_h rows a head), sqrt(6 / (d + 2r +
     d_h)), for W_Q, W_K, W_V: sqrt(1.5 / d) where r = d_h = d. `linear`: W_Q, W_K, W_V as
-    `nn.Linear` starts, d^-1/2; the others the same.
-    """
+    `nn.Linear` starts, d^-1/2; the others the same."""
     xavier = math.sqrt(6 / (spec.d + 2 * spec.qk_rank + spec.d_h))
     projection = xavier if init == "as-coded" else spec.d**-0.5
     return {
@@ -68,16 +65,14 @@ def residual(
 ) -> Tensor:
     """x_S + Σ_h W_O^h F^h, the vector that W_U reads: (models, B, d)."""
     skip, F = head_outputs(spec, weights, tokens, hardmax)
-    W_O = weights["W_O"][:, -1]
-    return torch.baddbmm(skip, F.flatten(2), W_O.flatten(1, 2))
+    return torch.baddbmm(skip, F.flatten(2), weights["W_O"][:, -1].flatten(1, 2))
 
 
 def forward(
     spec: AttentionOnlySpec, weights: Weights, tokens: Tensor, hardmax: Hardmax = EXACT
 ) -> Tensor:
     """Logits T(t) = W_U residual(t) of every model: (models, B, N)."""
-    x = residual(spec, weights, tokens, hardmax)
-    return x @ weights["W_U"]
+    return residual(spec, weights, tokens, hardmax) @ weights["W_U"]
 
 
 def embed_input(spec: AttentionOnlySpec, weights: Weights, tokens: Tensor) -> Tensor:

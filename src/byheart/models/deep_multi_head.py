@@ -15,15 +15,14 @@ import math
 import torch
 from torch import Tensor
 
-from byheart.models._stack import Weights
+from byheart.models.architectures import Weights
 from byheart.specs import DeepMultiHeadSpec
 
 INITS = ("as-coded",)
 
 
 def start_bounds(spec: DeepMultiHeadSpec, init: str) -> dict[str, float]:
-    """The bound of each weight's random start, U(-bound, bound): Xavier for every head, d^-1/2 for
-    the decoder."""
+    """Xavier for every head, d^-1/2 for the decoder."""
     bounds: dict[str, float] = dict.fromkeys(("W_U", "b_U"), 1 / math.sqrt(spec.d))
     for name in ("W_Q", "W_K", "W_V"):
         rows, columns = spec.weight_shapes()[name][-2:]

@@ -17,7 +17,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from byheart.models._stack import Weights
+from byheart.models.architectures import Weights
 from byheart.models.hardmax import EXACT, Hardmax, attention_weights
 from byheart.specs import FeedForwardTransformerSpec
 
@@ -25,15 +25,11 @@ INITS = ("linear",)
 
 
 def start_bounds(spec: FeedForwardTransformerSpec, init: str) -> dict[str, float]:
-    """The bound of each weight's random start, U(-bound, bound).
-
-    `linear`: every weight and bias as `nn.Linear` starts, U(±fan_in^-1/2). The paper does not say
-    how its models start.
-    """
+    """`linear`: every weight and bias as `nn.Linear` starts, U(±fan_in^-1/2). The paper does not
+    say how its models start."""
     fan_in = dict.fromkeys(("W_1", "b_1", "W_Q", "W_K", "W_V", "E_out"), spec.m)
     fan_in |= {"E_in": spec.d, "W_O": spec.s} | dict.fromkeys(("W_2", "b_2"), spec.q)
-    bounds = {name: fan**-0.5 for name, fan in fan_in.items()}
-    return bounds
+    return {name: fan**-0.5 for name, fan in fan_in.items()}
 
 
 def forward(

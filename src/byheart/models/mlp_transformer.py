@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from byheart.models import attention_only
-from byheart.models._stack import Weights
+from byheart.models.architectures import Weights
 from byheart.models.hardmax import EXACT, Hardmax
 from byheart.specs import MLPTransformerSpec
 
@@ -23,15 +23,9 @@ INITS = attention_only.INITS
 
 
 def start_bounds(spec: MLPTransformerSpec, init: str) -> dict[str, float]:
-    """The bound of each weight's random start, U(-bound, bound).
-
-    Attention as `attention_only.initial` has it; W_in, b_in and W_out as `nn.Linear` starts,
-    fan_in^-1/2: d^-1/2, d^-1/2 and w^-1/2.
-    """
-    bounds = attention_only.start_bounds(spec.heads, init)
-    bounds |= dict.fromkeys(("W_in", "b_in"), spec.d**-0.5)
-    bounds["W_out"] = max(spec.w, 1) ** -0.5
-    return bounds
+    """Attention as in `attention_only`; W_in, b_in and W_out as `nn.Linear` starts, fan_in^-1/2."""
+    mlp = {"W_in": spec.d**-0.5, "b_in": spec.d**-0.5, "W_out": max(spec.w, 1) ** -0.5}
+    return attention_only.start_bounds(spec.heads, init) | mlp
 
 
 def forward(

@@ -19,7 +19,7 @@ import math
 import torch
 from torch import Tensor
 
-from byheart.models._stack import Weights
+from byheart.models.architectures import Weights
 from byheart.specs import MultiHeadSpec
 
 INITS = ("as-coded",)
@@ -81,12 +81,9 @@ def positions(count: int, d: int, dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 def start_bounds(spec: MultiHeadSpec, init: str) -> dict[str, float]:
-    """The bound of each weight's random start, U(-bound, bound).
-
-    `as-coded`: Xavier, bound sqrt(6 / (rows + columns)), for each head's W_Q, W_K, W_V and for W_O
-    as one (H d_v) x d matrix; embedding and decoder below 1/sqrt(d), biases too (the default of
-    torch.nn.Linear).
-    """
+    """`as-coded`: Xavier, sqrt(6 / (rows + columns)), for each head's W_Q, W_K, W_V and for W_O as
+    one (H d_v) x d matrix; embedding and decoder below 1/sqrt(d), biases too (the default of
+    torch.nn.Linear)."""
     bounds = {}
     for name, shape in spec.weight_shapes().items():
         if name in ("W_E", "b_E", "W_U", "b_U"):

@@ -20,24 +20,20 @@ import torch
 from torch import Tensor
 
 from byheart.models import attention_only
-from byheart.models._stack import Weights, embed
+from byheart.models.architectures import Weights, embed
 from byheart.specs import SharedBottleneckSpec
 
 INITS = ("as-coded",)
 
 
 def start_bounds(spec: SharedBottleneckSpec, init: str) -> dict[str, float]:
-    """The bound of each weight's random start, U(-bound, bound).
-
-    `as-coded` (Dana et al. 2025): d^-1/2 for W_E, W_U and W_C; d_h^-1/2 for W_pos, W_O and W_D;
-    sqrt(1.5 / d_h) for W_Q, W_K, W_V (Xavier on 3 d_h x d_h).
-    """
-    bounds = {
+    """`as-coded` (Dana et al. 2025): d^-1/2 for W_E, W_U and W_C; d_h^-1/2 for W_pos, W_O and W_D;
+    sqrt(1.5 / d_h) for W_Q, W_K, W_V (Xavier on 3 d_h x d_h)."""
+    return {
         **dict.fromkeys(("W_E", "W_U", "W_C"), spec.d**-0.5),
         **dict.fromkeys(("W_pos", "W_O", "W_D"), spec.d_h**-0.5),
         **dict.fromkeys(("W_Q", "W_K", "W_V"), math.sqrt(1.5 / spec.d_h)),
     }
-    return bounds
 
 
 def forward(spec: SharedBottleneckSpec, weights: Weights, tokens: Tensor) -> Tensor:
