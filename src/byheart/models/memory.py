@@ -20,6 +20,7 @@ from byheart.facts import Distributions, Facts, VectorFacts
 from byheart.models.construction import Construction, shown
 from byheart.models.folder import Files, Record
 from byheart.specs import Spec
+from byheart.specs.base import Shapes
 
 if TYPE_CHECKING:
     from typing import Self
@@ -419,6 +420,12 @@ def check_shapes(spec: Spec, weights: Mapping[str, Tensor]) -> None:
         if name not in weights or tuple(weights[name].shape) != shape:
             found = tuple(weights[name].shape) if name in weights else "nothing"
             raise ValueError(f"{name}: expected shape {shape} for {spec}, found {found}")
+
+
+def projections(shapes: Shapes) -> tuple[str, ...]:
+    """The maps of one head as `parts` shows them."""
+    names = ("W_Q", "W_K", "W_V", "W_O")
+    return tuple(f"{n}: {' × '.join(map(str, shapes[n][-2:]))}" for n in names if n in shapes)
 
 
 def answer_margins(logits: Tensor, right: Tensor) -> Tensor:
