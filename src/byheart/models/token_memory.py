@@ -276,11 +276,12 @@ class DistributionMemory(TokenMemory):
         return tensors
 
     def record(self) -> dict[str, Json]:
-        table, about = self.distribution, None
+        record, table = super().record(), self.distribution
         if table is not None:
-            about = {"digest": table.digest(), "answers": table.A}
+            about: dict[str, Json] = {"digest": table.digest(), "answers": table.A}
             about |= {"smoothing": table.smoothing, "never_asked": table.never_asked}
-        return super().record() | {"distribution": about}
+            record["distribution"] = about
+        return record
 
     @classmethod
     def fields_of(cls, record: Record, files: Files) -> dict:

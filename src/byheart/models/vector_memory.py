@@ -389,9 +389,9 @@ def facts_from(
     evaluated, to say what is lost."""
     arrays = {name: t.numpy() for name, t in tensors.items()}
     E = context if context is not None else arrays[CONTEXT]
-    examples = (E, *(arrays[name] for name in ("query", "label", "rows")))
-    facts = VectorFacts(*examples, about["name"], about["classes"], about["merged"])
-    T, label = len(facts.rows), facts.label
+    T, label = len(arrays["rows"]), arrays["label"]
+    said = about["name"], about["classes"], about["merged"]
+    facts = VectorFacts(E, arrays["query"], label, arrays["rows"], *said)
     if facts.query.shape != (T, spec.d) or len(label) != T:
         raise ValueError(f"{FACTS} has tables of unequal length")
     if context is None and E.shape != (T, spec.n, spec.d):

@@ -80,10 +80,12 @@ class Spec(ABC):
         return f"{self.title or self.family}: {', '.join(sizes + self.details())}"
 
 
-@property
-def entries(self: Spec) -> int:
-    """The entries of all weights: `parameters` of most specs."""
-    return sum(math.prod(shape) for shape in self.weight_shapes().values())
+class CountedSpec(Spec):
+    """A spec whose parameters are the entries of its weights."""
+
+    @property
+    def parameters(self) -> int:
+        return sum(math.prod(shape) for shape in self.weight_shapes().values())
 
 
 @dataclass(frozen=True)

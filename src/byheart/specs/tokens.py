@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from byheart.specs.base import Implied, Shapes, Spec, TokenSpec, entries
+from byheart.specs.base import CountedSpec, Implied, Shapes, TokenSpec
 
 Gate = Literal["query", "key", "subject-sink"]
 GATES: tuple[Gate, ...] = ("query", "key", "subject-sink")
@@ -75,7 +75,7 @@ class AttentionOnlySpec(TokenSpec):
 
 
 @dataclass(frozen=True)
-class SharedBottleneckSpec(TokenSpec):
+class SharedBottleneckSpec(CountedSpec, TokenSpec):
     """Sizes of the `as-coded` model of Dana et al. (2025), whose heads share one bottleneck.
 
     `N` tokens, `S` positions, width `d`; each of `layers` layers compresses to `d_h` once, has `H`
@@ -97,7 +97,6 @@ class SharedBottleneckSpec(TokenSpec):
     family = "shared-bottleneck"
     title = "shared bottleneck (as coded)"
     printed = ("N", "S", "d", "d_h", "H")
-    parameters = entries
 
     @property
     def compressed(self) -> bool:
@@ -125,7 +124,7 @@ class SharedBottleneckSpec(TokenSpec):
 
 
 @dataclass(frozen=True)
-class MLPTransformerSpec(TokenSpec):
+class MLPTransformerSpec(CountedSpec, TokenSpec):
     """Sizes of a Transformer whose layers are attention, then x + W_out act(W_in x + b_in).
 
     `N` tokens, `S` positions, width `d`, `H` heads of width `d_h` (rank of W_QK: `qk_rank`,
@@ -155,7 +154,6 @@ class MLPTransformerSpec(TokenSpec):
     title = "MLP Transformer"
     printed = ("N", "S", "d", "d_h", "H")
     least: ClassVar = {"qk_rank": 0, "w": 0}
-    parameters = entries
 
     def implied(self) -> Implied:
         return {"qk_rank": self.qk_rank or self.d_h}
@@ -182,7 +180,7 @@ class MLPTransformerSpec(TokenSpec):
 
 
 @dataclass(frozen=True)
-class AssociativeSpec(TokenSpec):
+class AssociativeSpec(CountedSpec, TokenSpec):
     """The linear associative memory: `N` tokens, keys of `S` tokens, width `d`.
 
     >>> AssociativeSpec(N=10, S=1, d=64).parameters
@@ -193,7 +191,6 @@ class AssociativeSpec(TokenSpec):
 
     family = "associative"
     printed = ("N", "S", "d")
-    parameters = entries
 
     def weight_shapes(self) -> Shapes:
         N, d = self.N, self.d
@@ -204,7 +201,7 @@ class AssociativeSpec(TokenSpec):
 
 
 @dataclass(frozen=True)
-class SequenceEncoderSpec(Spec):
+class SequenceEncoderSpec(CountedSpec):
     """Sizes of f(t) = W E(t): `T` sequences, each with a free vector in R^d, and `N` tokens.
 
     All logit matrices (N x T) of rank <= d, and so what every Transformer of width d is bounded
@@ -221,7 +218,6 @@ class SequenceEncoderSpec(Spec):
     family = "sequence-encoder"
     title = "sequence encoder"
     printed = ("T", "N", "d")
-    parameters = entries
 
     def weight_shapes(self) -> Shapes:
         return {"E": (self.T, self.d), "W_U": (self.d, self.N)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from byheart.specs.base import Implied, Shapes, Spec, entries
+from byheart.specs.base import CountedSpec, Implied, Shapes, Spec
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class MultiHeadSpec(Spec):
 
 
 @dataclass(frozen=True)
-class DeepMultiHeadSpec(Spec):
+class DeepMultiHeadSpec(CountedSpec):
     """`layers` attention layers in which a query in R^d reads the same context of `n` vectors.
 
     Each layer adds what its `H` heads of width `d_h` and value width `d_v` read to the query; a map
@@ -113,7 +113,6 @@ class DeepMultiHeadSpec(Spec):
 
     family = "deep multi-head"
     printed = ("d", "n", "d_h", "H")
-    parameters = entries
 
     def weight_shapes(self) -> Shapes:
         d, heads = self.d, (self.layers, self.H)
@@ -131,7 +130,7 @@ class DeepMultiHeadSpec(Spec):
 
 
 @dataclass(frozen=True)
-class FeedForwardTransformerSpec(Spec):
+class FeedForwardTransformerSpec(CountedSpec):
     """E_out o FF_2 o attention o FF_1 o E_in: ReLU blocks around one attention layer.
 
     Tokens in R^d, `n` of them, width `m`, `q` hidden units in each of `blocks` feed-forward
@@ -162,7 +161,6 @@ class FeedForwardTransformerSpec(Spec):
     title = "feed-forward transformer"
     printed = ("d", "n", "m", "q")
     least: ClassVar = {"first": -1, "read": -(10**18)}  # what `read` may be depends on n
-    parameters = entries
 
     def implied(self) -> Implied:
         return {"first": self.blocks // 2 if self.first == -1 else self.first}
