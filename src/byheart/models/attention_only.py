@@ -14,6 +14,7 @@ gradient (`byheart.models.hardmax`).
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -43,6 +44,61 @@ def start_bounds(spec: AttentionOnlySpec, init: str) -> dict[str, float]:
     }
 
 
+@dataclass(frozen=True)
+class Stack:
+    """The attention of a stack of models, layer by layer; x is (models, B, S, d)."""
+
+    spec: AttentionOnlySpec
+    weights: Weights
+    hardmax: Hardmax = EXACT
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """x_s = e(t_s), plus pos_s if positions are added at the input."""
+        x = embed(self.weights["W_E"], tokens)
+        return x + self.weights["W_pos"][:, None] if self.spec.positions == "input" else x
+
+    def before_last(self, tokens: Tensor) -> Tensor:
+        """The residual stream before the last layer, at every position."""
+        x = self.embed(tokens)
+        for layer in range(self.spec.layers - 1):
+            x = self.all_positions(layer, x)
+        return x
+
+    def all_positions(self, layer: int, x: Tensor) -> Tensor:
+        """A layer that another one reads: x + Σ_h W_O^h F^h at every position, causal."""
+        F = self.heads(layer, x, last_only=False)
+        added = torch.einsum("mbqhe,mhed->mbqd", F, self.weights["W_O"][:, layer])
+        return x + added if self.spec.skip else added
+
+    def heads(self, layer: int, x: Tensor, last_only: bool) -> Tensor:
+        """W_V^h Σ_s a^h_s x_s for the last query or for all: (models, B, queries, H, d_h)."""
+        a, x = self.attention(layer, x, last_only)
+        one_query = last_only and self.spec.qk_rank not in GATED_RANKS
+        A = (a[:, :, :, 0] @ x)[:, :, :, None] if one_query else a @ x[:, :, None]
+        return torch.einsum("mbhqd,mhde->mbqhe", A, self.weights["W_V"][:, layer])
+
+    def attention(self, layer: int, x: Tensor, last_only: bool) -> tuple[Tensor, Tensor]:
+        """Attention of the last query or of all, (models, B, H, queries, S), and what it is over:
+        x, plus pos_s if positions are added there."""
+        spec, W_Q, W_K = self.spec, self.weights["W_Q"][:, layer], self.weights["W_K"][:, layer]
+        if spec.positions == "attention":
+            x = x + self.weights["W_pos"][:, None]
+        q = torch.einsum("mbqd,mhdr->mbhqr", x[:, :, -1:] if last_only else x, W_Q)
+        if last_only and spec.qk_rank not in GATED_RANKS:
+            # x_S^T W_QK first, instead of the keys of all positions
+            y = torch.einsum("mbhr,mhdr->mbhd", q[:, :, :, 0], W_K)
+            scores = (y @ x.transpose(-1, -2))[:, :, :, None]
+        else:
+            k = torch.einsum("mbsd,mhdr->mbhsr", x, W_K)
+            scores = q @ k.transpose(-1, -2)
+        if spec.scale:
+            scores = scores / math.sqrt(spec.qk_rank)
+        future = None
+        if not last_only:  # causal: a position reads itself and what came before
+            future = torch.ones(spec.S, spec.S, dtype=torch.bool, device=x.device).triu(1)
+        return attention_weights(scores, spec.attention, future, self.hardmax), x
+
+
 def head_outputs(
     spec: AttentionOnlySpec, weights: Weights, tokens: Tensor, hardmax: Hardmax = EXACT
 ) -> tuple[Tensor, Tensor]:
@@ -52,12 +108,18 @@ def head_outputs(
     Returns the residual stream before the last layer, (models, B, d) (zeros without skip), and
     F (models, B, H, d_h).
     """
-    x = embed_input(spec, weights, tokens)
-    for layer in range(spec.layers - 1):
-        x = all_positions(spec, weights, layer, x, hardmax)
-    F = heads(spec, weights, spec.layers - 1, x, True, hardmax)[:, :, 0]
-    skip = x[:, :, -1]
+    stack = Stack(spec, weights, hardmax)
+    x = stack.before_last(tokens)
+    F, skip = stack.heads(spec.layers - 1, x, last_only=True)[:, :, 0], x[:, :, -1]
     return (skip if spec.skip else torch.zeros_like(skip)), F
+
+
+def attention(spec: AttentionOnlySpec, weights: Weights, tokens: Tensor) -> Tensor:
+    """a^h_s of the last query in the last layer, every head: (models, B, H, S)."""
+    stack = Stack(spec, weights)
+    return stack.attention(spec.layers - 1, stack.before_last(tokens), last_only=True)[0][
+        :, :, :, 0
+    ]
 
 
 def residual(
@@ -73,72 +135,3 @@ def forward(
 ) -> Tensor:
     """Logits T(t) = W_U residual(t) of every model: (models, B, N)."""
     return residual(spec, weights, tokens, hardmax) @ weights["W_U"]
-
-
-def embed_input(spec: AttentionOnlySpec, weights: Weights, tokens: Tensor) -> Tensor:
-    """x_s = e(t_s), plus pos_s if positions are added at the input: (models, B, S, d)."""
-    x = embed(weights["W_E"], tokens)
-    return x + weights["W_pos"][:, None] if spec.positions == "input" else x
-
-
-def all_positions(
-    spec: AttentionOnlySpec, weights: Weights, layer: int, x: Tensor, hardmax: Hardmax = EXACT
-) -> Tensor:
-    """A layer that another one reads: x + Σ_h W_O^h F^h at every position, causal."""
-    F = heads(spec, weights, layer, x, False, hardmax)
-    added = torch.einsum("mbqhe,mhed->mbqd", F, weights["W_O"][:, layer])
-    return x + added if spec.skip else added
-
-
-def heads(
-    spec: AttentionOnlySpec,
-    weights: Weights,
-    layer: int,
-    x: Tensor,
-    last_only: bool,
-    hardmax: Hardmax = EXACT,
-) -> Tensor:
-    """W_V^h Σ_s a^h_s x_s for the last query or for all: (models, B, queries, H, d_h)."""
-    if spec.positions == "attention":
-        x = x + weights["W_pos"][:, None]
-    a = _attention(spec, weights, layer, x, last_only, hardmax)
-    one_query = last_only and spec.qk_rank not in GATED_RANKS
-    A = (a[:, :, :, 0] @ x)[:, :, :, None] if one_query else a @ x[:, :, None]
-    return torch.einsum("mbhqd,mhde->mbqhe", A, weights["W_V"][:, layer])
-
-
-def attention(spec: AttentionOnlySpec, weights: Weights, tokens: Tensor) -> Tensor:
-    """a^h_s of the last query in the last layer, every head: (models, B, H, S)."""
-    x = embed_input(spec, weights, tokens)
-    for layer in range(spec.layers - 1):
-        x = all_positions(spec, weights, layer, x)
-    if spec.positions == "attention":
-        x = x + weights["W_pos"][:, None]
-    return _attention(spec, weights, spec.layers - 1, x, True)[:, :, :, 0]
-
-
-def _attention(
-    spec: AttentionOnlySpec,
-    weights: Weights,
-    layer: int,
-    x: Tensor,
-    last_only: bool,
-    hardmax: Hardmax = EXACT,
-) -> Tensor:
-    """Attention of the last query or of all over x: (models, B, H, queries, S)."""
-    W_Q, W_K = (weights[name][:, layer] for name in ("W_Q", "W_K"))
-    query = x[:, :, -1:] if last_only else x
-    q = torch.einsum("mbqd,mhdr->mbhqr", query, W_Q)
-    if last_only and spec.qk_rank not in GATED_RANKS:
-        # x_S^T W_QK first, instead of the keys of all positions
-        y = torch.einsum("mbhr,mhdr->mbhd", q[:, :, :, 0], W_K)
-        scores = (y @ x.transpose(-1, -2))[:, :, :, None]
-    else:
-        k = torch.einsum("mbsd,mhdr->mbhsr", x, W_K)
-        scores = q @ k.transpose(-1, -2)
-    if spec.scale:
-        scores = scores / math.sqrt(spec.qk_rank)
-    future = None
-    if not last_only:  # causal: a position reads itself and what came before
-        future = torch.ones(spec.S, spec.S, dtype=torch.bool, device=x.device).triu(1)
-    return attention_weights(scores, spec.attention, future, hardmax)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import ClassVar, Self
+from dataclasses import asdict, dataclass, field, fields
+from typing import ClassVar, TypeVar
 
 from byheart._json import Json, plain
+
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True)
@@ -29,22 +31,16 @@ def shown(value: float | None) -> str:
     return "no competitor" if value is None or not math.isfinite(value) else f"{value:.3g}"
 
 
+def _record(record: Mapping[str, object], kind: type[Kind]) -> Kind:
+    """The dataclass of a JSON record, whose fields may be records themselves."""
+    known = {f.name: f.metadata.get("of") for f in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{k: _typed(v, known[k]) for k, v in record.items() if k in known})
+
+
 def _typed(value: object, kind: type | None) -> object:
-    """A value as JSON has it as the record keeps it: tuples, and records inside records."""
-    if kind is not None and isinstance(value, Mapping):
-        known = {f.name: f.metadata.get("of") for f in fields(kind)}
-        return kind(**{k: _typed(v, known[k]) for k, v in value.items() if k in known})
     if isinstance(value, list):
         return tuple(_typed(v, kind) for v in value)
-    return value
-
-
-def _as_json(value: object) -> Json:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _as_json(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, tuple):
-        return [_as_json(v) for v in value]
-    return plain(value)
+    return _record(value, kind) if kind is not None and isinstance(value, Mapping) else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,10 +97,9 @@ class Construction:
 
     def to_json(self) -> dict[str, Json]:
         """The record as JSON: every field, null where there is nothing to say."""
-        named: dict[str, Json] = {"method": self.method}
-        if self.kind != self.method:
-            named["kind"] = self.kind
-        return named | {f.name: _as_json(getattr(self, f.name)) for f in fields(self)}
+        kind = {} if self.kind == self.method else {"kind": self.kind}
+        record = {"method": self.method, **kind, **asdict(self)}
+        return {name: plain(value) for name, value in record.items()}
 
     @classmethod
     def from_json(cls, record: Mapping[str, object]) -> Construction:
@@ -115,13 +110,8 @@ class Construction:
         return cls.kinds[kind]._read(record)
 
     @classmethod
-    def _read(cls, record: Mapping[str, object]) -> Self:
-        values = {
-            f.name: _typed(record[f.name], f.metadata.get("of"))
-            for f in fields(cls)
-            if f.name in record
-        }
-        return cls(**values)  # type: ignore[arg-type]
+    def _read(cls, record: Mapping[str, object]) -> Construction:
+        return _record(record, cls)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,9 +132,9 @@ class AttentionConstruction(Construction, method="attention"):
 
     def _quality(self) -> list[tuple[str, str]]:
         rows = super()._quality()
-        if self.condition is not None:
-            rows.append(("condition number", f"{self.condition:.1e} ({self.solver})"))
-        return rows
+        if self.condition is None:
+            return rows
+        return [*rows, ("condition number", f"{self.condition:.1e} ({self.solver})")]
 
 
 @dataclass(frozen=True)
@@ -418,12 +408,12 @@ class ImportedConstruction(Construction, method="import"):
 
     remedy: ClassVar[str] = "further training"
 
-    source: str = field(default="")
+    source: str = ""
 
     def to_json(self) -> dict[str, Json]:
         record = super().to_json()
         return record | {"from": record.pop("source")}
 
     @classmethod
-    def _read(cls, record: Mapping[str, object]) -> Self:
+    def _read(cls, record: Mapping[str, object]) -> Construction:
         return super()._read({**record, "source": str(record.get("from", ""))})

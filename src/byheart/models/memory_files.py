@@ -19,7 +19,6 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -29,7 +28,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_tensors
 
-from byheart._folders import new_folder, write_text
+from byheart._folders import write_text
 from byheart._plugins import load_plugin, points
 from byheart._version import __version__
 from byheart.errors import ByheartError, MemoryFileError
@@ -84,24 +83,6 @@ def memory_class(record: Record) -> type[Memory]:
     )
 
 
-def save(
-    memory: Memory,
-    folder: str | Path,
-    *,
-    force: bool = False,
-    with_facts: bool = True,
-) -> Path:
-    """Write `memory` to `folder`, atomically.
-
-    The files are written to a temporary folder beside it, which is then renamed: an interrupted
-    save leaves nothing, and `force` swaps an existing memory (never another kind of folder) in
-    one step.
-    """
-    with new_folder(folder, marker=MEMORY, force=force) as target:
-        write_files(memory, target, with_facts=with_facts)
-    return Path(folder)
-
-
 def write_files(memory: Memory, target: Path, *, with_facts: bool = True) -> None:
     """The files of `memory` into the existing, empty folder `target`."""
     files = memory.weight_files()
@@ -127,12 +108,6 @@ def write_files(memory: Memory, target: Path, *, with_facts: bool = True) -> Non
     for name, data in files.items():
         (target / name).write_bytes(data)
     write_text(target / MEMORY, json.dumps(record, ensure_ascii=False, indent=1) + "\n")
-
-
-def joint_sha256(files: Mapping[str, bytes]) -> str:
-    """SHA-256 of one file; of the sums of all if there are several."""
-    sums = [hashlib.sha256(data).hexdigest() for data in files.values()]
-    return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
 
 
 def _digest(record: Record) -> str:

@@ -32,11 +32,12 @@ def forward(
     spec: MLPTransformerSpec, weights: Weights, tokens: Tensor, hardmax: Hardmax = EXACT
 ) -> Tensor:
     """Logits of every model for tokens (B, S) or (models, B, S): (models, B, N)."""
-    x = attention_only.embed_input(spec.heads, weights, tokens)
+    stack = attention_only.Stack(spec.heads, weights, hardmax)
+    x = stack.embed(tokens)
     for layer in range(spec.layers - 1):
-        x = attention_only.all_positions(spec.heads, weights, layer, x, hardmax)
+        x = stack.all_positions(layer, x)
         x = _mlp(spec, weights, layer, x.flatten(1, 2)).view_as(x)
-    F = attention_only.heads(spec.heads, weights, spec.layers - 1, x, True, hardmax).flatten(2)
+    F = stack.heads(spec.layers - 1, x, last_only=True).flatten(2)
     x = torch.baddbmm(x[:, :, -1], F, weights["W_O"][:, -1].flatten(1, 2))
     return _mlp(spec, weights, spec.layers - 1, x) @ weights["W_U"]
 

@@ -38,13 +38,12 @@ def start_bounds(spec: SharedBottleneckSpec, init: str) -> dict[str, float]:
 
 def forward(spec: SharedBottleneckSpec, weights: Weights, tokens: Tensor) -> Tensor:
     """Logits of every model for tokens (B, S) or (models, B, S): (models, B, N)."""
-    x = embed(weights["W_E"], tokens)
+    x, stack = embed(weights["W_E"], tokens), attention_only.Stack(spec.heads, weights)
     for layer in range(spec.layers):
         last = layer == spec.layers - 1
-        z = x
-        if spec.compressed:
-            z = torch.einsum("mbsd,mde->mbse", x, weights["W_C"][:, layer])
-        F = attention_only.heads(spec.heads, weights, layer, z, last_only=last)
+        W_C = weights["W_C"][:, layer] if spec.compressed else None
+        z = x if W_C is None else torch.einsum("mbsd,mde->mbse", x, W_C)
+        F = stack.heads(layer, z, last_only=last)
         W_O = weights["W_O"][:, layer].flatten(1, 2)
         out = torch.einsum("mbqf,mfe->mbqe", F.flatten(3), W_O)
         if spec.compressed:
