@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from byheart.models.architectures import Weights, module_of
-from byheart.models.hardmax import EXACT, Hardmax
+from byheart.models.attention_only import EXACT, Hardmax
 from byheart.models.multi_head import positions, with_axes
 from byheart.specs import (
     AttentionOnlySpec,

@@ -7,8 +7,6 @@ Weights carry the names and the row-vector layout of TransformerLens, after a le
 `W_E (models, N, d)`, `W_pos (models, S, d)`, `W_Q, W_K (models, layers, H, d, r)`,
 `W_V (models, layers, H, d, d_h)`, `W_O (models, layers, H, d_h, d)`, `W_U (models, d, N)`;
 W_QK^h = W_Q^h W_K^h^T has rank r (`qk_rank`, d_h in the paper, 1 is enough by its Remark 2).
-With attention="hardmax" the softmax is a hardmax, and `hardmax` says what stands in for its
-gradient (`byheart.models.hardmax`).
 """
 
 from __future__ import annotations
@@ -20,14 +18,61 @@ import torch
 from torch import Tensor
 
 from byheart.models.architectures import Weights, embed
-from byheart.models.hardmax import EXACT, Hardmax, attention_weights
 from byheart.specs import AttentionOnlySpec
 
+SURROGATES = ("straight-through", "annealed")
 # Ranks of W_QK at which heads carry gates (`sharded`), whose sums are exact while each channel is
 # summed by itself. Rank 1 has a single channel; larger ranks are faster with x_S^T W_QK first.
 GATED_RANKS = (2, 3)
 
 INITS = ("as-coded", "linear")
+
+
+@dataclass(frozen=True)
+class Hardmax:
+    """What stands in for the gradient of hardmax, which is 0 (of no consequence to softmax).
+
+    `straight-through`: forward exact, backward that of softmax(scores / temperature); `annealed`:
+    both that of the softmax, which tends to hardmax as the temperature falls to 0.
+    """
+
+    surrogate: str = "straight-through"
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.surrogate not in SURROGATES:
+            names = ", ".join(SURROGATES)
+            raise ValueError(f"surrogate must be one of {names}, found {self.surrogate!r}")
+        if not self.temperature > 0:
+            raise ValueError(f"temperature must be above 0, found {self.temperature}")
+
+
+EXACT = Hardmax()
+
+
+def attention_weights(
+    scores: Tensor, attention: str, future: Tensor | None = None, hardmax: Hardmax = EXACT
+) -> Tensor:
+    """Weights over the last axis of `scores`; `future` (True: not read) masks positions.
+
+    Hardmax gives 1/|I| to the positions I with the largest score, ties sharing, and 0 to the others
+    (Kajitsuka and Sato 2025). Scores tie when they are equal as computed; equal vectors that miss a
+    tie by a rounding have the same weighted sum.
+
+    >>> attention_weights(torch.tensor([1.0, 3.0, 3.0, 2.0]), "hardmax").tolist()
+    [0.0, 0.5, 0.5, 0.0]
+    """
+    masked = scores if future is None else scores.masked_fill(future, -torch.inf)
+    if attention == "softmax":
+        return torch.softmax(masked, dim=-1)
+    if hardmax.surrogate == "annealed":
+        return torch.softmax(masked / hardmax.temperature, dim=-1)
+    top = (masked == masked.amax(-1, keepdim=True)).to(scores.dtype)
+    hard = top / top.sum(-1, keepdim=True)
+    if not (torch.is_grad_enabled() and scores.requires_grad):
+        return hard
+    soft = torch.softmax(masked / hardmax.temperature, dim=-1)
+    return hard + (soft - soft.detach())  # adds exactly 0
 
 
 def start_bounds(spec: AttentionOnlySpec, init: str) -> dict[str, float]:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from byheart.models.architectures import Weights
-from byheart.models.hardmax import EXACT, Hardmax, attention_weights
+from byheart.models.attention_only import EXACT, Hardmax, attention_weights
 from byheart.specs import FeedForwardTransformerSpec
 
 INITS = ("linear",)

@@ -9,9 +9,8 @@
                           vector memories: query, label, rows, and contexts that are not shared
     certificate.json      written by `byheart.certificates`, if a certificate was made
 
-What the files hold is up to the family (`Memory.weight_files`, `facts_file`, `record`,
-`from_files`); that they belong together is checked here. Only safetensors, JSON and the integers of
-network.bin are read: nothing in a memory folder can run code.
+What the files hold is up to the family; that they belong together is checked here. Only
+safetensors, JSON and the integers of network.bin are read: nothing in a folder can run code.
 """
 
 from __future__ import annotations
@@ -69,8 +68,7 @@ def memory_class(record: Record) -> type[Memory]:
     points `byheart.memories`: family -> class."""
     family, made = str(record["family"]), record.get("construction")
     kind = made.get("kind") if isinstance(made, dict) else None
-    path = FAMILIES.get(f"{family}/{kind}") or FAMILIES.get(family)
-    if path is not None:
+    if path := FAMILIES.get(f"{family}/{kind}") or FAMILIES.get(family):
         module, name = path.split(":")
         return getattr(import_module(module), name)
     for point in points("byheart.memories"):
@@ -89,18 +87,14 @@ def write_files(memory: Memory, target: Path, *, with_facts: bool = True) -> Non
     facts = memory.facts_file() if with_facts else None
     if facts is not None:
         files[FACTS] = facts
+    versions = {"byheart": __version__, "torch": torch.__version__, "numpy": np.__version__}
     record = {
         "kind": "byheart memory",
         "schema": SCHEMA,
         "family": memory.spec.family,
         "spec": memory.spec.to_json(),
         "construction": memory.construction.to_json(),
-        "versions": {
-            "byheart": __version__,
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": versions | {"python": platform.python_version()},
         "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
         **memory.record(),
     }
@@ -154,19 +148,12 @@ def inspect(folder: str | Path, *, lazy: bool = False) -> LoadedMemory:
     sums = record["sha256"]
     mapped = {WEIGHTS, FACTS} if lazy and INDEX in sums else set()
     files = {}
-    for name in sums:
-        if name in mapped:
-            files[name] = _mapped(path / name)
-            continue
-        data = read_file(path, name)
-        if hashlib.sha256(data).hexdigest() != sums[name]:
+    for name, digest in sums.items():
+        data = b"" if name in mapped else read_file(path, name)
+        if name not in mapped and hashlib.sha256(data).hexdigest() != digest:
             damage.append(f"{name} differs from the SHA-256 in {MEMORY}")
-        files[name] = data
-        if name.endswith(".safetensors"):
-            try:
-                files[name] = load_tensors(data)
-            except SafetensorError as error:
-                raise _incomplete(path / name, error) from None
+        tensors = name.endswith(".safetensors")
+        files[name] = _tensors(path / name, None if name in mapped else data) if tensors else data
     try:
         kind = memory_class(record)
     except ByheartError as error:
@@ -184,29 +171,27 @@ def inspect(folder: str | Path, *, lazy: bool = False) -> LoadedMemory:
 
 def _other_facts(memory: Memory, record: Record) -> list[str]:
     """Facts that are not those which the description names."""
-    damage = []
-    if memory.facts is not None and memory.facts.digest() != record["facts"]["digest"]:
+    facts, table, damage = memory.facts, memory.table, []
+    if facts is not None and facts.digest() != record["facts"]["digest"]:
         damage.append(f"{FACTS} holds other facts than {MEMORY} says")
-    table = memory.table
     digest = (record.get("distribution") or {}).get("digest")
-    if table is not None and table is not memory.facts and table.digest() != digest:
+    if table is not None and table is not facts and table.digest() != digest:
         damage.append(f"{FACTS} holds other distributions than {MEMORY} says")
     return damage
 
 
-def _mapped(file: Path) -> dict[str, torch.Tensor]:
-    """Tensors backed by the file: only what is used is read."""
+def _tensors(file: Path, data: bytes | None) -> dict[str, torch.Tensor]:
+    """Tensors in the bytes of a file; without them, backed by the file: only what is used is
+    read."""
     try:
+        if data is not None:
+            return load_tensors(data)
         with safe_open(file, "pt") as opened:
             return {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise _incomplete(file, error) from None
+        raise MemoryFileError(
+            f"{file}: not a complete safetensors file ({error}); it was truncated or overwritten. "
+            "Restore it from a copy or build the memory again."
+        ) from None
     except OSError as error:
         raise MemoryFileError(f"{file}: cannot be read: {error}.") from None
-
-
-def _incomplete(path: Path, error: Exception) -> MemoryFileError:
-    return MemoryFileError(
-        f"{path}: not a complete safetensors file ({error}); it was truncated or overwritten. "
-        "Restore it from a copy or build the memory again."
-    )

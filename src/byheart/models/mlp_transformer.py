@@ -16,7 +16,7 @@ from torch import Tensor
 
 from byheart.models import attention_only
 from byheart.models.architectures import Weights
-from byheart.models.hardmax import EXACT, Hardmax
+from byheart.models.attention_only import EXACT, Hardmax
 from byheart.specs import MLPTransformerSpec
 
 INITS = attention_only.INITS

@@ -31,6 +31,7 @@ own heads; `to_dense` writes out the literal layer.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -116,7 +117,7 @@ def own_attention(
 ) -> Tensor:
     """Attention of heads `first`..`end - 1` on keys of their own shard, BOS in front, float64:
     (B, heads, 1 + S)."""
-    x = (weights["W_E"].double()[tokens] + weights["W_pos"].double()[1:]).double()
+    x = weights["W_E"].double()[tokens] + weights["W_pos"].double()[1:]
     drawn = slice(first, end) if spec.untied else slice(0, end - first)
     u, w = (weights[name][drawn].double() for name in ("u", "w"))
     a = _attention(x, u, w, last_shut(spec, weights, tokens)).transpose(1, 2)
@@ -185,16 +186,14 @@ def to_dense(spec: ShardedSpec, weights: Weights) -> tuple[AttentionOnlySpec, We
 
     Tokens are those of the memory with BOS as the last id; keys get BOS in front (`with_bos`).
     """
-    dense, dtype = spec.dense(), weights["W_O"].dtype
+    dense = spec.dense()
     g, d, e = spec.d_g, dense.d, spec.d_h
     code, square = slice(g + 1, g + 1 + spec.k), g + 1 + spec.k
     p = square + 1 + spec.bits
-    W_E, W_pos = _embeddings(spec, weights)
-    shape = (1, dense.H, d)
-    W_Q = torch.zeros(*shape, dense.qk_rank, dtype=torch.float64)
-    W_K = torch.zeros(*shape, dense.qk_rank, dtype=torch.float64)
-    W_V = torch.zeros(*shape, e, dtype=torch.float64)
-    W_O = torch.zeros(1, dense.H, e, d, dtype=torch.float64)
+    names = {k: torch.zeros(s, dtype=torch.float64) for k, s in dense.weight_shapes().items()}
+    W_Q, W_K, W_V, W_O = (names[name] for name in ("W_Q", "W_K", "W_V", "W_O"))
+    _embed(spec, weights, names["W_E"], names["W_pos"])
+    names["W_U"][:g] = weights["W_U"].double()
     out = [*range(g), *range(d - spec.check, d)]
     index = drawn_as(spec, weights)
     W_Q[0, : spec.H, :g, 0] = weights["u"].double()[index]
@@ -231,18 +230,14 @@ def to_dense(spec: ShardedSpec, weights: Weights) -> tuple[AttentionOnlySpec, We
             for i in range(g):  # coordinate i by coordinate i mod d_h of head i // d_h
                 W_V[0, h + i // e, i, i % e] = 1.0
                 W_O[0, h + i // e, i % e][out] = cancel[i]
-    W_U = torch.zeros(d, spec.N, dtype=torch.float64)
-    W_U[:g] = weights["W_U"].double()
-    names = {"W_E": W_E, "W_pos": W_pos, "W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O, "W_U": W_U}
-    return dense, {name: w.to(dtype) for name, w in names.items()}
+    return dense, {name: w.to(weights["W_O"].dtype) for name, w in names.items()}
 
 
-def _embeddings(spec: ShardedSpec, weights: Weights) -> tuple[Tensor, Tensor]:
-    """W_E (N, d) and W_pos (S + 1, d) of the literal layer."""
-    g, d, square = spec.d_g, spec.d, spec.d_g + 1 + spec.k
+def _embed(spec: ShardedSpec, weights: Weights, W_E: Tensor, W_pos: Tensor) -> None:
+    """W_E (N, d) and W_pos (S + 1, d) of the literal layer, into zeros."""
+    g, square = spec.d_g, spec.d_g + 1 + spec.k
     group, point = weights["group"].long(), weights["point"].double()
     P = torch.where(group[:, None] >= 0, point[group.clamp_min(0)], weights["far"].double())
-    W_E = torch.zeros(spec.N, d, dtype=torch.float64)
     W_E[:, g] = 1.0
     W_E[:, g + 1 : square] = spec.s1 * P
     W_E[:, square] = spec.s2 * (P**2).sum(1)
@@ -252,11 +247,9 @@ def _embeddings(spec: ShardedSpec, weights: Weights) -> tuple[Tensor, Tensor]:
     if spec.bits:
         W_E[:, square + 1 : square + 1 + spec.bits] = weights["bits"].double()
     W_E[-1] = 0.0  # BOS
-    W_pos = torch.zeros(spec.S + 1, d, dtype=torch.float64)
     W_pos[:, :g] = weights["W_pos"].double()
     if spec.marks_last:
         W_pos[-1, square + 1 + spec.bits] = 1.0
-    return W_E, W_pos
 
 
 def _mismatch(spec: ShardedSpec, level: int, sub: int) -> Tensor:
@@ -268,3 +261,29 @@ def _mismatch(spec: ShardedSpec, level: int, sub: int) -> Tensor:
     signs = [1.0 if sub >> (level - 1 - j) & 1 else -1.0 for j in range(level)]
     row[first : first + level] = -torch.tensor(signs, dtype=torch.float64) / 2
     return row
+
+
+def fingerprints(tokens: Tensor | np.ndarray, count: int, seed: int) -> Tensor:
+    """φ (B, count) of keys (B, S), by which a memory tells stored keys from others: multiples of
+    2^-23 in [-1, 1), exact in float32 (how many: `construct/sharded/fingerprint.py`).
+
+    A chain of splitmix64 mixers (Steele, Lea and Flood 2014) over the ids of each key.
+
+    >>> fingerprints(np.array([[1, 2], [2, 1]]), 1, seed=0)[:, 0].unique().shape
+    torch.Size([2])
+    """
+    ids = np.asarray(tokens).astype(np.uint64)
+    state = np.full(len(ids), seed % 2**64, dtype=np.uint64)
+    for column in ids.T:
+        state = _mix(state ^ _mix(column))
+    values = [_mix(state + np.uint64(i)) >> np.uint64(40) for i in range(count)]
+    stacked = np.stack(values, axis=1) if count else np.empty((len(ids), 0))
+    return torch.from_numpy(stacked.astype(np.float64) * 2.0**-23 - 1.0)
+
+
+def _mix(x: np.ndarray) -> np.ndarray:
+    """One step of splitmix64: a bijection of 64-bit words whose output looks random."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

@@ -18,9 +18,9 @@ from byheart.errors import ByheartError, MemoryFileError
 from byheart.facts import Facts
 from byheart.models import sharded
 from byheart.models.construction import AttentionConstruction, ShardedConstruction
-from byheart.models.fingerprints import check_errors
 from byheart.models.folder import DIGESTS, INDEX, WEIGHTS
 from byheart.models.memory import HeadParts, Owner, Part
+from byheart.models.threads import one_thread
 from byheart.models.token_memory import TokenMemory, margin_parts, token_parts
 from byheart.specs import ShardedSpec, TokenSpec
 
@@ -90,7 +90,9 @@ class ShardedMemory(TokenMemory):
 
     def check_errors(self, tokens: Tensor, seed: int) -> Tensor:
         """max_i |v_i - φ_i| of each key (B,), float64; tokens in the model's order, no BOS."""
-        return check_errors(self.spec, self.tensors, tokens, seed)
+        with one_thread():
+            out = sharded.residual(self.spec, self.tensors, tokens)[:, self.spec.d_g :].double()
+        return (out - sharded.fingerprints(tokens, self.spec.check, seed)).abs().amax(1)
 
     def knows_by_fingerprint(self, tokens: Tensor) -> Tensor:
         """Which keys (B, S), in the model's order without BOS, are stored: (B,) bool; wrong for

@@ -198,9 +198,10 @@ class TokenMemory(WordMemory[Tensor]):
         >>> memory.vocabulary.token(int(logits.argmax()))
         'iron'
         """
-        from byheart.models.modules import to_module
+        from byheart.models.modules import module_for, reading
 
-        return to_module(self)
+        dense = self.to_dense()
+        return module_for(dense.spec, dense.weights, reading(dense), dense.vocabulary.tokens)
 
     def weight_files(self) -> dict[str, bytes]:
         return {WEIGHTS: dump_tensors({k: w.contiguous() for k, w in self.weights.items()})}

@@ -341,9 +341,11 @@ class VectorMemory(Memory[VectorInputs]):
     def to_torch(self) -> torch.nn.Module:
         """A plain `torch.nn.Module` with trainable weights and hookable parts: it takes what
         `encode` gives, or a context and a query. See `byheart.models.modules`."""
-        from byheart.models.modules import vector_module
+        from byheart.models.modules import VectorModel, vector_config, vector_state
 
-        return vector_module(self)
+        model = VectorModel(vector_config(self)).to(self.dtype)
+        model.load_state_dict(vector_state(self))
+        return model
 
     def weight_files(self) -> dict[str, bytes]:
         tensors = {name: w.contiguous() for name, w in self.weights.items()}
