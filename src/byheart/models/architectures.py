@@ -1,7 +1,8 @@
 """What every architecture shares: embeddings, random starts, and how its module is found.
 
 A module has `forward(spec, weights, inputs)` and, where it can be trained, `start_bounds(spec,
-init)`: the bound of each weight's random start U(-bound, bound); `INITS` are their names.
+init)`: the bound of each weight's random start U(-bound, bound); `INITS` are their names. Weights
+are those of `spec.weight_shapes()`, row-vector layout, after a leading model axis.
 """
 
 from __future__ import annotations

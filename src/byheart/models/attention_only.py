@@ -2,11 +2,9 @@
 
     T(t) = W_U ( x_S + Σ_h W_O^h W_V^h Σ_s softmax_s(x_S^T W_QK^h x_s) x_s ),  x_s = e(t_s) + pos_s
 
-Only the last position is read, so only the last position is computed in the last layer.
-Weights carry the names and the row-vector layout of TransformerLens, after a leading model axis:
-`W_E (models, N, d)`, `W_pos (models, S, d)`, `W_Q, W_K (models, layers, H, d, r)`,
-`W_V (models, layers, H, d, d_h)`, `W_O (models, layers, H, d_h, d)`, `W_U (models, d, N)`;
-W_QK^h = W_Q^h W_K^h^T has rank r (`qk_rank`, d_h in the paper, 1 is enough by its Remark 2).
+Only the last position is read, so only the last position is computed in the last layer. Weights
+carry the names and the layout of TransformerLens; W_QK^h = W_Q^h W_K^h^T has rank r (`qk_rank`, d_h
+in the paper, 1 is enough by its Remark 2).
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
-import torch
 
 from byheart._progress import Report, quiet
 from byheart.errors import ByheartError
@@ -23,12 +22,17 @@ from byheart.exact.parts import Parts, emit
 from byheart.exact.structured import Structured
 from byheart.models.construction import SquareRootConstruction
 from byheart.models.folder import NETWORK, Files, Record
-from byheart.models.memory import FactTable, PageWords, Part, Recall
+from byheart.models.memory import Dtype, FactTable, PageWords, Part, Recall
 from byheart.models.word_memory import WordMemory, token_table
 from byheart.specs import ExactSpec, TokenSpec
 
 UNKNOWN = "unknown"
 TABLE_CELLS = 20_000_000  # (token, position) pairs whose ids are kept for fast recall
+
+NO_FLOATS = (
+    "has floating-point weights, and this memory has integers that no float holds: `byheart "
+    "precision` says what is lost. Build with `method=attention` or `method=sharded` instead."
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -47,10 +51,6 @@ class ExactMemory(WordMemory[np.ndarray]):
     spec: ExactSpec
     integers: Parts
     construction: SquareRootConstruction
-
-    @property
-    def name(self) -> str:
-        return "square-root Transformer in exact integers"
 
     @property
     def answers(self) -> tuple[int, ...]:
@@ -78,7 +78,7 @@ class ExactMemory(WordMemory[np.ndarray]):
     def inputs_of(self, facts: FactTable) -> np.ndarray:
         return token_table(facts).tokens
 
-    def outputs(self, inputs: np.ndarray, dtype: torch.dtype | None = None) -> np.ndarray:
+    def outputs(self, inputs: np.ndarray, dtype: Dtype | None = None) -> np.ndarray:
         """Classes (B,) of token ids (B, S), by the structured evaluator; 0 is unknown. Integers
         have no other number format: `dtype` is for floats."""
         ids = np.asarray(inputs)
@@ -109,9 +109,7 @@ class ExactMemory(WordMemory[np.ndarray]):
         at = np.minimum(np.searchsorted(stored, answers), len(stored) - 1)
         return np.where(stored[at] == answers, at + 1, -1)
 
-    def margins(
-        self, facts: FactTable | None = None, dtype: torch.dtype | None = None
-    ) -> np.ndarray:
+    def margins(self, facts: FactTable | None = None, dtype: Dtype | None = None) -> np.ndarray:
         """1 where the output is the class of the right answer, -1 elsewhere."""
         table = token_table(self.own(facts))
         return np.where(self.outputs(table.tokens) == self.classes(table.answers), 1.0, -1.0)
@@ -182,10 +180,10 @@ class ExactMemory(WordMemory[np.ndarray]):
     # What it becomes
 
     def to_dense(self) -> NoReturn:
-        raise _no_layer("the literal layer")
+        raise ByheartError(f"the literal layer {NO_FLOATS}")
 
     def to_torch(self) -> NoReturn:
-        raise _no_layer("a torch module")
+        raise ByheartError(f"a torch module {NO_FLOATS}")
 
     def weight_files(self) -> dict[str, bytes]:
         return {NETWORK: exact_files.dump(self.integers)}
@@ -205,9 +203,10 @@ class ExactMemory(WordMemory[np.ndarray]):
 def _check_network(spec: ExactSpec, integers: Parts, answers: tuple[int, ...]) -> None:
     """Refuse a network that is not the one that spec and answers describe."""
     network = emit(integers)
-    said = {name: getattr(spec, name) for name in network.counts().to_json()}
-    if said != network.counts().to_json() or network.m != spec.m:
-        raise ValueError(f"the spec counts {said}, the network {network.counts().to_json()}")
+    counts = network.counts().to_json()
+    said = {name: getattr(spec, name) for name in counts}
+    if said != counts or network.m != spec.m:
+        raise ValueError(f"the spec counts {said}, the network {counts}")
     if len(answers) != spec.classes or list(answers) != sorted(set(answers)):
         raise ValueError(f"{len(answers)} answers for {spec.classes} classes")
     if answers and not 0 <= answers[0] <= answers[-1] < spec.N:
@@ -215,14 +214,6 @@ def _check_network(spec: ExactSpec, integers: Parts, answers: tuple[int, ...]) -
     limits = (spec.N - 1, spec.S - 1) if spec.ordered else (spec.N - 1,)
     if integers.projection.high != limits or any(integers.projection.low):
         raise ValueError(f"the network takes tokens up to {integers.projection.high}")
-
-
-def _no_layer(what: str) -> ByheartError:
-    return ByheartError(
-        f"{what} has floating-point weights, and this memory has integers that no float holds: "
-        "`byheart precision` says what is lost. Build with `method=attention` or `method=sharded` "
-        "instead."
-    )
 
 
 def as_vectors(tokens: np.ndarray, ordered: bool) -> np.ndarray:

@@ -6,10 +6,7 @@
 
 (Kajitsuka and Sato 2025; eq. 165 is the model of their experiments, `FeedForwardTransformerSpec.
 experiment`.) No mask, no positions, no scale: the model cannot tell an order. Inputs are vectors.
-One position is read, so attention and FF_2 are computed there only. Row-vector layout after a
-leading model axis: `E_in (models, d, m)`, `W_1 (models, blocks, m, q)`, `b_1 (models, blocks, q)`,
-`W_2 (models, blocks, q, m)`, `b_2 (models, blocks, m)`, `W_Q, W_K, W_V (models, m, s)`,
-`W_O (models, s, m)`, `E_out (models, m, d_out)`; blocks in order, FF_1 first.
+One position is read, so attention and FF_2 are computed there only. FF_1's blocks come first.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from byheart.specs import Spec
 from byheart.specs.base import Shapes
 
 FactTable = Facts | VectorFacts | Distributions
+Dtype = torch.dtype
 if TYPE_CHECKING:  # a memory of unknown family takes anything
     from typing_extensions import TypeVar as TypeVarWithDefault
 
@@ -34,6 +35,15 @@ else:
 
 BATCH_BYTES = 256 * 2**20  # keeps intermediates well below the size of the solve that made them
 SHOWN_ROWS = 6  # of a description, in `repr`
+NAMES = {  # families in words
+    "attention-only": "attention-only Transformer",
+    "associative": "associative memory",
+    "mlp-transformer": "Transformer with feed-forward layers",
+    "shared-bottleneck": "attention-only Transformer with shared projections",
+    "sharded": "sharded attention-only Transformer",
+    "multi-head": "multi-head attention layer",
+    "sqrt": "square-root Transformer in exact integers",
+}
 
 
 @dataclass(frozen=True)
@@ -202,13 +212,11 @@ class Memory(ABC, Generic[Inputs]):
         return None
 
     @abstractmethod
-    def outputs(self, inputs: Inputs, dtype: torch.dtype | None = None) -> Tensor | np.ndarray:
+    def outputs(self, inputs: Inputs, dtype: Dtype | None = None) -> Tensor | np.ndarray:
         """What the model computes, in the stored number format or in `dtype`."""
 
     @abstractmethod
-    def margins(
-        self, facts: FactTable | None = None, dtype: torch.dtype | None = None
-    ) -> np.ndarray:
+    def margins(self, facts: FactTable | None = None, dtype: Dtype | None = None) -> np.ndarray:
         """One number for each fact (its own by default), positive where it is recalled: the logit
         of the right answer minus the largest other one; float64."""
 
@@ -269,9 +277,9 @@ class Memory(ABC, Generic[Inputs]):
     # What it is
 
     @property
-    @abstractmethod
     def name(self) -> str:
         """The family in words."""
+        return NAMES.get(self.spec.family, self.spec.title or self.spec.family)
 
     def quality(self) -> dict[str, float | None]:
         """How well the facts are held, measured now from the stored weights."""

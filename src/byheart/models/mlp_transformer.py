@@ -5,8 +5,7 @@
 
 with act the exact GELU, x Φ(x), or ReLU. Dana et al. (2025) compare attention-only layers with
 H = 1, d_h = d and w hidden units: 4 d^2 + 2 d w + w parameters a layer. Attention is that of
-`attention_only`, with its options; the MLP's weights are, after the model axis, `W_in (models,
-layers, d, w)`, `b_in (models, layers, w)`, `W_out (models, layers, w, d)`.
+`attention_only`, with its options.
 """
 
 from __future__ import annotations

@@ -45,10 +45,6 @@ class ShardedMemory(TokenMemory):
     construction: ShardedConstruction
 
     @property
-    def name(self) -> str:
-        return "sharded attention-only Transformer"
-
-    @property
     def key_length(self) -> int:
         return self.spec.S
 

@@ -8,8 +8,6 @@ where C (d -> d_h) and D (d_h -> d) are one map each for all heads of a layer, a
 and W_O are d_h x d_h. For d = d_h there is no C and no D. This is what the code of Dana et al.
 (2025) runs where the paper has projections of its own for each head; experiments 2 and 3 depend
 on the difference.
-Row-vector layout after a leading model axis: `W_C (models, layers, d, d_h)`, `W_D (models, layers,
-d_h, d)`, `W_pos (models, S, d_h)`, the others as in `attention_only`.
 """
 
 from __future__ import annotations

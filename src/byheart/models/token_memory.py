@@ -20,6 +20,7 @@ from byheart.models.architectures import module_of
 from byheart.models.construction import DistributionConstruction
 from byheart.models.folder import FACTS, WEIGHTS, Files, Record
 from byheart.models.memory import (
+    Dtype,
     FactTable,
     HeadParts,
     PageWords,
@@ -39,12 +40,6 @@ from byheart.specs import (
     TokenSpec,
 )
 
-NAMES = {
-    AttentionOnlySpec.family: "attention-only Transformer",
-    AssociativeSpec.family: "associative memory",
-    MLPTransformerSpec.family: "Transformer with feed-forward layers",
-    SharedBottleneckSpec.family: "attention-only Transformer with shared projections",
-}
 AFTER_HEADS = "Feed-forward or shared layers follow the heads: the logit is no sum over heads."
 NO_HEADS: dict[type[Spec], str] = {
     AssociativeSpec: "An associative memory is one matrix: it has no heads.",
@@ -71,10 +66,6 @@ class TokenMemory(WordMemory[Tensor]):
 
     def __post_init__(self) -> None:
         check_shapes(self.spec, self.weights)
-
-    @property
-    def name(self) -> str:
-        return NAMES.get(self.spec.family, self.spec.title or self.spec.family)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -106,7 +97,7 @@ class TokenMemory(WordMemory[Tensor]):
         ids = tokens if isinstance(tokens, Tensor) else torch.tensor(tokens)
         return ids if self.order is None else ids[:, list(self.order)]
 
-    def outputs(self, inputs: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    def outputs(self, inputs: Tensor, dtype: Dtype | None = None) -> Tensor:
         """Logits T(t) (B, N) for token ids (B, S), in the stored number format or in `dtype`."""
         stacked = {name: w[None].to(dtype or w.dtype) for name, w in self.weights.items()}
         return module_of(self.spec).forward(self.spec, stacked, inputs)[0]
@@ -115,9 +106,7 @@ class TokenMemory(WordMemory[Tensor]):
         """argmax of the logits for token ids (B, S), in batches of bounded memory."""
         return torch.cat([self.outputs(inputs[b]).argmax(1) for b in self.batches(len(inputs))])
 
-    def margins(
-        self, facts: FactTable | None = None, dtype: torch.dtype | None = None
-    ) -> np.ndarray:
+    def margins(self, facts: FactTable | None = None, dtype: Dtype | None = None) -> np.ndarray:
         """Logit of the right answer minus the largest other one, per fact of a table in this
         memory's vocabulary; in the stored number format unless `dtype` says otherwise."""
         table = token_table(self.own(facts))

@@ -18,6 +18,7 @@ from byheart.models import multi_head
 from byheart.models.construction import Construction, MultiHeadConstruction
 from byheart.models.folder import FACTS, WEIGHTS, Files, Record
 from byheart.models.memory import (
+    Dtype,
     FactTable,
     HeadParts,
     Memory,
@@ -80,10 +81,6 @@ class VectorMemory(Memory[VectorInputs]):
             raise ValueError("a shared context belongs to a spec that says shared, and only there")
 
     @property
-    def name(self) -> str:
-        return "multi-head attention layer"
-
-    @property
     def dtype(self) -> torch.dtype:
         """The number format in which the weights are stored."""
         return self.weights["W_Q"].dtype
@@ -108,21 +105,19 @@ class VectorMemory(Memory[VectorInputs]):
         self, query: Tensor | np.ndarray, context: Tensor | np.ndarray | None = None
     ) -> VectorInputs:
         """`query` (B, d); `context` (B, n, d), or nothing where all examples share one."""
-        chosen = self.context if context is None else context
+        n, d, chosen = self.spec.n, self.spec.d, self.context if context is None else context
         if chosen is None:
             raise FactsError(
                 "this memory was built for examples with contexts of their own: give the context "
-                f"(n={self.spec.n}, d={self.spec.d}) with the query."
+                f"(n={n}, d={d}) with the query."
             )
-        e, E = _tensor(query), _tensor(chosen)
-        if e.dim() != 2 or e.shape[1] != self.spec.d:
+        # torch.tensor copies: facts keep their arrays read-only.
+        e, E = (x if isinstance(x, Tensor) else torch.tensor(x) for x in (query, chosen))
+        if e.dim() != 2 or e.shape[1] != d:
+            raise FactsError(f"expected queries of d={d} numbers, found {tuple(e.shape)}.")
+        if E.shape[-2:] != (n, d):
             raise FactsError(
-                f"expected queries of d={self.spec.d} numbers, found {tuple(e.shape)}."
-            )
-        if E.shape[-2:] != (self.spec.n, self.spec.d):
-            raise FactsError(
-                f"expected contexts of n={self.spec.n} tokens with d={self.spec.d} numbers, found "
-                f"shape {tuple(E.shape)}."
+                f"expected contexts of n={n} tokens with d={d} numbers, found {tuple(E.shape)}."
             )
         return VectorInputs(E, e)
 
@@ -138,19 +133,16 @@ class VectorMemory(Memory[VectorInputs]):
             return torch.tensor(np.abs(examples.targets).argmax(1))
         return torch.tensor(examples.label)
 
-    def _each(
-        self, compute: Callable[..., Tensor], inputs: VectorInputs, dtype: torch.dtype
-    ) -> Tensor:
+    def _each(self, compute: Callable[..., Tensor], inputs: VectorInputs, dtype: Dtype) -> Tensor:
         """compute(spec, weights, E, e) of `models.multi_head`, batch by batch."""
         stacked = {name: w[None].to(dtype) for name, w in self.weights.items()}
         parts = []
         for b in self.batches(len(inputs.query)):
-            E, e = inputs.rows(b)
-            E = E.to(dtype) if E.dim() == 2 else E[None].to(dtype)
-            parts.append(compute(self.spec, stacked, E, e.to(dtype))[0])
+            E, e = (x.to(dtype) for x in inputs.rows(b))
+            parts.append(compute(self.spec, stacked, E if E.dim() == 2 else E[None], e)[0])
         return torch.cat(parts)
 
-    def outputs(self, inputs: VectorInputs, dtype: torch.dtype | None = None) -> Tensor:
+    def outputs(self, inputs: VectorInputs, dtype: Dtype | None = None) -> Tensor:
         """f(E, e): (B, d_out), evaluated in the stored number format or in `dtype`."""
         return self._each(multi_head.forward, inputs, dtype or self.dtype)
 
@@ -169,11 +161,9 @@ class VectorMemory(Memory[VectorInputs]):
             raise FactsError("this memory was saved without its facts: ask with a file of queries.")
         if len(words) != 1 or not str(words[0]).isdecimal():
             raise FactsError(f"expected the number of a stored example, found {' '.join(words)!r}.")
-        rows = (facts.rows == int(words[0])).nonzero()[0]
+        rows, last = np.flatnonzero(facts.rows == int(words[0])), facts.rows.max()
         if not len(rows):
-            raise FactsError(
-                f"no example {words[0]}: there are {facts.T:,}, up to {facts.rows.max()}."
-            )
+            raise FactsError(f"no example {words[0]}: there are {facts.T:,}, up to {last}.")
         i = int(rows[0])
         return (facts.query[i],) if facts.shared else (facts.query[i], facts.context[i])
 
@@ -181,8 +171,7 @@ class VectorMemory(Memory[VectorInputs]):
         """Ask with one query (d,), and its context (n, d) unless that is shared."""
         inputs = self.encode([key])
         out = self.outputs(inputs)[0]
-        stored = self._stored(inputs)
-        said = Recall((), None, known=stored, output=tuple(out.tolist()))
+        said = Recall((), None, known=self._stored(inputs), output=tuple(out.tolist()))
         if self.classes is None:
             return said
         g = out.argmax()
@@ -197,17 +186,13 @@ class VectorMemory(Memory[VectorInputs]):
             rows &= (self.facts.contexts() == inputs.context.numpy()).all(axis=(1, 2))
         return bool(rows.any())
 
-    def errors(
-        self, facts: VectorFacts | None = None, dtype: torch.dtype | None = None
-    ) -> np.ndarray:
+    def errors(self, facts: VectorFacts | None = None, dtype: Dtype | None = None) -> np.ndarray:
         """max_j |f_j(E(t), e(t)) - y_j(t)| of each example (regression): (T,)."""
         examples = self.fitting(self.own(facts))
         out = self.outputs(self.inputs_of(examples), dtype).double()
         return (out - torch.tensor(examples.targets)).abs().amax(1).numpy()
 
-    def margins(
-        self, facts: FactTable | None = None, dtype: torch.dtype | None = None
-    ) -> np.ndarray:
+    def margins(self, facts: FactTable | None = None, dtype: Dtype | None = None) -> np.ndarray:
         """> 0 means recalled: for classes the logit of the right one minus the largest other, for
         regression the tolerance minus the largest error of an output; (T,)."""
         examples = self.fitting(self.own(facts))
@@ -287,13 +272,11 @@ class VectorMemory(Memory[VectorInputs]):
             f"module(memory.encode([({key}{comma})]))",
         )
         numbers = "tolerance minus the error of the label"
-        return PageWords(
-            asking,
-            tuple(f"token {i}" for i in range(self.spec.n)),
-            numbers if self.classes is None else PageWords.margin,
-            None if self.facts is None else self.facts.classes,
-            8 * self.dtype.itemsize * self.spec.parameters,
-        )
+        margin = numbers if self.classes is None else PageWords.margin
+        answers = None if self.facts is None else self.facts.classes
+        positions = tuple(f"token {i}" for i in range(self.spec.n))
+        bits = 8 * self.dtype.itemsize * self.spec.parameters
+        return PageWords(asking, positions, margin, answers, bits)
 
     def parts(self) -> tuple[Part, ...]:
         spec, shapes = self.spec, self.spec.weight_shapes()
@@ -302,9 +285,8 @@ class VectorMemory(Memory[VectorInputs]):
         blocks = [Part("query and context", (f"e: {spec.d} numbers", f"E: {spec.n} × {spec.d}"))]
         if spec.embed:
             blocks.append(Part("embedding", (f"{spec.d} × {spec.d}",), size["W_E"] + size["b_E"]))
-        blocks.append(
-            Part(f"{spec.H} head{'s'[: spec.H != 1]}", projections(shapes), heads, spec.H)
-        )
+        label = f"{spec.H} head{'s'[: spec.H != 1]}"
+        blocks.append(Part(label, projections(shapes), heads, spec.H))
         if spec.decoder:
             blocks.append(Part("decoder", (f"{spec.d} × {spec.d_out}",), size["W_U"] + size["b_U"]))
         kind = f"logits of {self.classes} classes" if self.classes else "the label"
@@ -331,9 +313,7 @@ class VectorMemory(Memory[VectorInputs]):
         if self.context is not None and not facts.shared:
             raise FactsError("this memory has one shared context, the examples have their own.")
         if self.context is not None and not np.array_equal(self.context, facts.context):
-            raise FactsError(
-                "the examples share another context than the one this memory was built for."
-            )
+            raise FactsError("the examples share another context than that of this memory.")
         return facts
 
     # What it becomes
@@ -409,8 +389,3 @@ def _arrays(content: dict[str, Tensor] | bytes) -> dict[str, Tensor]:
     if isinstance(content, bytes):
         raise ValueError("a file of tensors was expected")
     return dict(content)
-
-
-def _tensor(values: Tensor | np.ndarray) -> Tensor:
-    # torch.tensor copies: facts keep their arrays read-only.
-    return values if isinstance(values, Tensor) else torch.tensor(np.asarray(values))
