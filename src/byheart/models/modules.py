@@ -106,8 +106,10 @@ class FeedForwardModel(standalone.Model):
 @module_for.register
 def _(spec: MLPTransformerSpec, weights: Weights, reading: Mapping, tokens: Words) -> nn.Module:
     def mlp(layer: int) -> nn.Module:
-        maps = (weights[name][layer].clone() for name in ("W_in", "b_in", "W_out"))
-        return FeedForward(*maps, spec.activation) if spec.w else nn.Identity()
+        if not spec.w:
+            return nn.Identity()
+        W_in, b_in, W_out = (weights[name][layer].clone() for name in ("W_in", "b_in", "W_out"))
+        return FeedForward(W_in, b_in, W_out, spec.activation)
 
     config, mlps = torch_config(spec.heads) | dict(reading), list(map(mlp, range(spec.layers)))
     model = FeedForwardModel(config, list(tokens), mlps)

@@ -12,17 +12,13 @@ its own group and a whole number >= 1 for any other:
     key           (u_j·x_S)(w_j·x_s) - λ D(x_s) - 2 λ p(x_s)                           first of two
     subject-sink  (u_j·x_S)(w_j·x_s) + λ r(x_s) D(x_s)                                 first token
 
-and BOS scores 0. For facts of its own shard the gates are exactly 0. Otherwise, with "query" and
-"key", every real token loses at least λ against BOS, whose value is 0: the head is silent up to
-S e^{s_max - λ}. In brackets: sub-shards of hot last tokens (S = 2) count wrong bits among the
-first j of the first token. Wherever p is read, position S is shut: attention lives on {BOS, 1}.
-
-With "key" that makes F = σ(score) V x_1: one number a head for facts with the same first token, so
-a shard needs at least as many heads as any of its first tokens has facts (the planner's d_h).
-With "subject-sink" only first tokens carry r and P (no token may occur there and elsewhere), and a
-foreign head reads x_1 alone. Its W_O^h V^h x_1 is not 0, so ceil(d_g/d_h) further heads, open to
-x_1 always, subtract x_1 Σ_h V^h W_O^h: own heads then count as V (A - x_1). As many heads again
-subtract what the first lost by rounding (`cancel`, two parts).
+and BOS scores 0. For facts of its own shard the gates are exactly 0; otherwise every real token
+loses at least λ against BOS, whose value is 0, or ("subject-sink") the head reads x_1 alone. In
+brackets: sub-shards of hot last tokens (S = 2) count wrong bits among the first j of the first
+token. Wherever p is read, position S is shut: attention lives on {BOS, 1}. What W_O^h V^h x_1 of
+foreign heads adds with "subject-sink", ceil(d_g/d_h) further heads take away, x_1 Σ_h V^h W_O^h,
+and as many again what the first lost by rounding (`cancel`, two parts); own heads then count as
+V (A - x_1). Why, and what each gate costs: docs/sharded.md.
 
 So the layer falls apart into shards, known to the last head. Heads are tied: u_j, w_j, V_j are the
 same in every shard and stored once (`untied`: one set a shard). Sparse recall evaluates a key's
@@ -44,17 +40,14 @@ SHARDS_AT_ONCE = 64  # shards whose W_O are read together in recall
 def shard_of(weights: Weights, tokens: Tensor) -> Tensor:
     """The shard that owns each key (B,), or -1 where the deciding token decides for none."""
     deciding = int(weights["deciding"]) if "deciding" in weights else -1
-    group = weights["group"][tokens[:, deciding]].long()
-    known = group >= 0
-    group = group.clamp_min(0)
-    level = weights["level"][group].long()
-    sub = torch.zeros_like(group)
+    found = weights["group"][tokens[:, deciding]].long()
+    group = found.clamp_min(0)
+    level, sub = weights["level"][group].long(), torch.zeros_like(group)
     if "bits" in weights:
         # The first `level` bits of the first token, most significant first.
         for j, bit in enumerate(weights["bits"][tokens[:, 0]].T):
-            read = level > j
-            sub = torch.where(read, 2 * sub + (bit > 0).long(), sub)
-    return torch.where(known, weights["first"][group].long() + sub, -1)
+            sub = torch.where(level > j, 2 * sub + (bit > 0).long(), sub)
+    return torch.where(found >= 0, weights["first"][group].long() + sub, -1)
 
 
 def last_shut(spec: ShardedSpec, weights: Weights, tokens: Tensor) -> Tensor | None:
@@ -74,8 +67,7 @@ def own_features(
     Untied shards with fewer heads have zeros for the others, keys without a shard zeros only.
     """
     x = weights["W_E"].to(dtype)[tokens] + weights["W_pos"].to(dtype)[1:]
-    shut = last_shut(spec, weights, tokens)
-    sink = spec.gate == "subject-sink"
+    shut, sink = last_shut(spec, weights, tokens), spec.gate == "subject-sink"
     if not spec.untied:
         u, w, V = (weights[name][:heads].to(dtype) for name in ("u", "w", "V"))
         return x[:, -1], _features(x, u, w, V, shut, sink)
@@ -131,28 +123,27 @@ def residual(
 
     Keys whose deciding token decides for no shard get x_S alone.
     """
-    dtype = dtype or weights["W_O"].dtype
-    shards = shard_of(weights, tokens)
-    start = weights["head_start"]
-    counts = start[1:] - start[:-1]
+    dtype, start = dtype or weights["W_O"].dtype, weights["head_start"]
+    shards, counts = shard_of(weights, tokens), start[1:] - start[:-1]
     out = torch.zeros(len(tokens), spec.d_g + spec.check, dtype=dtype)
     order = shards.argsort(stable=True)
     distinct, sizes = shards[order].unique_consecutive(return_counts=True)
-    ends = sizes.cumsum(0).tolist()
-    begin = 0
+    ends = [0, *sizes.cumsum(0).tolist()]
     for i in range(0, len(distinct), SHARDS_AT_ONCE):
         some = distinct[i : i + SHARDS_AT_ONCE].tolist()
-        rows = order[begin : ends[min(i + SHARDS_AT_ONCE, len(ends)) - 1]]
+        rows = order[ends[i] : ends[i + len(some)]]
         heads = max((int(counts[g]) for g in some if g >= 0), default=1)
         x_S, F = own_features(spec, weights, tokens[rows], heads, dtype)
         out[rows, : spec.d_g] = x_S
-        for g, stop in zip(some, ends[i : i + SHARDS_AT_ONCE], strict=True):
+        for k, g in enumerate(some, i):
             if g >= 0:
-                a, b = int(start[g]), int(start[g + 1])
-                mine = slice(begin - (ends[i - 1] if i else 0), stop - (ends[i - 1] if i else 0))
+                a, b, mine = (
+                    int(start[g]),
+                    int(start[g + 1]),
+                    slice(ends[k] - ends[i], ends[k + 1] - ends[i]),
+                )
                 W_O = weights["W_O"][a:b].to(dtype).flatten(0, 1)
-                out[order[begin:stop]] += F[mine, : b - a].flatten(1) @ W_O
-            begin = stop
+                out[rows[mine]] += F[mine, : b - a].flatten(1) @ W_O
     return out
 
 

@@ -16,11 +16,9 @@ class AttentionOnlySpec(TokenSpec):
     """Sizes and options of the attention-only Transformer of Dana et al. (2025).
 
     `N` tokens, `S` positions, width `d`, head width `d_h`, `H` heads in each of `layers` layers,
-    `qk_rank` = rank r of each W_QK (default d_h).
-    `positions`: "input" adds pos once, to the input (the paper); "attention" adds it to what the
-    heads read in every layer but not to the skip (the authors' code); "none" has no positions.
-    `scale`: divide scores by sqrt(r) (the authors' code; the paper has none). `skip`: add x_S.
-    `attention`: "softmax", or "hardmax": equal weights on the largest scores, 0 on the others.
+    `qk_rank` = rank r of each W_QK (default d_h). `positions`: added to the input (the paper) or to
+    what the heads read but not to the skip (the authors' code); `scale`: scores divided by sqrt(r)
+    (their code); `skip`: add x_S; `attention`: hardmax is equal weights on the largest scores.
 
     >>> spec = AttentionOnlySpec(N=50, S=2, d=10, d_h=10, H=99)
     >>> spec.parameters, spec.parameters == 10 * (2 + 2 * 50 + 4 * 10 * 99)
@@ -78,9 +76,8 @@ class AttentionOnlySpec(TokenSpec):
 class SharedBottleneckSpec(CountedSpec, TokenSpec):
     """Sizes of the `as-coded` model of Dana et al. (2025), whose heads share one bottleneck.
 
-    `N` tokens, `S` positions, width `d`; each of `layers` layers compresses to `d_h` once, has `H`
-    heads of d_h x d_h matrices there, and decompresses their sum once. For d = d_h there is
-    nothing to compress, and the model is attention-only with positions="attention", scale=True.
+    Each of `layers` layers compresses to `d_h` once, has `H` heads of d_h x d_h matrices there, and
+    decompresses their sum once. For d = d_h there is nothing to compress: it is attention-only.
 
     >>> SharedBottleneckSpec(N=50, S=2, d=10, d_h=5, H=20).parameters  # per head: 4 d_h^2
     3110
@@ -127,11 +124,9 @@ class SharedBottleneckSpec(CountedSpec, TokenSpec):
 class MLPTransformerSpec(CountedSpec, TokenSpec):
     """Sizes of a Transformer whose layers are attention, then x + W_out act(W_in x + b_in).
 
-    `N` tokens, `S` positions, width `d`, `H` heads of width `d_h` (rank of W_QK: `qk_rank`,
-    default d_h) and `w` hidden units in each of `layers` layers; w = 0 leaves the MLP out.
-    `activation`: "gelu" (the exact one, with erf) or "relu". The first linear map has a bias, the
-    second none (the model that Dana et al. (2025) compare with has H = 1, d_h = d, positions
-    "attention", scale). `positions`, `scale`, `attention`: as in `AttentionOnlySpec`.
+    `w` hidden units in each layer (0 leaves the MLP out), `activation` the exact GELU or ReLU; the
+    others as in `AttentionOnlySpec`. Dana et al. (2025) compare with H = 1, d_h = d, positions
+    "attention", scale.
 
     >>> MLPTransformerSpec(N=50, S=2, d=10, d_h=10, H=1, w=40).parameters == (
     ...     10 * (2 + 2 * 50) + 4 * 10**2 + 2 * 10 * 40 + 40
@@ -233,8 +228,7 @@ class ExactSpec(TokenSpec):
 
     `ordered`: the position is a coordinate of the token (otherwise keys are multisets). `ff1`: how
     tokens get their ids; `m` coordinates; `parameters` are the non-zero weights, `dense` all
-    entries, `distinct` different values; `max_bits` and `total_bits` without signs. The counts are
-    checked against the network when it is loaded.
+    entries, `distinct` different values; bits are without signs.
 
     >>> ExactSpec(N=9, S=2, classes=3, ordered=True, ff1="hash", m=3, parameters=200, dense=600,
     ...           distinct=90, depth=50, width=3, max_bits=30, total_bits=2000).parameters

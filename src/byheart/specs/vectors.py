@@ -95,8 +95,7 @@ class DeepMultiHeadSpec(CountedSpec):
     """`layers` attention layers in which a query in R^d reads the same context of `n` vectors.
 
     Each layer adds what its `H` heads of width `d_h` and value width `d_v` read to the query; a map
-    with bias reads `d_out` outputs at the end. Nobody attends to the query, so a shared context
-    stays the same for all examples, as in the model of Mahdavi et al. (2024).
+    with bias reads `d_out` outputs at the end (after Mahdavi et al. 2024).
 
     >>> DeepMultiHeadSpec(d=16, n=8, d_h=16, H=4, layers=2, d_out=10).parameters
     4522
@@ -133,11 +132,10 @@ class DeepMultiHeadSpec(CountedSpec):
 class FeedForwardTransformerSpec(CountedSpec):
     """E_out o FF_2 o attention o FF_1 o E_in: ReLU blocks around one attention layer.
 
-    Tokens in R^d, `n` of them, width `m`, `q` hidden units in each of `blocks` feed-forward
-    blocks, one head of size `s`, `d_out` outputs (Kajitsuka and Sato 2025, eq. 165).
-    `first` of the blocks come before the attention (FF_1; default: half of them), the others after
-    it (FF_2). `uniform`: attention is the mean of all tokens, without W_Q and W_K. `read`: the
-    position whose output is taken, counted from 0, or from the end if negative.
+    `n` tokens in R^d, width `m`, `q` hidden units in each of `blocks` feed-forward blocks, of which
+    `first` (default: half) come before the attention, one head of size `s`, `d_out` outputs
+    (Kajitsuka and Sato 2025, eq. 165). `uniform`: attention is the mean of all tokens, without W_Q
+    and W_K. `read`: the position whose output is taken, from the end if negative.
 
     >>> FeedForwardTransformerSpec(d=6, n=10, m=2, q=8, blocks=4).parameters
     190
