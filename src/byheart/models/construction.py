@@ -92,7 +92,6 @@ class Construction:
         return f"{self.recalled:,} of {self.facts:,} from the stored {self.dtype} weights"
 
     def _quality(self) -> list[tuple[str, str]]:
-        """How well the facts are held."""
         return [("smallest margin", shown(self.margin))]
 
     def to_json(self) -> dict[str, Json]:
@@ -208,9 +207,8 @@ class SquareRootConstruction(Construction, method="sqrt"):
 
     def _quality(self) -> list[tuple[str, str]]:
         keys = self.unknown
-        if keys.proved:
-            text = f"all {keys.asked:,} other keys of these tokens are answered `unknown`"
-        else:
+        text = f"all {keys.asked:,} other keys of these tokens are answered `unknown`"
+        if not keys.proved:
             text = (
                 f"`unknown`, but for an expected share of {shown(keys.rate)} (measured: "
                 f"{keys.answered:,} of {keys.asked:,} random keys answered by mistake)"
@@ -229,11 +227,9 @@ class NewtonStart:
 
 @dataclass(frozen=True, kw_only=True)
 class MultiHeadConstruction(Construction, method="multihead"):
-    """Multi-head attention over vectors by one of four proofs.
-
-    `groups` (and the one example `over`): which head owns which examples, by the proof; `error` the
-    largest error of an output for labels that are numbers, `error_float32` the same in float32.
-    """
+    """Multi-head attention over vectors by one of four proofs. `groups` (and the one example
+    `over`): which head owns which examples, by the proof; `error`: the largest error of an output
+    for labels that are numbers, `error_float32` the same in float32."""
 
     unit: ClassVar[str] = "examples"
     remedy: ClassVar[str] = "more `H`"
@@ -342,14 +338,11 @@ class DistributionConstruction(Construction, method="attention", kind="distribut
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one model.
-
-    `accuracy`: share of all its facts that are right, from the returned weights (the honest one).
-    `train_accuracy`: mean over the 100 training batches before the last one, each measured before
-    its update (as Dana et al.'s code has it). `diverged`: the step after which a weight or the loss
-    was no longer finite; such a model is no evidence about capacity. `stopped`: the step at which
-    `stop_at` was reached. `seconds`: its share of the wall time.
-    """
+    """What became of one model. `accuracy`: share of all its facts that are right, from the
+    returned weights; `train_accuracy`: mean over the 100 training batches before the last one, each
+    measured before its update (as Dana et al.'s code has it). `diverged`: the step after which a
+    weight or the loss was no longer finite (no evidence about capacity); `stopped`: the step at
+    which `stop_at` was reached. `seconds`: its share of the wall time."""
 
     seed: int
     steps: int
@@ -389,10 +382,8 @@ class TrainedConstruction(Construction, method="train"):
         models = self.training.models
         perfect = sum(model.accuracy == 1 for model in models)
         steps = f"{models[self.training.best].steps:,}"
-        rows = [
-            ("starts", f"{perfect} of {len(models)} recalled all; the best took {steps} steps"),
-            *super()._quality(),
-        ]
+        starts = f"{perfect} of {len(models)} recalled all; the best took {steps} steps"
+        rows = [("starts", starts), *super()._quality()]
         if self.bits_per_parameter is not None:
             rows.append(("bits per parameter", f"{self.bits_per_parameter:.3g}"))
         diverged = [f"{model.diverged:,}" for model in models if model.diverged is not None]

@@ -70,8 +70,6 @@ class ExactMemory(WordMemory[np.ndarray]):
         """Token ids (B, S) as the network reads them."""
         return as_vectors(tokens, self.spec.ordered)
 
-    # Asking
-
     def encode(self, keys: Sequence[Sequence[str]]) -> np.ndarray:
         return self.key_ids(keys)
 
@@ -149,8 +147,6 @@ class ExactMemory(WordMemory[np.ndarray]):
             "integers, and none belongs to a head."
         )
 
-    # Describing
-
     def parameter_rows(self) -> list[tuple[str, str]]:
         spec, T = self.spec, self.construction.facts
         return [
@@ -176,8 +172,6 @@ class ExactMemory(WordMemory[np.ndarray]):
         asking = f"memory.recall({key})", "# integers that no float holds: no torch module"
         answers = None if self.facts is None else len(self.facts.answer_ids)
         return PageWords(asking, margin=None, answers=answers, bits=self.spec.total_bits)
-
-    # What it becomes
 
     def to_dense(self) -> NoReturn:
         raise ByheartError(f"the literal layer {NO_FLOATS}")

@@ -132,13 +132,10 @@ class Part:
 
 @dataclass(frozen=True)
 class PageWords:
-    """What pages and figures say in a family's own words.
-
-    `asking`: lines of Python that ask `memory`. `positions`: what the attention of `head_parts`
-    runs over, each a word or the number of a key's column. `margin`: what `margins` are (None: an
-    answer is right or wrong). `answers`: among how many a fact has its own (None: labels are
-    numbers). `bits`: of all weights as they are stored.
-    """
+    """What pages and figures say in a family's own words: `asking`, lines of Python that ask
+    `memory`; `positions`, what the attention of `head_parts` runs over, words or numbers of key
+    columns; `margin`, what `margins` are (None: an answer is right or wrong); `answers`, among how
+    many a fact has its own (None: labels are numbers); `bits` of all weights as stored."""
 
     asking: tuple[str, ...]
     positions: tuple[str | int, ...] = ()
@@ -249,14 +246,10 @@ class Memory(ABC, Generic[Inputs]):
         if self.no_heads is not None:
             raise ByheartError(self.no_heads)
         part = next(iter(self.head_parts(self.encode([key]))))
-        return Split(
-            tuple(map(str, key)),
-            self.answer_name(int(part.answers[0])),
-            self.answer_name(int(part.runners_up[0])),
-            tuple(int(h) for h in part.heads),
-            tuple(float(p) for p in part.parts[0]),
-            float(part.skip[0]),
-        )
+        answer, other = (self.answer_name(int(i[0])) for i in (part.answers, part.runners_up))
+        heads, parts = (int(h) for h in part.heads), (float(p) for p in part.parts[0])
+        words, skip = tuple(map(str, key)), float(part.skip[0])
+        return Split(words, answer, other, tuple(heads), tuple(parts), skip)
 
     def answer_name(self, answer: int) -> str | int:
         """An answer id as users read it."""

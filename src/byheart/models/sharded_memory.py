@@ -19,7 +19,7 @@ from byheart.facts import Facts
 from byheart.models import sharded
 from byheart.models.construction import AttentionConstruction, ShardedConstruction
 from byheart.models.folder import DIGESTS, INDEX, WEIGHTS
-from byheart.models.memory import HeadParts, Owner, Part
+from byheart.models.memory import Dtype, HeadParts, Owner, Part
 from byheart.models.threads import one_thread
 from byheart.models.token_memory import TokenMemory, margin_parts, token_parts
 from byheart.specs import ShardedSpec, TokenSpec
@@ -45,10 +45,6 @@ class ShardedMemory(TokenMemory):
     construction: ShardedConstruction
 
     @property
-    def key_length(self) -> int:
-        return self.spec.S
-
-    @property
     def tensors(self) -> dict[str, Tensor]:
         """The weights as the functions of `models/sharded.py` take them."""
         return dict(self.weights)
@@ -56,7 +52,7 @@ class ShardedMemory(TokenMemory):
     def with_start(self, tokens: Tensor | np.ndarray) -> Tensor:
         return sharded.with_bos(self.spec, self.in_order(tokens))
 
-    def outputs(self, inputs: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    def outputs(self, inputs: Tensor, dtype: Dtype | None = None) -> Tensor:
         """Logits (B, N) through the own heads, for keys with the start token in front."""
         out = sharded.residual(self.spec, self.tensors, inputs[:, 1:], dtype)
         return out[:, : self.spec.d_g] @ self.weights["W_U"].to(out.dtype)
@@ -124,10 +120,6 @@ class ShardedMemory(TokenMemory):
     @property
     def positions(self) -> tuple[str | int, ...]:
         return ("start", *super().positions)
-
-    @property
-    def no_heads(self) -> str | None:
-        return None if self.spec.N > 1 else super().no_heads
 
     def _head_parts(self, inputs: Tensor, answers: Tensor | None) -> Iterator[HeadParts]:
         spec, weights, tokens = self.spec, self.tensors, inputs[:, 1:]

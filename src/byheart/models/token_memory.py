@@ -72,8 +72,6 @@ class TokenMemory(WordMemory[Tensor]):
         """The number format in which the weights are stored."""
         return self.weights["W_U"].dtype
 
-    # Asking
-
     def encode(self, keys: Sequence[Sequence[str]]) -> Tensor:
         """Token ids (B, S) of keys given in words, with padding and start token."""
         return self.with_start(self.key_ids(keys))
@@ -131,7 +129,7 @@ class TokenMemory(WordMemory[Tensor]):
     def no_heads(self) -> str | None:
         if self.spec.N == 1:
             return "There is only one token: no answer has a competitor, and no margin is split."
-        other = None if "W_Q" in self.spec.weight_shapes() else f"A {self.name} has no heads."
+        other = None if "W_O" in self.spec.weight_shapes() else f"A {self.name} has no heads."
         return NO_HEADS.get(type(self.spec), other)
 
     def head_parts(self, inputs: Tensor, answers: Tensor | None = None) -> Iterator[HeadParts]:
@@ -149,8 +147,6 @@ class TokenMemory(WordMemory[Tensor]):
             a = module.attention(self.spec, weights, inputs[b])[0]
             at = torch.arange(b.start, b.stop)
             yield margin_parts(at, heads, skip[0], written, a, weights["W_U"][0], answers)
-
-    # Describing
 
     def parts(self) -> tuple[Part, ...]:
         return token_parts(self.spec, self.key_length, self.answer_part)
@@ -171,8 +167,6 @@ class TokenMemory(WordMemory[Tensor]):
     def positions(self) -> tuple[str | int, ...]:
         """What each position of an input holds: the start token, or a column of the key."""
         return (*["start"][: self.start_id is not None], *(self.order or range(self.key_length)))
-
-    # Files
 
     def to_dense(self) -> TokenMemory:
         return self

@@ -90,8 +90,6 @@ class VectorMemory(Memory[VectorInputs]):
         """How far an output may be from its label and still count as recalled."""
         return float(getattr(self.construction, "tolerance", None) or TOLERANCE[self.dtype])
 
-    # Asking
-
     def encode(self, keys: Sequence) -> VectorInputs:
         """Keys are (query,) where all examples share the context, else (query, context)."""
         queries = np.stack([np.asarray(key[0], dtype=np.float64) for key in keys])
@@ -257,8 +255,6 @@ class VectorMemory(Memory[VectorInputs]):
             heads[list(group)] = head
         return heads
 
-    # Describing
-
     def example(self) -> tuple[str, ...]:
         return () if self.facts is None else (str(self.facts.rows[0]),)
 
@@ -315,8 +311,6 @@ class VectorMemory(Memory[VectorInputs]):
         if self.context is not None and not np.array_equal(self.context, facts.context):
             raise FactsError("the examples share another context than that of this memory.")
         return facts
-
-    # What it becomes
 
     def to_torch(self) -> torch.nn.Module:
         """A plain `torch.nn.Module` with trainable weights and hookable parts: it takes what
