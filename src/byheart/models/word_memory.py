@@ -102,14 +102,9 @@ class WordMemory(Memory[Inputs]):
         if facts is not None:
             about = {"count": facts.T, "vocabulary": facts.N, "digest": facts.digest()}
             about |= {name: plain(getattr(facts, name)) for name in ABOUT}
-        return {
-            "start_id": self.start_id,
-            "pad_id": self.pad_id,
-            "order": plain(self.order),
-            "facts": about,
-            "distribution": None,
-            "vocabulary": list(self.vocabulary.tokens),
-        }
+        read: dict[str, Json] = {"start_id": self.start_id, "pad_id": self.pad_id}
+        held: dict[str, Json] = {"order": plain(self.order), "facts": about, "distribution": None}
+        return read | held | {"vocabulary": list(self.vocabulary.tokens)}
 
     @classmethod
     def fields_of(cls, record: Record, files: Files) -> dict[str, Any]:
@@ -125,15 +120,12 @@ class WordMemory(Memory[Inputs]):
         keys = spec.S - (start is not None)
         if order is not None and sorted(order) != list(range(keys)):
             raise ValueError(f"order {order} does not permute {keys} key columns")
-        return {
-            "spec": spec,
-            "vocabulary": vocabulary,
-            "construction": Construction.from_json(record["construction"]),
-            "facts": facts_from(record, files, vocabulary),
-            "start_id": start,
-            "pad_id": record["pad_id"],
-            "order": None if order is None else tuple(order),
-        }
+        order = None if order is None else tuple(order)
+        reading = {"start_id": start, "pad_id": record["pad_id"], "order": order}
+        made = Construction.from_json(record["construction"])
+        facts = facts_from(record, files, vocabulary)
+        held = {"spec": spec, "vocabulary": vocabulary, "construction": made, "facts": facts}
+        return held | reading
 
     @classmethod
     def from_files(cls, record: Record, files: Files) -> Self:
