@@ -1,13 +1,4 @@
-"""How a memory lies on disk: one folder, written whole or not at all.
-
-    memory.json           schema, spec, vocabulary, construction, versions, SHA-256 of the others
-    weights.safetensors   the weights, exactly as evaluated (sharded memories: W_O only)
-    index.safetensors     sharded memories: all other weights, and a SHA-256 of each shard's W_O
-    network.bin           exact memories: their integers, in place of the weights (exact/files.py)
-    facts.safetensors     token ids, answers, prior, rows (absent with `with_facts=False`);
-                          support and probabilities where keys have several right answers;
-                          vector memories: query, label, rows, and contexts that are not shared
-    certificate.json      written by `byheart.certificates`, if a certificate was made
+"""How a memory lies on disk: one folder, written whole or not at all (docs/formats.md).
 
 What the files hold is up to the family; that they belong together is checked here. Only
 safetensors, JSON and the integers of network.bin are read: nothing in a folder can run code.

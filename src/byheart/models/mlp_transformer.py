@@ -3,9 +3,7 @@
     x <- x + Σ_h W_O^h W_V^h Σ_s softmax_s(x_S^T W_QK^h x_s) x_s
     x <- x + W_out act(W_in x + b_in),      T(t) = W_U x_S
 
-with act the exact GELU, x Φ(x), or ReLU. Dana et al. (2025) compare attention-only layers with
-H = 1, d_h = d and w hidden units: 4 d^2 + 2 d w + w parameters a layer. Attention is that of
-`attention_only`, with its options.
+with act the exact GELU, x Φ(x), or ReLU; attention is that of `attention_only`, with its options.
 """
 
 from __future__ import annotations

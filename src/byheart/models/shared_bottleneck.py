@@ -4,10 +4,8 @@ With z_s = C x_s + pos_s in R^{d_h} (x_s = e(t_s); pos is not part of the skip),
 
     T(t) = W_U ( x_S + D Σ_h W_O^h W_V^h Σ_s softmax_s(z_S^T W_QK^h z_s / sqrt(d_h)) z_s )
 
-where C (d -> d_h) and D (d_h -> d) are one map each for all heads of a layer, and W_Q, W_K, W_V
-and W_O are d_h x d_h. For d = d_h there is no C and no D. This is what the code of Dana et al.
-(2025) runs where the paper has projections of its own for each head; experiments 2 and 3 depend
-on the difference.
+where C (d -> d_h) and D (d_h -> d) are one map each for all heads of a layer (none for d = d_h):
+what the code of Dana et al. (2025) runs where the paper has projections for each head.
 """
 
 from __future__ import annotations
