@@ -86,8 +86,6 @@ def embed(W_E: Tensor, tokens: Tensor) -> Tensor:
     that of advanced indexing.
 
     >>> W_E = torch.tensor([[[1.0], [2.0]], [[3.0], [4.0]]])
-    >>> embed(W_E, torch.tensor([[0, 1]])).flatten(1).tolist()
-    [[1.0, 2.0], [3.0, 4.0]]
     >>> embed(W_E, torch.tensor([[[0, 1]], [[1, 1]]])).flatten(1).tolist()
     [[1.0, 2.0], [4.0, 4.0]]
     """

@@ -126,10 +126,9 @@ class VectorMemory(Memory[VectorInputs]):
 
     def answers_of(self, facts: FactTable) -> Tensor:
         """Classes; of numbers the coordinate that is furthest from 0."""
-        examples = self.fitting(facts)
-        if examples.classes is None:
-            return torch.tensor(np.abs(examples.targets).argmax(1))
-        return torch.tensor(examples.label)
+        some = self.fitting(facts)
+        far = some.label if some.classes is not None else np.abs(some.targets).argmax(1)
+        return torch.tensor(far)
 
     def _each(self, compute: Callable[..., Tensor], inputs: VectorInputs, dtype: Dtype) -> Tensor:
         """compute(spec, weights, E, e) of `models.multi_head`, batch by batch."""
@@ -204,10 +203,8 @@ class VectorMemory(Memory[VectorInputs]):
         return super().quality() | {"error": error}
 
     def quality_text(self) -> str:
-        error = self.quality()["error"]
-        if error is None:
-            return super().quality_text()
-        return f"largest error {error:.1e} (tolerance {self.tolerance:.0e})"
+        error, text = self.quality()["error"], f"(tolerance {self.tolerance:.0e})"
+        return super().quality_text() if error is None else f"largest error {error:.1e} {text}"
 
     def head_parts(
         self, inputs: VectorInputs, answers: Tensor | None = None

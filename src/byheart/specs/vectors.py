@@ -57,19 +57,15 @@ class MultiHeadSpec(Spec):
     def parameters(self) -> int:
         """H (2 d d_h + d d_v) + H d_v d_out: W_Q and W_K, W_V, W_O; and, where the spec has them,
         d² + d of the embedding, H d_v d + (d + 1) d_out of W_O and the decoder."""
-        heads = self.H * (2 * self.d * self.d_h + self.d * self.d_v + self.d_v * self._written)
+        written = self.d if self.decoder else self.d_out
+        heads = self.H * (2 * self.d * self.d_h + self.d * self.d_v + self.d_v * written)
         embedding = self.d * (self.d + 1) if self.embed else 0
         return heads + embedding + ((self.d + 1) * self.d_out if self.decoder else 0)
 
-    @property
-    def _written(self) -> int:
-        """What a head writes: outputs, or a vector for the decoder."""
-        return self.d if self.decoder else self.d_out
-
     def weight_shapes(self) -> Shapes:
-        d, H = self.d, self.H
+        d, H, written = self.d, self.H, self.d if self.decoder else self.d_out
         shapes: Shapes = dict.fromkeys(("W_Q", "W_K"), (H, d, self.d_h))
-        shapes |= {"W_V": (H, d, self.d_v), "W_O": (H, self.d_v, self._written)}
+        shapes |= {"W_V": (H, d, self.d_v), "W_O": (H, self.d_v, written)}
         if self.embed:
             shapes |= {"W_E": (d, d), "b_E": (d,)}
         if self.decoder:
