@@ -103,8 +103,9 @@ class WordMemory(Memory[Inputs]):
             about = {"count": facts.T, "vocabulary": facts.N, "digest": facts.digest()}
             about |= {name: plain(getattr(facts, name)) for name in ABOUT}
         read: dict[str, Json] = {"start_id": self.start_id, "pad_id": self.pad_id}
-        held: dict[str, Json] = {"order": plain(self.order), "facts": about, "distribution": None}
-        return read | held | {"vocabulary": list(self.vocabulary.tokens)}
+        read |= {"order": plain(self.order), "facts": about, "distribution": None}
+        read["vocabulary"] = list(self.vocabulary.tokens)
+        return read
 
     @classmethod
     def fields_of(cls, record: Record, files: Files) -> dict[str, Any]:
