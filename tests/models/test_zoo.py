@@ -24,8 +24,8 @@ from byheart.models import (
     shared_bottleneck,
 )
 from byheart.models.architectures import initial
+from byheart.models.attention_only import Hardmax, attention_weights
 from byheart.models.construction import ImportedConstruction
-from byheart.models.hardmax import Hardmax, attention_weights
 from byheart.models.token_memory import TokenMemory
 from byheart.specs import (
     AttentionOnlySpec,

@@ -10,9 +10,8 @@ from functools import singledispatch
 import torch
 from torch import Tensor
 
-from byheart.models._stack import Weights
-from byheart.models.architectures import module_of
-from byheart.models.hardmax import EXACT, Hardmax
+from byheart.models.architectures import Weights, module_of
+from byheart.models.attention_only import EXACT, Hardmax
 from byheart.models.multi_head import positions, with_axes
 from byheart.specs import (
     AttentionOnlySpec,

@@ -11,8 +11,7 @@ from scipy.stats import kstest
 import byheart
 from byheart.construct.sharded.build import coordinates, unseen_keys, with_rates
 from byheart.errors import ByheartError
-from byheart.models.fingerprints import fingerprints
-from byheart.models.sharded import residual
+from byheart.models.sharded import fingerprints, residual
 
 # Sharded memories have a spec and facts that a type checker cannot know of.
 bh: Any = byheart

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
     from byheart.audits import Audit
     from byheart.measure import HeadStatistics
-    from byheart.measure.rank import DependentSet
     from byheart.measure.kruskal import KruskalReport
-    from byheart.measure.rank import NumericalRank
+    from byheart.measure.rank import DependentSet, NumericalRank
 
 SHOWN = 20
 HEADS = ("head", "owns", "saturated stored / fresh", "own / other", "entropy stored / fresh",

@@ -1,9 +1,8 @@
 """The architectures, one file each, and `Memory`: an architecture with weights that recalls.
 
-The sizes live in `byheart.specs`. Every architecture module offers `forward(spec, weights, inputs)`
-with a leading model axis; `architectures` finds it by the class of the spec. `memory` is the
-contract, `token_memory`, `sharded_memory`, `vector_memory` and `exact_memory` are its families,
-`memory_files` the folder on disk.
+The sizes live in `byheart.specs`. `architectures` finds an architecture's module by its family,
+`memory` is the contract, `token_memory`, `sharded_memory`, `vector_memory` and `exact_memory` are
+its families, `memory_files` the folder on disk.
 """
 
 from typing import TYPE_CHECKING

@@ -2,9 +2,8 @@
 
     logits(t) = W_U^T W w_e(t),     w_e(t) = d^{-1/2} r_1(t_1) ⊙ ... ⊙ r_S(t_S)
 
-The slides have one token per key (S = 1, a random embedding per token). For longer keys the
-position embeddings r_s(t_s) in {-1, +1}^d are multiplied entry by entry, which gives every
-sequence its own nearly orthogonal vector. The baseline that attention is measured against.
+The slides have S = 1. For longer keys the position embeddings r_s(t_s) in {-1, +1}^d are multiplied
+entry by entry, which gives every sequence its own nearly orthogonal vector.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ import math
 import torch
 from torch import Tensor
 
+from byheart.models.architectures import Weights
 from byheart.specs import AssociativeSpec
-
-Weights = dict[str, Tensor]
 
 
 def keys(spec: AssociativeSpec, weights: Weights, tokens: Tensor) -> Tensor:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import ClassVar, Self
+from dataclasses import asdict, dataclass, field, fields
+from typing import ClassVar, TypeVar
 
 from byheart._json import Json, plain
+
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True)
@@ -29,22 +31,16 @@ def shown(value: float | None) -> str:
     return "no competitor" if value is None or not math.isfinite(value) else f"{value:.3g}"
 
 
+def _record(record: Mapping[str, object], kind: type[Kind]) -> Kind:
+    """The dataclass of a JSON record, whose fields may be records themselves."""
+    known = {f.name: f.metadata.get("of") for f in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{k: _typed(v, known[k]) for k, v in record.items() if k in known})
+
+
 def _typed(value: object, kind: type | None) -> object:
-    """A value as JSON has it as the record keeps it: tuples, and records inside records."""
-    if kind is not None and isinstance(value, Mapping):
-        known = {f.name: f.metadata.get("of") for f in fields(kind)}
-        return kind(**{k: _typed(v, known[k]) for k, v in value.items() if k in known})
     if isinstance(value, list):
         return tuple(_typed(v, kind) for v in value)
-    return value
-
-
-def _as_json(value: object) -> Json:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _as_json(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, tuple):
-        return [_as_json(v) for v in value]
-    return plain(value)
+    return _record(value, kind) if kind is not None and isinstance(value, Mapping) else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,15 +92,13 @@ class Construction:
         return f"{self.recalled:,} of {self.facts:,} from the stored {self.dtype} weights"
 
     def _quality(self) -> list[tuple[str, str]]:
-        """How well the facts are held."""
         return [("smallest margin", shown(self.margin))]
 
     def to_json(self) -> dict[str, Json]:
         """The record as JSON: every field, null where there is nothing to say."""
-        named: dict[str, Json] = {"method": self.method}
-        if self.kind != self.method:
-            named["kind"] = self.kind
-        return named | {f.name: _as_json(getattr(self, f.name)) for f in fields(self)}
+        kind = {} if self.kind == self.method else {"kind": self.kind}
+        record = {"method": self.method, **kind, **asdict(self)}
+        return {name: plain(value) for name, value in record.items()}
 
     @classmethod
     def from_json(cls, record: Mapping[str, object]) -> Construction:
@@ -115,13 +109,8 @@ class Construction:
         return cls.kinds[kind]._read(record)
 
     @classmethod
-    def _read(cls, record: Mapping[str, object]) -> Self:
-        values = {
-            f.name: _typed(record[f.name], f.metadata.get("of"))
-            for f in fields(cls)
-            if f.name in record
-        }
-        return cls(**values)  # type: ignore[arg-type]
+    def _read(cls, record: Mapping[str, object]) -> Construction:
+        return _record(record, cls)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,9 +131,9 @@ class AttentionConstruction(Construction, method="attention"):
 
     def _quality(self) -> list[tuple[str, str]]:
         rows = super()._quality()
-        if self.condition is not None:
-            rows.append(("condition number", f"{self.condition:.1e} ({self.solver})"))
-        return rows
+        if self.condition is None:
+            return rows
+        return [*rows, ("condition number", f"{self.condition:.1e} ({self.solver})")]
 
 
 @dataclass(frozen=True)
@@ -218,9 +207,8 @@ class SquareRootConstruction(Construction, method="sqrt"):
 
     def _quality(self) -> list[tuple[str, str]]:
         keys = self.unknown
-        if keys.proved:
-            text = f"all {keys.asked:,} other keys of these tokens are answered `unknown`"
-        else:
+        text = f"all {keys.asked:,} other keys of these tokens are answered `unknown`"
+        if not keys.proved:
             text = (
                 f"`unknown`, but for an expected share of {shown(keys.rate)} (measured: "
                 f"{keys.answered:,} of {keys.asked:,} random keys answered by mistake)"
@@ -239,11 +227,9 @@ class NewtonStart:
 
 @dataclass(frozen=True, kw_only=True)
 class MultiHeadConstruction(Construction, method="multihead"):
-    """Multi-head attention over vectors by one of four proofs.
-
-    `groups` (and the one example `over`): which head owns which examples, by the proof; `error` the
-    largest error of an output for labels that are numbers, `error_float32` the same in float32.
-    """
+    """Multi-head attention over vectors by one of four proofs. `groups` (and the one example
+    `over`): which head owns which examples, by the proof; `error`: the largest error of an output
+    for labels that are numbers, `error_float32` the same in float32."""
 
     unit: ClassVar[str] = "examples"
     remedy: ClassVar[str] = "more `H`"
@@ -352,14 +338,11 @@ class DistributionConstruction(Construction, method="attention", kind="distribut
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one model.
-
-    `accuracy`: share of all its facts that are right, from the returned weights (the honest one).
-    `train_accuracy`: mean over the 100 training batches before the last one, each measured before
-    its update (as Dana et al.'s code has it). `diverged`: the step after which a weight or the loss
-    was no longer finite; such a model is no evidence about capacity. `stopped`: the step at which
-    `stop_at` was reached. `seconds`: its share of the wall time.
-    """
+    """What became of one model. `accuracy`: share of all its facts that are right, from the
+    returned weights; `train_accuracy`: mean over the 100 training batches before the last one, each
+    measured before its update (as Dana et al.'s code has it). `diverged`: the step after which a
+    weight or the loss was no longer finite (no evidence about capacity); `stopped`: the step at
+    which `stop_at` was reached. `seconds`: its share of the wall time."""
 
     seed: int
     steps: int
@@ -399,10 +382,8 @@ class TrainedConstruction(Construction, method="train"):
         models = self.training.models
         perfect = sum(model.accuracy == 1 for model in models)
         steps = f"{models[self.training.best].steps:,}"
-        rows = [
-            ("starts", f"{perfect} of {len(models)} recalled all; the best took {steps} steps"),
-            *super()._quality(),
-        ]
+        starts = f"{perfect} of {len(models)} recalled all; the best took {steps} steps"
+        rows = [("starts", starts), *super()._quality()]
         if self.bits_per_parameter is not None:
             rows.append(("bits per parameter", f"{self.bits_per_parameter:.3g}"))
         diverged = [f"{model.diverged:,}" for model in models if model.diverged is not None]
@@ -418,12 +399,12 @@ class ImportedConstruction(Construction, method="import"):
 
     remedy: ClassVar[str] = "further training"
 
-    source: str = field(default="")
+    source: str = ""
 
     def to_json(self) -> dict[str, Json]:
         record = super().to_json()
         return record | {"from": record.pop("source")}
 
     @classmethod
-    def _read(cls, record: Mapping[str, object]) -> Self:
+    def _read(cls, record: Mapping[str, object]) -> Construction:
         return super()._read({**record, "source": str(record.get("from", ""))})

@@ -4,8 +4,7 @@
     output = e_L W_U + b_U                                              E (n, d), row vectors
 
 One layer is the authors' layer with a skip connection; nobody attends to the query, so contexts do
-not depend on it. Weights carry a leading model axis: `W_Q, W_K (models, L, H, d, d_h)`,
-`W_V (models, L, H, d, d_v)`, `W_O (models, L, H, d_v, d)`, `W_U (models, d, d_out)`, `b_U`.
+not depend on it.
 """
 
 from __future__ import annotations
@@ -15,21 +14,18 @@ import math
 import torch
 from torch import Tensor
 
-from byheart.models._stack import Weights
+from byheart.models.architectures import Weights
 from byheart.specs import DeepMultiHeadSpec
 
 INITS = ("as-coded",)
 
 
 def start_bounds(spec: DeepMultiHeadSpec, init: str) -> dict[str, float]:
-    """The bound of each weight's random start, U(-bound, bound): Xavier for every head, d^-1/2 for
-    the decoder."""
+    """Xavier for every head, d^-1/2 for the decoder."""
     bounds: dict[str, float] = dict.fromkeys(("W_U", "b_U"), 1 / math.sqrt(spec.d))
     for name in ("W_Q", "W_K", "W_V"):
-        rows, columns = spec.weight_shapes()[name][-2:]
-        bounds[name] = math.sqrt(6 / (rows + columns))
-    bounds["W_O"] = math.sqrt(6 / (spec.H * spec.d_v + spec.d))
-    return bounds
+        bounds[name] = math.sqrt(6 / sum(spec.weight_shapes()[name][-2:]))
+    return bounds | {"W_O": math.sqrt(6 / (spec.H * spec.d_v + spec.d))}
 
 
 def forward(spec: DeepMultiHeadSpec, weights: Weights, context: Tensor, query: Tensor) -> Tensor:
@@ -45,12 +41,11 @@ def forward(spec: DeepMultiHeadSpec, weights: Weights, context: Tensor, query: T
             f"{spec}: expected a query (B, {spec.d}) and a context ({spec.n}, {spec.d}) or one for "
             f"each, found {tuple(query.shape)} and {tuple(context.shape)}"
         )
-    one = context.dim() == 2
     E = context[None] if context.dim() == 3 else context  # own contexts: (models or 1, B, n, d)
     for layer in range(spec.layers):
         W_Q, W_K, W_V, W_O = (weights[name][:, layer] for name in ("W_Q", "W_K", "W_V", "W_O"))
         y = torch.einsum("mbd,mhdk,mhck->mbhc", e, W_Q, W_K) / math.sqrt(spec.d)
-        logits = y @ E.T if one else y @ E.transpose(-1, -2)
+        logits = y @ E.transpose(-1, -2)
         z = torch.softmax(logits, -1) @ E
         e = e + torch.einsum("mbhd,mhdv,mhvc->mbc", z, W_V, W_O)
     return torch.baddbmm(weights["b_U"][:, None], e, weights["W_U"])

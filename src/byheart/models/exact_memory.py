@@ -9,33 +9,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
-import torch
-from safetensors.torch import save as dump_tensors
 
-from byheart._json import Json
 from byheart._progress import Report, quiet
 from byheart.errors import ByheartError
 from byheart.exact import files as exact_files
 from byheart.exact.blocks import Network
 from byheart.exact.literal import evaluate
 from byheart.exact.parts import Parts, Structured, emit
-from byheart.facts import Facts, Vocabulary
-from byheart.models.construction import Construction, SquareRootConstruction
-from byheart.models.facts_files import facts_from, facts_record, facts_tensors
+from byheart.models.construction import SquareRootConstruction
 from byheart.models.folder import NETWORK, Files, Record
-from byheart.models.memory import FactTable, Memory, PageWords, Part, Recall
-from byheart.models.token_memory import check_reading, key_ids, token_table
-from byheart.specs import ExactSpec, Spec
+from byheart.models.memory import Dtype, FactTable, PageWords, Part, Recall
+from byheart.models.word_memory import WordMemory, token_table
+from byheart.specs import ExactSpec, TokenSpec
 
 UNKNOWN = "unknown"
 TABLE_CELLS = 20_000_000  # (token, position) pairs whose ids are kept for fast recall
 
+NO_FLOATS = (
+    "has floating-point weights, and this memory has integers that no float holds: `byheart "
+    "precision` says what is lost. Build with `method=attention` or `method=sharded` instead."
+)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ExactMemory(Memory[np.ndarray]):
+class ExactMemory(WordMemory[np.ndarray]):
     """Integer weights with a vocabulary and, usually, the facts they hold. Inputs are token ids
     (B, S), outputs classes (B,): 0 for "unknown", i for the i-th of the construction's answers.
 
@@ -45,18 +45,11 @@ class ExactMemory(Memory[np.ndarray]):
     ('iron', 'unknown')
     """
 
-    specs: ClassVar[Sequence[type[Spec]]] = (ExactSpec,)
+    specs: ClassVar[Sequence[type[TokenSpec]]] = (ExactSpec,)
 
     spec: ExactSpec
     integers: Parts
-    vocabulary: Vocabulary
     construction: SquareRootConstruction
-    facts: Facts | None = None
-    pad_id: int | None = None
-
-    @property
-    def name(self) -> str:
-        return "square-root Transformer in exact integers"
 
     @property
     def answers(self) -> tuple[int, ...]:
@@ -72,19 +65,9 @@ class ExactMemory(Memory[np.ndarray]):
     def structured(self) -> Structured:
         return Structured(self.integers)
 
-    @property
-    def key_length(self) -> int:
-        return self.spec.S
-
     def vectors(self, tokens: np.ndarray) -> np.ndarray:
-        """Token ids (B, S) -> what the network reads, (B, S, 2) with positions or (B, S, 1)."""
+        """Token ids (B, S) as the network reads them."""
         return as_vectors(tokens, self.spec.ordered)
-
-    # Asking
-
-    def key_ids(self, keys: Sequence[Sequence[str]]) -> np.ndarray:
-        """Token ids (B, S) of keys given in words, short ones padded if the facts were."""
-        return key_ids(keys, self.key_length, self.vocabulary, self.pad_id, self.facts)
 
     def encode(self, keys: Sequence[Sequence[str]]) -> np.ndarray:
         return self.key_ids(keys)
@@ -92,7 +75,7 @@ class ExactMemory(Memory[np.ndarray]):
     def inputs_of(self, facts: FactTable) -> np.ndarray:
         return token_table(facts).tokens
 
-    def outputs(self, inputs: np.ndarray, dtype: torch.dtype | None = None) -> np.ndarray:
+    def outputs(self, inputs: np.ndarray, dtype: Dtype | None = None) -> np.ndarray:
         """Classes (B,) of token ids (B, S), by the structured evaluator; 0 is unknown. Integers
         have no other number format: `dtype` is for floats."""
         ids = np.asarray(inputs)
@@ -123,33 +106,28 @@ class ExactMemory(Memory[np.ndarray]):
         at = np.minimum(np.searchsorted(stored, answers), len(stored) - 1)
         return np.where(stored[at] == answers, at + 1, -1)
 
-    def margins(
-        self, facts: FactTable | None = None, dtype: torch.dtype | None = None
-    ) -> np.ndarray:
-        """1 where the output is the class of the right answer, -1 elsewhere: integers are equal
-        or not."""
+    def margins(self, facts: FactTable | None = None, dtype: Dtype | None = None) -> np.ndarray:
+        """1 where the output is the class of the right answer, -1 elsewhere."""
         table = token_table(self.own(facts))
-        right = self.outputs(table.tokens) == self.classes(table.answers)
-        return np.where(right, 1.0, -1.0)
+        return np.where(self.outputs(table.tokens) == self.classes(table.answers), 1.0, -1.0)
 
     def recall(self, *tokens: str, literally: bool = False) -> Recall:
         """Ask for one key, in words; a token that no fact uses is unknown, too. `literally`: every
         block executed in exact integers."""
         new = [token for token in tokens if token not in self.vocabulary]
-        known_tokens = [self.vocabulary.token(0) if t in new else t for t in tokens]
-        ids = self.key_ids([known_tokens])
-        if new:
-            return Recall(tuple(tokens), UNKNOWN, known=False, output=(0,))
-        output = int((self.literal_outputs if literally else self.outputs)(ids)[0])
+        ids = self.key_ids([[self.vocabulary.token(0) if t in new else t for t in tokens]])
+        asked = self.literal_outputs if literally else self.outputs
+        output = 0 if new else int(asked(ids)[0])
         if not 1 <= output <= len(self.answers):
             return Recall(tuple(tokens), UNKNOWN, known=False, output=(output,))
-        known = True
-        if self.facts is not None:
-            stored = self.facts.tokens if self.spec.ordered else np.sort(self.facts.tokens, axis=1)
-            asked = ids[0] if self.spec.ordered else np.sort(ids[0])
-            known = bool((stored == asked).all(axis=1).any())
         answer = self.vocabulary.token(self.answers[output - 1])
+        known = self.knows(ids[0]) is not False  # without the facts, by what the integers say
         return Recall(tuple(tokens), answer, known=known, output=(output,))
+
+    def knows(self, key: np.ndarray) -> bool | None:
+        if self.spec.ordered or self.facts is None:
+            return super().knows(key)
+        return bool((np.sort(self.facts.tokens, axis=1) == np.sort(key)).all(axis=1).any())
 
     def quality(self) -> dict[str, float | None]:
         return {"margin": None}
@@ -161,17 +139,12 @@ class ExactMemory(Memory[np.ndarray]):
     def false_positive_rate(self) -> float | None:
         return self.construction.unknown.rate
 
-    def example(self) -> tuple[str, ...]:
-        return () if self.facts is None else self.facts.key(0)
-
     @property
     def no_heads(self) -> str | None:
         return (
             "A square-root Transformer has one uniform attention: every fact runs through the same "
             "integers, and none belongs to a head."
         )
-
-    # Describing
 
     def parameter_rows(self) -> list[tuple[str, str]]:
         spec, T = self.spec, self.construction.facts
@@ -199,59 +172,34 @@ class ExactMemory(Memory[np.ndarray]):
         answers = None if self.facts is None else len(self.facts.answer_ids)
         return PageWords(asking, margin=None, answers=answers, bits=self.spec.total_bits)
 
-    # What it becomes
-
     def to_dense(self) -> NoReturn:
-        raise _no_layer("the literal layer")
+        raise ByheartError(f"the literal layer {NO_FLOATS}")
 
     def to_torch(self) -> NoReturn:
-        raise _no_layer("a torch module")
+        raise ByheartError(f"a torch module {NO_FLOATS}")
 
     def weight_files(self) -> dict[str, bytes]:
         return {NETWORK: exact_files.dump(self.integers)}
 
-    def facts_file(self) -> bytes | None:
-        return None if self.facts is None else dump_tensors(facts_tensors(self.facts, None))
-
-    def record(self) -> dict[str, Json]:
-        return {
-            "start_id": None,
-            "pad_id": self.pad_id,
-            "order": None,
-            "facts": None if self.facts is None else facts_record(self.facts),
-            "distribution": None,
-            "vocabulary": list(self.vocabulary.tokens),
-        }
-
     @classmethod
-    def from_files(cls, record: Record, files: Files) -> Self:
-        spec = ExactSpec(**record["spec"])
-        vocabulary = Vocabulary(tuple(record["vocabulary"]))
-        check_reading(record, spec, vocabulary)
-        content = files[NETWORK]
+    def fields_of(cls, record: Record, files: Files) -> dict[str, Any]:
+        fields, content = super().fields_of(record, files), files[NETWORK]
         if not isinstance(content, bytes):
             raise ValueError(f"{NETWORK} holds tensors, not integers")
-        integers = exact_files.load(content)
-        made = Construction.from_json(record["construction"])
+        integers, made = exact_files.load(content), fields["construction"]
         if not isinstance(made, SquareRootConstruction):
             raise ValueError(f"integers made by {made.method}")
-        _check_network(spec, integers, made.answers)
-        return cls(
-            spec=spec,
-            integers=integers,
-            vocabulary=vocabulary,
-            construction=made,
-            facts=facts_from(record, files, vocabulary),
-            pad_id=record["pad_id"],
-        )
+        _check_network(fields["spec"], integers, made.answers)
+        return fields | {"integers": integers, "start_id": None, "order": None}
 
 
 def _check_network(spec: ExactSpec, integers: Parts, answers: tuple[int, ...]) -> None:
     """Refuse a network that is not the one that spec and answers describe."""
     network = emit(integers)
-    said = {name: getattr(spec, name) for name in network.counts().to_json()}
-    if said != network.counts().to_json() or network.m != spec.m:
-        raise ValueError(f"the spec counts {said}, the network {network.counts().to_json()}")
+    counts = network.counts().to_json()
+    said = {name: getattr(spec, name) for name in counts}
+    if said != counts or network.m != spec.m:
+        raise ValueError(f"the spec counts {said}, the network {counts}")
     if len(answers) != spec.classes or list(answers) != sorted(set(answers)):
         raise ValueError(f"{len(answers)} answers for {spec.classes} classes")
     if answers and not 0 <= answers[0] <= answers[-1] < spec.N:
@@ -259,14 +207,6 @@ def _check_network(spec: ExactSpec, integers: Parts, answers: tuple[int, ...]) -
     limits = (spec.N - 1, spec.S - 1) if spec.ordered else (spec.N - 1,)
     if integers.projection.high != limits or any(integers.projection.low):
         raise ValueError(f"the network takes tokens up to {integers.projection.high}")
-
-
-def _no_layer(what: str) -> ByheartError:
-    return ByheartError(
-        f"{what} has floating-point weights, and this memory has integers that no float holds: "
-        "`byheart precision` says what is lost. Build with `method=attention` or `method=sharded` "
-        "instead."
-    )
 
 
 def as_vectors(tokens: np.ndarray, ordered: bool) -> np.ndarray:

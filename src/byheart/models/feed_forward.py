@@ -6,10 +6,7 @@
 
 (Kajitsuka and Sato 2025; eq. 165 is the model of their experiments, `FeedForwardTransformerSpec.
 experiment`.) No mask, no positions, no scale: the model cannot tell an order. Inputs are vectors.
-One position is read, so attention and FF_2 are computed there only. Row-vector layout after a
-leading model axis: `E_in (models, d, m)`, `W_1 (models, blocks, m, q)`, `b_1 (models, blocks, q)`,
-`W_2 (models, blocks, q, m)`, `b_2 (models, blocks, m)`, `W_Q, W_K, W_V (models, m, s)`,
-`W_O (models, s, m)`, `E_out (models, m, d_out)`; blocks in order, FF_1 first.
+One position is read, so attention and FF_2 are computed there only. FF_1's blocks come first.
 """
 
 from __future__ import annotations
@@ -17,23 +14,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from byheart.models._stack import Weights
-from byheart.models.hardmax import EXACT, Hardmax, attention_weights
+from byheart.models.architectures import Weights
+from byheart.models.attention_only import EXACT, Hardmax, attention_weights
 from byheart.specs import FeedForwardTransformerSpec
 
 INITS = ("linear",)
 
 
 def start_bounds(spec: FeedForwardTransformerSpec, init: str) -> dict[str, float]:
-    """The bound of each weight's random start, U(-bound, bound).
-
-    `linear`: every weight and bias as `nn.Linear` starts, U(±fan_in^-1/2). The paper does not say
-    how its models start.
-    """
+    """`linear`: every weight and bias as `nn.Linear` starts, U(±fan_in^-1/2). The paper does not
+    say how its models start."""
     fan_in = dict.fromkeys(("W_1", "b_1", "W_Q", "W_K", "W_V", "E_out"), spec.m)
     fan_in |= {"E_in": spec.d, "W_O": spec.s} | dict.fromkeys(("W_2", "b_2"), spec.q)
-    bounds = {name: fan**-0.5 for name, fan in fan_in.items()}
-    return bounds
+    return {name: fan**-0.5 for name, fan in fan_in.items()}
 
 
 def forward(

@@ -34,25 +34,25 @@ def read_record(folder: str | Path) -> dict[str, Any]:
         near = [p.name for p in path.parent.glob("*") if (p / MEMORY).is_file()]
         hint = did_you_mean(path.name, near) or "`byheart build FACTS -o DIR` makes one."
         raise MemoryFileError(f"{path}: no such memory folder. {hint}")
-    record = None
+    record, file = None, path / MEMORY
     # UnicodeDecodeError and JSONDecodeError are ValueErrors.
     with contextlib.suppress(ValueError, RecursionError):
         record = json.loads(read_file(path, MEMORY).decode())
     if not isinstance(record, dict) or record.get("kind") != "byheart memory":
         raise MemoryFileError(
-            f"{path / MEMORY}: not the description of a byheart memory (truncated or overwritten)."
+            f"{file}: not the description of a byheart memory (truncated or overwritten)."
         )
     schema = record.get("schema")
     if not isinstance(schema, int) or schema > SCHEMA:
         raise MemoryFileError(
-            f"{path / MEMORY}: schema version {schema}, this byheart ({__version__}) reads up to "
-            f"{SCHEMA}. Install a newer byheart."
+            f"{file}: schema version {schema}, this byheart ({__version__}) reads up to {SCHEMA}. "
+            "Install a newer byheart."
         )
     missing = {"family", "spec", "sha256", "vocabulary", "facts", "construction"} - record.keys()
     if missing or not isinstance(record["sha256"], dict):
+        what = ", ".join(sorted(missing)) or "sha256"
         raise MemoryFileError(
-            f"{path / MEMORY}: fields missing or not understood: "
-            f"{', '.join(sorted(missing)) or 'sha256'}. Restore it from a copy."
+            f"{file}: fields missing or not understood: {what}. Restore it from a copy."
         )
     return record
 

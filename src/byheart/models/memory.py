@@ -5,26 +5,27 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from html import escape
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from byheart._folders import new_folder
 from byheart._json import Json
 from byheart.errors import ByheartError, FactsError
 from byheart.facts import Distributions, Facts, VectorFacts
 from byheart.models.construction import Construction, shown
-from byheart.models.folder import Files, Record
+from byheart.models.folder import MEMORY, Files, Record
 from byheart.specs import Spec
-
-if TYPE_CHECKING:
-    from typing import Self
+from byheart.specs.base import Shapes
 
 FactTable = Facts | VectorFacts | Distributions
+Dtype = torch.dtype
 if TYPE_CHECKING:  # a memory of unknown family takes anything
     from typing_extensions import TypeVar as TypeVarWithDefault
 
@@ -34,20 +35,23 @@ else:
 
 BATCH_BYTES = 256 * 2**20  # keeps intermediates well below the size of the solve that made them
 SHOWN_ROWS = 6  # of a description, in `repr`
-# What a notebook shows of a memory. Pages stand above models and import them; so the function is
-# named here and found when a notebook asks, and imports still point downward.
-NOTEBOOK = "byheart.reports.notebook:memory_html"
+NAMES = {  # families in words
+    "attention-only": "attention-only Transformer",
+    "associative": "associative memory",
+    "mlp-transformer": "Transformer with feed-forward layers",
+    "shared-bottleneck": "attention-only Transformer with shared projections",
+    "sharded": "sharded attention-only Transformer",
+    "multi-head": "multi-head attention layer",
+    "sqrt": "square-root Transformer in exact integers",
+}
 
 
 @dataclass(frozen=True)
 class Recall:
-    """One answer.
-
-    `margin`: its logit minus the next best, that of `runner_up` (inf: only one token; None: the
-    memory has no logits). `known`: whether the key is stored; None where the memory cannot tell,
+    """One answer. `margin`: its logit minus that of `runner_up`, the next best (inf: only one
+    token; None: no logits). `known`: whether the key is stored; None where the memory cannot tell,
     because its facts were left out of the folder. `output`: the numbers of a vector memory, the
-    class of an exact one. `probabilities`: the likeliest answers of a memory of distributions.
-    """
+    class of an exact one. `probabilities`: the likeliest answers of a memory of distributions."""
 
     key: tuple[str, ...]
     answer: str | int | None
@@ -61,11 +65,11 @@ class Recall:
 @dataclass(frozen=True)
 class HeadParts:
     """Of inputs `at` (B,) that the same `heads` (h,) carry: margin = skip + Σ_h parts_h, exactly,
-    because logits are linear in the heads.
+    because logits are linear in the heads. float64.
 
     `parts` (B, h), `skip` (B,) with biases, `attention` (B, h, positions), `answers` and
     `runners_up` (B,) token or class ids, `logits` (B, N), `written` (B, h, d): what each head adds
-    to what W_U reads (None: the parts are all there is). float64.
+    to what W_U reads (None: the parts are all there is).
     """
 
     at: Tensor
@@ -101,8 +105,7 @@ class Split:
 
     def largest(self) -> list[tuple[int, float]]:
         """(head, part), the largest part first."""
-        pairs = zip(self.heads, self.parts, strict=True)
-        return sorted(pairs, key=lambda pair: -pair[1])
+        return sorted(zip(self.heads, self.parts, strict=True), key=lambda pair: -pair[1])
 
 
 @dataclass(frozen=True)
@@ -129,13 +132,10 @@ class Part:
 
 @dataclass(frozen=True)
 class PageWords:
-    """What pages and figures say in a family's own words.
-
-    `asking`: lines of Python that ask `memory`. `positions`: what the attention of `head_parts`
-    runs over, each a word or the number of a key's column. `margin`: what `margins` are (None: an
-    answer is right or wrong). `answers`: among how many a fact has its own (None: labels are
-    numbers). `bits`: of all weights as they are stored.
-    """
+    """What pages and figures say in a family's own words: `asking`, lines of Python that ask
+    `memory`; `positions`, what the attention of `head_parts` runs over, words or numbers of key
+    columns; `margin`, what `margins` are (None: an answer is right or wrong); `answers`, among how
+    many a fact has its own (None: labels are numbers); `bits` of all weights as stored."""
 
     asking: tuple[str, ...]
     positions: tuple[str | int, ...] = ()
@@ -146,11 +146,8 @@ class PageWords:
 
 @dataclass(frozen=True)
 class Description:
-    """A memory in words, from which `repr`, notebooks, the command line and pages are made.
-
-    `rows` are (what, value); `why` the reasons of the construction; `parts` the architecture;
-    `record` the same as JSON.
-    """
+    """A memory in words: `rows` are (what, value); `why` the reasons of the construction; `parts`
+    the architecture; `record` the same as JSON."""
 
     title: str
     rows: tuple[tuple[str, str], ...]
@@ -201,7 +198,7 @@ class Memory(ABC, Generic[Inputs]):
 
     @abstractmethod
     def encode(self, keys: Sequence[Any]) -> Inputs:
-        """Keys as users give them, as the model reads them."""
+        """Keys as users give them, made what the model reads."""
 
     @abstractmethod
     def inputs_of(self, facts: FactTable) -> Inputs:
@@ -212,13 +209,11 @@ class Memory(ABC, Generic[Inputs]):
         return None
 
     @abstractmethod
-    def outputs(self, inputs: Inputs, dtype: torch.dtype | None = None) -> Tensor | np.ndarray:
+    def outputs(self, inputs: Inputs, dtype: Dtype | None = None) -> Tensor | np.ndarray:
         """What the model computes, in the stored number format or in `dtype`."""
 
     @abstractmethod
-    def margins(
-        self, facts: FactTable | None = None, dtype: torch.dtype | None = None
-    ) -> np.ndarray:
+    def margins(self, facts: FactTable | None = None, dtype: Dtype | None = None) -> np.ndarray:
         """One number for each fact (its own by default), positive where it is recalled: the logit
         of the right answer minus the largest other one; float64."""
 
@@ -251,14 +246,10 @@ class Memory(ABC, Generic[Inputs]):
         if self.no_heads is not None:
             raise ByheartError(self.no_heads)
         part = next(iter(self.head_parts(self.encode([key]))))
-        return Split(
-            tuple(map(str, key)),
-            self.answer_name(int(part.answers[0])),
-            self.answer_name(int(part.runners_up[0])),
-            tuple(int(h) for h in part.heads),
-            tuple(float(p) for p in part.parts[0]),
-            float(part.skip[0]),
-        )
+        answer, other = (self.answer_name(int(i[0])) for i in (part.answers, part.runners_up))
+        heads, parts = (int(h) for h in part.heads), (float(p) for p in part.parts[0])
+        words, skip = tuple(map(str, key)), float(part.skip[0])
+        return Split(words, answer, other, tuple(heads), tuple(parts), skip)
 
     def answer_name(self, answer: int) -> str | int:
         """An answer id as users read it."""
@@ -279,9 +270,9 @@ class Memory(ABC, Generic[Inputs]):
     # What it is
 
     @property
-    @abstractmethod
     def name(self) -> str:
         """The family in words."""
+        return NAMES.get(self.spec.family, self.spec.title or self.spec.family)
 
     def quality(self) -> dict[str, float | None]:
         """How well the facts are held, measured now from the stored weights."""
@@ -290,8 +281,7 @@ class Memory(ABC, Generic[Inputs]):
 
     def quality_text(self) -> str:
         """The same in words."""
-        margin = self.quality()["margin"]
-        return f"smallest margin {shown(margin)}"
+        return f"smallest margin {shown(self.quality()['margin'])}"
 
     @property
     def false_positive_rate(self) -> float | None:
@@ -347,23 +337,21 @@ class Memory(ABC, Generic[Inputs]):
         return f"<{self.describe().text()}>"
 
     def _repr_html_(self) -> str:
-        module, name = NOTEBOOK.split(":")
-        return getattr(import_module(module), name)(self)
+        # Pages stand above models: found when a notebook asks, so that imports point downward.
+        return import_module("byheart.reports.notebook").memory_html(self)
 
     def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return self.identity() == other.identity()
+        same = type(other) is type(self)
+        return self.identity() == other.identity() if same else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self.identity())
 
     def identity(self) -> tuple[object, ...]:
         """Spec, weights, what keys mean, and facts: equal for equal memories, however made."""
-        table = self.table
-        digest = None if table is None else table.digest()
-        keys = {k: str(v) for k, v in self.record().items() if k != "facts"}
-        return self.spec, self.weights_sha256(), tuple(sorted(keys.items())), digest
+        digest = None if self.table is None else self.table.digest()
+        keys = sorted((k, str(v)) for k, v in self.record().items() if k != "facts")
+        return self.spec, self.weights_sha256(), tuple(keys), digest
 
     def batches(self, rows: int, copies: int = 1) -> Iterator[slice]:
         """Slices of at most `BATCH_BYTES` of intermediates, of which `copies` are kept at once."""
@@ -402,23 +390,33 @@ class Memory(ABC, Generic[Inputs]):
 
     def weights_sha256(self) -> str:
         """SHA-256 of the weight file as `save` writes it; of the sums if there are several."""
-        from byheart.models.memory_files import joint_sha256
-
-        return joint_sha256(self.weight_files())
+        sums = [sha256(data).hexdigest() for data in self.weight_files().values()]
+        return sums[0] if len(sums) == 1 else sha256("".join(sums).encode()).hexdigest()
 
     def save(self, folder: str | Path, *, force: bool = False, with_facts: bool = True) -> Path:
-        """Write the memory folder, whole or not at all; `byheart.load` gives an equal memory."""
-        from byheart.models.memory_files import save
+        """Write the memory folder, whole or not at all; `byheart.load` gives an equal memory.
 
-        return save(self, folder, force=force, with_facts=with_facts)
+        `force` swaps an existing memory (never another kind of folder) in one step.
+        """
+        from byheart.models.memory_files import write_files
+
+        with new_folder(folder, marker=MEMORY, force=force) as target:
+            write_files(self, target, with_facts=with_facts)
+        return Path(folder)
 
 
 def check_shapes(spec: Spec, weights: Mapping[str, Tensor]) -> None:
     """Refuse weights that are not those of the spec."""
     for name, shape in spec.weight_shapes().items():
-        if name not in weights or tuple(weights[name].shape) != shape:
-            found = tuple(weights[name].shape) if name in weights else "nothing"
+        found = tuple(weights[name].shape) if name in weights else "nothing"
+        if found != shape:
             raise ValueError(f"{name}: expected shape {shape} for {spec}, found {found}")
+
+
+def projections(shapes: Shapes) -> tuple[str, ...]:
+    """The maps of one head as `parts` shows them."""
+    names = ("W_Q", "W_K", "W_V", "W_O")
+    return tuple(f"{n}: {' × '.join(map(str, shapes[n][-2:]))}" for n in names if n in shapes)
 
 
 def answer_margins(logits: Tensor, right: Tensor) -> Tensor:

@@ -1,17 +1,7 @@
-"""How a memory lies on disk: one folder, written whole or not at all.
+"""How a memory lies on disk: one folder, written whole or not at all (docs/formats.md).
 
-    memory.json           schema, spec, vocabulary, construction, versions, SHA-256 of the others
-    weights.safetensors   the weights, exactly as evaluated (sharded memories: W_O only)
-    index.safetensors     sharded memories: all other weights, and a SHA-256 of each shard's W_O
-    network.bin           exact memories: their integers, in place of the weights (exact/files.py)
-    facts.safetensors     token ids, answers, prior, rows (absent with `with_facts=False`);
-                          support and probabilities where keys have several right answers;
-                          vector memories: query, label, rows, and contexts that are not shared
-    certificate.json      written by `byheart.certificates`, if a certificate was made
-
-What the files hold is up to the family (`Memory.weight_files`, `facts_file`, `record`,
-`from_files`); that they belong together is checked here. Only safetensors, JSON and the integers of
-network.bin are read: nothing in a memory folder can run code.
+What the files hold is up to the family; that they belong together is checked here. Only
+safetensors, JSON and the integers of network.bin are read: nothing in a folder can run code.
 """
 
 from __future__ import annotations
@@ -19,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -29,7 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_tensors
 
-from byheart._folders import new_folder, write_text
+from byheart._folders import write_text
 from byheart._plugins import load_plugin, points
 from byheart._version import __version__
 from byheart.errors import ByheartError, MemoryFileError
@@ -70,8 +59,7 @@ def memory_class(record: Record) -> type[Memory]:
     points `byheart.memories`: family -> class."""
     family, made = str(record["family"]), record.get("construction")
     kind = made.get("kind") if isinstance(made, dict) else None
-    path = FAMILIES.get(f"{family}/{kind}") or FAMILIES.get(family)
-    if path is not None:
+    if path := FAMILIES.get(f"{family}/{kind}") or FAMILIES.get(family):
         module, name = path.split(":")
         return getattr(import_module(module), name)
     for point in points("byheart.memories"):
@@ -84,42 +72,20 @@ def memory_class(record: Record) -> type[Memory]:
     )
 
 
-def save(
-    memory: Memory,
-    folder: str | Path,
-    *,
-    force: bool = False,
-    with_facts: bool = True,
-) -> Path:
-    """Write `memory` to `folder`, atomically.
-
-    The files are written to a temporary folder beside it, which is then renamed: an interrupted
-    save leaves nothing, and `force` swaps an existing memory (never another kind of folder) in
-    one step.
-    """
-    with new_folder(folder, marker=MEMORY, force=force) as target:
-        write_files(memory, target, with_facts=with_facts)
-    return Path(folder)
-
-
 def write_files(memory: Memory, target: Path, *, with_facts: bool = True) -> None:
     """The files of `memory` into the existing, empty folder `target`."""
     files = memory.weight_files()
     facts = memory.facts_file() if with_facts else None
     if facts is not None:
         files[FACTS] = facts
+    versions = {"byheart": __version__, "torch": torch.__version__, "numpy": np.__version__}
     record = {
         "kind": "byheart memory",
         "schema": SCHEMA,
         "family": memory.spec.family,
         "spec": memory.spec.to_json(),
         "construction": memory.construction.to_json(),
-        "versions": {
-            "byheart": __version__,
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-        },
+        "versions": versions | {"python": platform.python_version()},
         "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
         **memory.record(),
     }
@@ -127,12 +93,6 @@ def write_files(memory: Memory, target: Path, *, with_facts: bool = True) -> Non
     for name, data in files.items():
         (target / name).write_bytes(data)
     write_text(target / MEMORY, json.dumps(record, ensure_ascii=False, indent=1) + "\n")
-
-
-def joint_sha256(files: Mapping[str, bytes]) -> str:
-    """SHA-256 of one file; of the sums of all if there are several."""
-    sums = [hashlib.sha256(data).hexdigest() for data in files.values()]
-    return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
 
 
 def _digest(record: Record) -> str:
@@ -179,19 +139,12 @@ def inspect(folder: str | Path, *, lazy: bool = False) -> LoadedMemory:
     sums = record["sha256"]
     mapped = {WEIGHTS, FACTS} if lazy and INDEX in sums else set()
     files = {}
-    for name in sums:
-        if name in mapped:
-            files[name] = _mapped(path / name)
-            continue
-        data = read_file(path, name)
-        if hashlib.sha256(data).hexdigest() != sums[name]:
+    for name, digest in sums.items():
+        data = b"" if name in mapped else read_file(path, name)
+        if name not in mapped and hashlib.sha256(data).hexdigest() != digest:
             damage.append(f"{name} differs from the SHA-256 in {MEMORY}")
-        files[name] = data
-        if name.endswith(".safetensors"):
-            try:
-                files[name] = load_tensors(data)
-            except SafetensorError as error:
-                raise _incomplete(path / name, error) from None
+        tensors = name.endswith(".safetensors")
+        files[name] = _tensors(path / name, None if name in mapped else data) if tensors else data
     try:
         kind = memory_class(record)
     except ByheartError as error:
@@ -209,29 +162,27 @@ def inspect(folder: str | Path, *, lazy: bool = False) -> LoadedMemory:
 
 def _other_facts(memory: Memory, record: Record) -> list[str]:
     """Facts that are not those which the description names."""
-    damage = []
-    if memory.facts is not None and memory.facts.digest() != record["facts"]["digest"]:
+    facts, table, damage = memory.facts, memory.table, []
+    if facts is not None and facts.digest() != record["facts"]["digest"]:
         damage.append(f"{FACTS} holds other facts than {MEMORY} says")
-    table = memory.table
     digest = (record.get("distribution") or {}).get("digest")
-    if table is not None and table is not memory.facts and table.digest() != digest:
+    if table is not None and table is not facts and table.digest() != digest:
         damage.append(f"{FACTS} holds other distributions than {MEMORY} says")
     return damage
 
 
-def _mapped(file: Path) -> dict[str, torch.Tensor]:
-    """Tensors backed by the file: only what is used is read."""
+def _tensors(file: Path, data: bytes | None) -> dict[str, torch.Tensor]:
+    """Tensors in the bytes of a file; without them, backed by the file: only what is used is
+    read."""
     try:
+        if data is not None:
+            return load_tensors(data)
         with safe_open(file, "pt") as opened:
             return {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise _incomplete(file, error) from None
+        raise MemoryFileError(
+            f"{file}: not a complete safetensors file ({error}); it was truncated or overwritten. "
+            "Restore it from a copy or build the memory again."
+        ) from None
     except OSError as error:
         raise MemoryFileError(f"{file}: cannot be read: {error}.") from None
-
-
-def _incomplete(path: Path, error: Exception) -> MemoryFileError:
-    return MemoryFileError(
-        f"{path}: not a complete safetensors file ({error}); it was truncated or overwritten. "
-        "Restore it from a copy or build the memory again."
-    )

@@ -3,10 +3,7 @@
     x <- x + Σ_h W_O^h W_V^h Σ_s softmax_s(x_S^T W_QK^h x_s) x_s
     x <- x + W_out act(W_in x + b_in),      T(t) = W_U x_S
 
-with act the exact GELU, x Φ(x), or ReLU. Dana et al. (2025) compare attention-only layers with
-H = 1, d_h = d and w hidden units: 4 d^2 + 2 d w + w parameters a layer. Attention is that of
-`attention_only`, with its options; the MLP's weights are, after the model axis, `W_in (models,
-layers, d, w)`, `b_in (models, layers, w)`, `W_out (models, layers, w, d)`.
+with act the exact GELU, x Φ(x), or ReLU; attention is that of `attention_only`, with its options.
 """
 
 from __future__ import annotations
@@ -15,34 +12,29 @@ import torch
 from torch import Tensor
 
 from byheart.models import attention_only
-from byheart.models._stack import Weights
-from byheart.models.hardmax import EXACT, Hardmax
+from byheart.models.architectures import Weights
+from byheart.models.attention_only import EXACT, Hardmax
 from byheart.specs import MLPTransformerSpec
 
 INITS = attention_only.INITS
 
 
 def start_bounds(spec: MLPTransformerSpec, init: str) -> dict[str, float]:
-    """The bound of each weight's random start, U(-bound, bound).
-
-    Attention as `attention_only.initial` has it; W_in, b_in and W_out as `nn.Linear` starts,
-    fan_in^-1/2: d^-1/2, d^-1/2 and w^-1/2.
-    """
-    bounds = attention_only.start_bounds(spec.heads, init)
-    bounds |= dict.fromkeys(("W_in", "b_in"), spec.d**-0.5)
-    bounds["W_out"] = max(spec.w, 1) ** -0.5
-    return bounds
+    """Attention as in `attention_only`; W_in, b_in and W_out as `nn.Linear` starts, fan_in^-1/2."""
+    mlp = {"W_in": spec.d**-0.5, "b_in": spec.d**-0.5, "W_out": max(spec.w, 1) ** -0.5}
+    return attention_only.start_bounds(spec.heads, init) | mlp
 
 
 def forward(
     spec: MLPTransformerSpec, weights: Weights, tokens: Tensor, hardmax: Hardmax = EXACT
 ) -> Tensor:
     """Logits of every model for tokens (B, S) or (models, B, S): (models, B, N)."""
-    x = attention_only.embed_input(spec.heads, weights, tokens)
+    stack = attention_only.Stack(spec.heads, weights, hardmax)
+    x = stack.embed(tokens)
     for layer in range(spec.layers - 1):
-        x = attention_only.all_positions(spec.heads, weights, layer, x, hardmax)
+        x = stack.all_positions(layer, x)
         x = _mlp(spec, weights, layer, x.flatten(1, 2)).view_as(x)
-    F = attention_only.heads(spec.heads, weights, spec.layers - 1, x, True, hardmax).flatten(2)
+    F = stack.heads(spec.layers - 1, x, last_only=True).flatten(2)
     x = torch.baddbmm(x[:, :, -1], F, weights["W_O"][:, -1].flatten(1, 2))
     return _mlp(spec, weights, spec.layers - 1, x) @ weights["W_U"]
 

@@ -31,14 +31,12 @@ if TYPE_CHECKING:
     from byheart.models.vector_memory import VectorInputs, VectorMemory
 
 PER_LAYER = ("W_Q", "W_K", "W_V", "W_O")
+# What a standalone model's config calls the fields of its spec.
+CONFIG = {"d_vocab": "N", "n_ctx": "S", "d_model": "d", "d_head": "d_h", "d_query": "qk_rank"}
+CONFIG |= {"n_heads": "H", "n_layers": "layers"}
+CONFIG |= {name: name for name in ("positions", "scale", "skip", "attention")}
 Weights = Mapping[str, Tensor]
-
-
-def to_module(memory: TokenMemory) -> nn.Module:
-    """The module of a token memory; a sharded one is written out as a dense layer first."""
-    dense = memory.to_dense()
-    module = module_for(dense.spec, dict(dense.weights), reading(dense), dense.vocabulary.tokens)
-    return module
+Words = tuple[str, ...]
 
 
 def reading(memory: TokenMemory) -> dict[str, int | list[int] | None]:
@@ -48,18 +46,14 @@ def reading(memory: TokenMemory) -> dict[str, int | list[int] | None]:
 
 
 @singledispatch
-def module_for(
-    spec: Spec, weights: Weights, reading: Mapping[str, object], tokens: tuple[str, ...]
-) -> nn.Module:
+def module_for(spec: Spec, weights: Weights, reading: Mapping, tokens: Words) -> nn.Module:
     """The module of an architecture in the number format of the weights, dispatched on the class of
-    its spec."""
+    its spec; `reading` and `tokens` are how keys are read and the vocabulary."""
     raise ByheartError(f"there is no torch module for {spec.family} memories")
 
 
 @module_for.register
-def _(
-    spec: AttentionOnlySpec, weights: Weights, reading: Mapping, tokens: tuple[str, ...]
-) -> nn.Module:
+def _(spec: AttentionOnlySpec, weights: Weights, reading: Mapping, tokens: Words) -> nn.Module:
     module = standalone.Model(torch_config(spec) | dict(reading), list(tokens))
     module.to(weights["W_U"].dtype).load_state_dict(torch_state(spec, weights))
     return module
@@ -67,19 +61,7 @@ def _(
 
 def torch_config(spec: AttentionOnlySpec) -> dict:
     """The fields that the standalone model reads."""
-    return {
-        "d_vocab": spec.N,
-        "n_ctx": spec.S,
-        "d_model": spec.d,
-        "d_head": spec.d_h,
-        "d_query": spec.qk_rank,
-        "n_heads": spec.H,
-        "n_layers": spec.layers,
-        "positions": spec.positions,
-        "scale": spec.scale,
-        "skip": spec.skip,
-        "attention": spec.attention,
-    }
+    return {key: getattr(spec, name) for key, name in CONFIG.items()}
 
 
 def torch_state(spec: AttentionOnlySpec, weights: Weights) -> dict[str, Tensor]:
@@ -108,22 +90,6 @@ class FeedForward(nn.Module):
         return x + self.hook_post(self.activation(hidden)) @ self.W_out
 
 
-class Bottleneck(nn.Module):
-    """x + D attention(C x): one compression for all heads of a layer (none where d = d_h)."""
-
-    def __init__(self, attention: nn.Module, W_C: Tensor | None, W_D: Tensor | None) -> None:
-        super().__init__()
-        self.attention = attention
-        self.W_C = None if W_C is None else nn.Parameter(W_C)
-        self.W_D = None if W_D is None else nn.Parameter(W_D)
-        self.hook_compressed, self.hook_resid_post = nn.Identity(), nn.Identity()
-
-    def forward(self, x: Tensor, positions: Tensor | None) -> Tensor:
-        z = self.hook_compressed(x if self.W_C is None else x @ self.W_C)
-        added = self.attention(z, positions)
-        return self.hook_resid_post(x + (added if self.W_D is None else added @ self.W_D))
-
-
 class FeedForwardModel(standalone.Model):
     """The standalone model with a feed-forward layer behind each attention layer."""
 
@@ -138,35 +104,46 @@ class FeedForwardModel(standalone.Model):
 
 
 @module_for.register
-def _(
-    spec: MLPTransformerSpec, weights: Weights, reading: Mapping, tokens: tuple[str, ...]
-) -> nn.Module:
-    mlps: list[nn.Module] = [nn.Identity() for _ in range(spec.layers if spec.w == 0 else 0)]
-    for i in range(spec.layers if spec.w else 0):
-        W_in, b_in, W_out = (weights[name][i].clone() for name in ("W_in", "b_in", "W_out"))
-        mlps.append(FeedForward(W_in, b_in, W_out, spec.activation))
-    model = FeedForwardModel(torch_config(spec.heads) | dict(reading), list(tokens), mlps)
+def _(spec: MLPTransformerSpec, weights: Weights, reading: Mapping, tokens: Words) -> nn.Module:
+    def mlp(layer: int) -> nn.Module:
+        if not spec.w:
+            return nn.Identity()
+        W_in, b_in, W_out = (weights[name][layer].clone() for name in ("W_in", "b_in", "W_out"))
+        return FeedForward(W_in, b_in, W_out, spec.activation)
+
+    config, mlps = torch_config(spec.heads) | dict(reading), list(map(mlp, range(spec.layers)))
+    model = FeedForwardModel(config, list(tokens), mlps)
     model.to(weights["W_U"].dtype).load_state_dict(torch_state(spec.heads, weights), strict=False)
     return model
 
 
+class Bottleneck(nn.Module):
+    """x + D attention(C x): one compression for all heads of a layer (none where d = d_h)."""
+
+    def __init__(self, attention: nn.Module, *maps: Tensor) -> None:
+        super().__init__()
+        self.attention = attention
+        self.W_C, self.W_D = map(nn.Parameter, maps) if maps else (None, None)
+        self.hook_compressed, self.hook_resid_post = nn.Identity(), nn.Identity()
+
+    def forward(self, x: Tensor, positions: Tensor | None) -> Tensor:
+        z = self.hook_compressed(x if self.W_C is None else x @ self.W_C)
+        added = self.attention(z, positions)
+        return self.hook_resid_post(x + (added if self.W_D is None else added @ self.W_D))
+
+
 @module_for.register
-def _(
-    spec: SharedBottleneckSpec, weights: Weights, reading: Mapping, tokens: tuple[str, ...]
-) -> nn.Module:
-    config = torch_config(spec.heads) | dict(reading) | {"skip": False, "positions": "attention"}
+def _(spec: SharedBottleneckSpec, weights: Weights, reading: Mapping, tokens: Words) -> nn.Module:
+    config = torch_config(spec.heads) | dict(reading) | {"skip": False}
     model = standalone.Model(config, list(tokens))
     state = torch_state(spec.heads, weights)
     inner = {name: w for name, w in state.items() if name.startswith("layers.")}
     model.to(weights["W_U"].dtype).load_state_dict(inner, strict=False)
     for name in ("W_E", "W_U", "W_pos"):
         setattr(model, name, nn.Parameter(weights[name].clone()))
+    maps = ("W_C", "W_D") if spec.compressed else ()
     model.layers = nn.ModuleList(
-        Bottleneck(
-            layer,
-            weights["W_C"][i].clone() if spec.compressed else None,
-            weights["W_D"][i].clone() if spec.compressed else None,
-        )
+        Bottleneck(layer, *(weights[name][i].clone() for name in maps))
         for i, layer in enumerate(model.layers)
     )
     return model
@@ -189,9 +166,7 @@ class AssociativeModel(nn.Module):
 
 
 @module_for.register
-def _(
-    spec: AssociativeSpec, weights: Weights, reading: Mapping, tokens: tuple[str, ...]
-) -> nn.Module:
+def _(spec: AssociativeSpec, weights: Weights, reading: Mapping, tokens: Words) -> nn.Module:
     return AssociativeModel(spec, weights)
 
 
@@ -207,13 +182,6 @@ class VectorModel(standalone_multi_head.Model):
         return super().forward(None if E is None else E.to(dtype), query.to(dtype))
 
 
-def vector_module(memory: VectorMemory) -> nn.Module:
-    """The layer of a vector memory with trainable weights."""
-    model = VectorModel(vector_config(memory)).to(memory.dtype)
-    model.load_state_dict(vector_state(memory))
-    return model
-
-
 def vector_state(memory: VectorMemory) -> dict[str, Tensor]:
     """The state dict of the standalone layer: the weights, and the context that all share."""
     state = {name: w.contiguous() for name, w in memory.weights.items()}
@@ -225,16 +193,7 @@ def vector_state(memory: VectorMemory) -> dict[str, Tensor]:
 def vector_config(memory: VectorMemory) -> dict:
     """The fields that the standalone layer reads."""
     spec = memory.spec
-    return {
-        "d_model": spec.d,
-        "n_ctx": spec.n,
-        "d_query": spec.d_h,
-        "d_head": spec.d_v,
-        "n_heads": spec.H,
-        "d_out": spec.d_out,
-        "shared": memory.context is not None,
-        "classes": memory.classes,
-        "embed": spec.embed,
-        "scale": spec.scale,
-        "decoder": spec.decoder,
-    }
+    config = {"d_model": spec.d, "n_ctx": spec.n, "d_query": spec.d_h, "d_head": spec.d_v}
+    config |= {"n_heads": spec.H, "d_out": spec.d_out, "shared": memory.context is not None}
+    options = {name: getattr(spec, name) for name in ("embed", "scale", "decoder")}
+    return config | {"classes": memory.classes, **options}

@@ -6,10 +6,6 @@ and the reference model of the authors' code, by options of the spec: an embeddi
 tokens plus sinusoidal positions (the query is position 0), logits divided by sqrt(d), a decoder
 after W_O. The authors compute all n+1 positions and read the query's, to which nobody attends;
 `forward` computes that one only.
-
-Weights carry a leading model axis: `W_Q, W_K (models, H, d, d_h)`, `W_V (models, H, d, d_v)`,
-`W_O (models, H, d_v, d_out)`; with a decoder `W_O (models, H, d_v, d)`, `W_U (models, d, d_out)`,
-`b_U (models, d_out)`; with an embedding `W_E (models, d, d)`, `b_E (models, d)`; row vectors.
 """
 
 from __future__ import annotations
@@ -19,7 +15,8 @@ import math
 import torch
 from torch import Tensor
 
-from byheart.models._stack import Weights
+from byheart.models.architectures import Weights
+from byheart.models.standalone.multi_head import positions
 from byheart.specs import MultiHeadSpec
 
 INITS = ("as-coded",)
@@ -38,12 +35,9 @@ def forward(spec: MultiHeadSpec, weights: Weights, context: Tensor, query: Tenso
         V = torch.einsum("mnd,mhdv->mhnv", E[:, 0], weights["W_V"])
         F = torch.einsum("mbhn,mhnv->mbhv", a, V)
     else:
-        z = a @ E
-        F = torch.einsum("mbhd,mhdv->mbhv", z, weights["W_V"])
+        F = torch.einsum("mbhd,mhdv->mbhv", a @ E, weights["W_V"])
     out = F.flatten(2) @ weights["W_O"].flatten(1, 2)
-    if spec.decoder:
-        out = out @ weights["W_U"] + weights["b_U"][:, None]
-    return out
+    return out @ weights["W_U"] + weights["b_U"][:, None] if spec.decoder else out
 
 
 def attention(spec: MultiHeadSpec, weights: Weights, context: Tensor, query: Tensor) -> Tensor:
@@ -62,40 +56,21 @@ def head_outputs(spec: MultiHeadSpec, weights: Weights, context: Tensor, query: 
     True
     """
     E, e = _inputs(spec, weights, context, query)
-    z = _attention(spec, weights, E, e) @ E
-    F = torch.einsum("mbhd,mhdv->mbhv", z, weights["W_V"])
+    F = torch.einsum("mbhd,mhdv->mbhv", _attention(spec, weights, E, e) @ E, weights["W_V"])
     out = torch.einsum("mbhv,mhvo->mbho", F, weights["W_O"])
     return out @ weights["W_U"][:, None] if spec.decoder else out
 
 
-def positions(count: int, d: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    """sin(p ω_i), cos(p ω_i), ω_i = 10000^(-2i/d), in columns 2i and 2i+1: (count, d).
-
-    >>> positions(2, 4)[0].tolist()
-    [0.0, 1.0, 0.0, 1.0]
-    """
-    frequency = torch.exp(torch.arange(0, d, 2, dtype=torch.float64) * (-math.log(10_000.0) / d))
-    angle = torch.arange(count, dtype=torch.float64)[:, None] * frequency
-    table = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
-    return table[:, :d].to(dtype)
-
-
 def start_bounds(spec: MultiHeadSpec, init: str) -> dict[str, float]:
-    """The bound of each weight's random start, U(-bound, bound).
-
-    `as-coded`: Xavier, bound sqrt(6 / (rows + columns)), for each head's W_Q, W_K, W_V and for W_O
-    as one (H d_v) x d matrix; embedding and decoder below 1/sqrt(d), biases too (the default of
-    torch.nn.Linear).
-    """
-    bounds = {}
-    for name, shape in spec.weight_shapes().items():
-        if name in ("W_E", "b_E", "W_U", "b_U"):
-            bounds[name] = 1 / math.sqrt(spec.d)
-        elif name == "W_O":
-            bounds[name] = math.sqrt(6 / (shape[0] * shape[1] + shape[2]))
-        else:
-            bounds[name] = math.sqrt(6 / (shape[1] + shape[2]))
-    return bounds
+    """`as-coded`: Xavier, sqrt(6 / (rows + columns)), for each head's W_Q, W_K, W_V and for W_O as
+    one (H d_v) x d matrix; embedding and decoder below 1/sqrt(d), biases too (the default of
+    torch.nn.Linear)."""
+    bounds: dict[str, float] = dict.fromkeys(("W_E", "b_E", "W_U", "b_U"), 1 / math.sqrt(spec.d))
+    shapes = spec.weight_shapes()
+    for name in ("W_Q", "W_K", "W_V"):
+        bounds[name] = math.sqrt(6 / sum(shapes[name][1:]))
+    H, rows, columns = shapes["W_O"]
+    return bounds | {"W_O": math.sqrt(6 / (H * rows + columns))}
 
 
 def _inputs(
@@ -124,15 +99,9 @@ def with_axes(
         E = context[:, None] if spec.shared is True else context[None]
     else:
         E = context
-    if (
-        e.dim() != 3
-        or E.dim() != 4
-        or E.shape[2:] != (spec.n, spec.d)
-        or e.shape[2] != spec.d
-        or E.shape[0] not in (1, models)
-        or E.shape[1] not in (1, e.shape[1])
-        or len(e) != models
-    ):
+    good = e.dim() == 3 and E.dim() == 4 and E.shape[2:] == (spec.n, spec.d)
+    good = good and len(e) == models and e.shape[2] == spec.d
+    if not good or E.shape[0] not in (1, models) or E.shape[1] not in (1, e.shape[1]):
         raise ValueError(
             f"{spec}: expected a query (B, {spec.d}) and a context ({spec.n}, {spec.d}) or "
             f"(B, {spec.n}, {spec.d}), perhaps with {models} models in front; found query "

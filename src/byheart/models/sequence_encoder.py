@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from byheart.models._stack import Weights, embed
+from byheart.models.architectures import Weights, embed
 from byheart.specs import SequenceEncoderSpec
 
 GAUSSIAN = {"gaussian": ("E",)}  # start -> weights that are N(0, bound²) instead
@@ -16,13 +16,9 @@ INITS = ("uniform", "gaussian")
 
 
 def start_bounds(spec: SequenceEncoderSpec, init: str) -> dict[str, float]:
-    """The bound of each weight's random start, U(-bound, bound).
-
-    W_U is U(±d^-1/2), as `nn.Linear` starts; E is that too (`uniform`: as the token embeddings of
-    Dana et al. 2025 start) or N(0, 1/d) (`gaussian`: vectors of length about 1).
-    """
-    bounds = {"E": spec.d**-0.5, "W_U": spec.d**-0.5}
-    return bounds
+    """W_U is U(±d^-1/2), as `nn.Linear` starts; E is that too (`uniform`: as the token embeddings
+    of Dana et al. 2025 start) or N(0, 1/d) (`gaussian`: vectors of length about 1)."""
+    return {"E": spec.d**-0.5, "W_U": spec.d**-0.5}
 
 
 def forward(spec: SequenceEncoderSpec, weights: Weights, sequences: Tensor) -> Tensor:
@@ -31,11 +27,6 @@ def forward(spec: SequenceEncoderSpec, weights: Weights, sequences: Tensor) -> T
     `sequences` holds their numbers: (B,) or (B, 1), the same for every model, or (models, B) or
     (models, B, 1), a batch of its own for each; two axes of which the last is 1 are (B, 1).
     """
-    return embed(weights["E"], _with_column(sequences))[:, :, 0] @ weights["W_U"]
-
-
-def _with_column(sequences: Tensor) -> Tensor:
-    """(B, 1) or (models, B, 1)."""
     if sequences.dim() == 1 or (sequences.dim() == 2 and sequences.shape[1] != 1):
-        return sequences[..., None]
-    return sequences
+        sequences = sequences[..., None]
+    return embed(weights["E"], sequences)[:, :, 0] @ weights["W_U"]

@@ -12,17 +12,13 @@ its own group and a whole number >= 1 for any other:
     key           (u_j·x_S)(w_j·x_s) - λ D(x_s) - 2 λ p(x_s)                           first of two
     subject-sink  (u_j·x_S)(w_j·x_s) + λ r(x_s) D(x_s)                                 first token
 
-and BOS scores 0. For facts of its own shard the gates are exactly 0. Otherwise, with "query" and
-"key", every real token loses at least λ against BOS, whose value is 0: the head is silent up to
-S e^{s_max - λ}. In brackets: sub-shards of hot last tokens (S = 2) count wrong bits among the
-first j of the first token. Wherever p is read, position S is shut: attention lives on {BOS, 1}.
-
-With "key" that makes F = σ(score) V x_1: one number a head for facts with the same first token, so
-a shard needs at least as many heads as any of its first tokens has facts (the planner's d_h).
-With "subject-sink" only first tokens carry r and P (no token may occur there and elsewhere), and a
-foreign head reads x_1 alone. Its W_O^h V^h x_1 is not 0, so ceil(d_g/d_h) further heads, open to
-x_1 always, subtract x_1 Σ_h V^h W_O^h: own heads then count as V (A - x_1). As many heads again
-subtract what the first lost by rounding (`cancel`, two parts).
+and BOS scores 0. For facts of its own shard the gates are exactly 0; otherwise every real token
+loses at least λ against BOS, whose value is 0, or ("subject-sink") the head reads x_1 alone. In
+brackets: sub-shards of hot last tokens (S = 2) count wrong bits among the first j of the first
+token. Wherever p is read, position S is shut: attention lives on {BOS, 1}. What W_O^h V^h x_1 of
+foreign heads adds with "subject-sink", ceil(d_g/d_h) further heads take away, x_1 Σ_h V^h W_O^h,
+and as many again what the first lost by rounding (`cancel`, two parts); own heads then count as
+V (A - x_1). Why, and what each gate costs: docs/sharded.md.
 
 So the layer falls apart into shards, known to the last head. Heads are tied: u_j, w_j, V_j are the
 same in every shard and stored once (`untied`: one set a shard). Sparse recall evaluates a key's
@@ -31,6 +27,7 @@ own heads; `to_dense` writes out the literal layer.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -43,17 +40,14 @@ SHARDS_AT_ONCE = 64  # shards whose W_O are read together in recall
 def shard_of(weights: Weights, tokens: Tensor) -> Tensor:
     """The shard that owns each key (B,), or -1 where the deciding token decides for none."""
     deciding = int(weights["deciding"]) if "deciding" in weights else -1
-    group = weights["group"][tokens[:, deciding]].long()
-    known = group >= 0
-    group = group.clamp_min(0)
-    level = weights["level"][group].long()
-    sub = torch.zeros_like(group)
+    found = weights["group"][tokens[:, deciding]].long()
+    group = found.clamp_min(0)
+    level, sub = weights["level"][group].long(), torch.zeros_like(group)
     if "bits" in weights:
         # The first `level` bits of the first token, most significant first.
         for j, bit in enumerate(weights["bits"][tokens[:, 0]].T):
-            read = level > j
-            sub = torch.where(read, 2 * sub + (bit > 0).long(), sub)
-    return torch.where(known, weights["first"][group].long() + sub, -1)
+            sub = torch.where(level > j, 2 * sub + (bit > 0).long(), sub)
+    return torch.where(found >= 0, weights["first"][group].long() + sub, -1)
 
 
 def last_shut(spec: ShardedSpec, weights: Weights, tokens: Tensor) -> Tensor | None:
@@ -73,8 +67,7 @@ def own_features(
     Untied shards with fewer heads have zeros for the others, keys without a shard zeros only.
     """
     x = weights["W_E"].to(dtype)[tokens] + weights["W_pos"].to(dtype)[1:]
-    shut = last_shut(spec, weights, tokens)
-    sink = spec.gate == "subject-sink"
+    shut, sink = last_shut(spec, weights, tokens), spec.gate == "subject-sink"
     if not spec.untied:
         u, w, V = (weights[name][:heads].to(dtype) for name in ("u", "w", "V"))
         return x[:, -1], _features(x, u, w, V, shut, sink)
@@ -116,7 +109,7 @@ def own_attention(
 ) -> Tensor:
     """Attention of heads `first`..`end - 1` on keys of their own shard, BOS in front, float64:
     (B, heads, 1 + S)."""
-    x = (weights["W_E"].double()[tokens] + weights["W_pos"].double()[1:]).double()
+    x = weights["W_E"].double()[tokens] + weights["W_pos"].double()[1:]
     drawn = slice(first, end) if spec.untied else slice(0, end - first)
     u, w = (weights[name][drawn].double() for name in ("u", "w"))
     a = _attention(x, u, w, last_shut(spec, weights, tokens)).transpose(1, 2)
@@ -130,28 +123,27 @@ def residual(
 
     Keys whose deciding token decides for no shard get x_S alone.
     """
-    dtype = dtype or weights["W_O"].dtype
-    shards = shard_of(weights, tokens)
-    start = weights["head_start"]
-    counts = start[1:] - start[:-1]
+    dtype, start = dtype or weights["W_O"].dtype, weights["head_start"]
+    shards, counts = shard_of(weights, tokens), start[1:] - start[:-1]
     out = torch.zeros(len(tokens), spec.d_g + spec.check, dtype=dtype)
     order = shards.argsort(stable=True)
     distinct, sizes = shards[order].unique_consecutive(return_counts=True)
-    ends = sizes.cumsum(0).tolist()
-    begin = 0
+    ends = [0, *sizes.cumsum(0).tolist()]
     for i in range(0, len(distinct), SHARDS_AT_ONCE):
         some = distinct[i : i + SHARDS_AT_ONCE].tolist()
-        rows = order[begin : ends[min(i + SHARDS_AT_ONCE, len(ends)) - 1]]
+        rows = order[ends[i] : ends[i + len(some)]]
         heads = max((int(counts[g]) for g in some if g >= 0), default=1)
         x_S, F = own_features(spec, weights, tokens[rows], heads, dtype)
         out[rows, : spec.d_g] = x_S
-        for g, stop in zip(some, ends[i : i + SHARDS_AT_ONCE], strict=True):
+        for k, g in enumerate(some, i):
             if g >= 0:
-                a, b = int(start[g]), int(start[g + 1])
-                mine = slice(begin - (ends[i - 1] if i else 0), stop - (ends[i - 1] if i else 0))
+                a, b, mine = (
+                    int(start[g]),
+                    int(start[g + 1]),
+                    slice(ends[k] - ends[i], ends[k + 1] - ends[i]),
+                )
                 W_O = weights["W_O"][a:b].to(dtype).flatten(0, 1)
-                out[order[begin:stop]] += F[mine, : b - a].flatten(1) @ W_O
-            begin = stop
+                out[rows[mine]] += F[mine, : b - a].flatten(1) @ W_O
     return out
 
 
@@ -185,16 +177,14 @@ def to_dense(spec: ShardedSpec, weights: Weights) -> tuple[AttentionOnlySpec, We
 
     Tokens are those of the memory with BOS as the last id; keys get BOS in front (`with_bos`).
     """
-    dense, dtype = spec.dense(), weights["W_O"].dtype
+    dense = spec.dense()
     g, d, e = spec.d_g, dense.d, spec.d_h
     code, square = slice(g + 1, g + 1 + spec.k), g + 1 + spec.k
     p = square + 1 + spec.bits
-    W_E, W_pos = _embeddings(spec, weights)
-    shape = (1, dense.H, d)
-    W_Q = torch.zeros(*shape, dense.qk_rank, dtype=torch.float64)
-    W_K = torch.zeros(*shape, dense.qk_rank, dtype=torch.float64)
-    W_V = torch.zeros(*shape, e, dtype=torch.float64)
-    W_O = torch.zeros(1, dense.H, e, d, dtype=torch.float64)
+    names = {k: torch.zeros(s, dtype=torch.float64) for k, s in dense.weight_shapes().items()}
+    W_Q, W_K, W_V, W_O = (names[name] for name in ("W_Q", "W_K", "W_V", "W_O"))
+    _embed(spec, weights, names["W_E"], names["W_pos"])
+    names["W_U"][:g] = weights["W_U"].double()
     out = [*range(g), *range(d - spec.check, d)]
     index = drawn_as(spec, weights)
     W_Q[0, : spec.H, :g, 0] = weights["u"].double()[index]
@@ -231,18 +221,14 @@ def to_dense(spec: ShardedSpec, weights: Weights) -> tuple[AttentionOnlySpec, We
             for i in range(g):  # coordinate i by coordinate i mod d_h of head i // d_h
                 W_V[0, h + i // e, i, i % e] = 1.0
                 W_O[0, h + i // e, i % e][out] = cancel[i]
-    W_U = torch.zeros(d, spec.N, dtype=torch.float64)
-    W_U[:g] = weights["W_U"].double()
-    names = {"W_E": W_E, "W_pos": W_pos, "W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O, "W_U": W_U}
-    return dense, {name: w.to(dtype) for name, w in names.items()}
+    return dense, {name: w.to(weights["W_O"].dtype) for name, w in names.items()}
 
 
-def _embeddings(spec: ShardedSpec, weights: Weights) -> tuple[Tensor, Tensor]:
-    """W_E (N, d) and W_pos (S + 1, d) of the literal layer."""
-    g, d, square = spec.d_g, spec.d, spec.d_g + 1 + spec.k
+def _embed(spec: ShardedSpec, weights: Weights, W_E: Tensor, W_pos: Tensor) -> None:
+    """W_E (N, d) and W_pos (S + 1, d) of the literal layer, into zeros."""
+    g, square = spec.d_g, spec.d_g + 1 + spec.k
     group, point = weights["group"].long(), weights["point"].double()
     P = torch.where(group[:, None] >= 0, point[group.clamp_min(0)], weights["far"].double())
-    W_E = torch.zeros(spec.N, d, dtype=torch.float64)
     W_E[:, g] = 1.0
     W_E[:, g + 1 : square] = spec.s1 * P
     W_E[:, square] = spec.s2 * (P**2).sum(1)
@@ -252,11 +238,9 @@ def _embeddings(spec: ShardedSpec, weights: Weights) -> tuple[Tensor, Tensor]:
     if spec.bits:
         W_E[:, square + 1 : square + 1 + spec.bits] = weights["bits"].double()
     W_E[-1] = 0.0  # BOS
-    W_pos = torch.zeros(spec.S + 1, d, dtype=torch.float64)
     W_pos[:, :g] = weights["W_pos"].double()
     if spec.marks_last:
         W_pos[-1, square + 1 + spec.bits] = 1.0
-    return W_E, W_pos
 
 
 def _mismatch(spec: ShardedSpec, level: int, sub: int) -> Tensor:
@@ -268,3 +252,29 @@ def _mismatch(spec: ShardedSpec, level: int, sub: int) -> Tensor:
     signs = [1.0 if sub >> (level - 1 - j) & 1 else -1.0 for j in range(level)]
     row[first : first + level] = -torch.tensor(signs, dtype=torch.float64) / 2
     return row
+
+
+def fingerprints(tokens: Tensor | np.ndarray, count: int, seed: int) -> Tensor:
+    """φ (B, count) of keys (B, S), by which a memory tells stored keys from others: multiples of
+    2^-23 in [-1, 1), exact in float32 (how many: `construct/sharded/fingerprint.py`).
+
+    A chain of splitmix64 mixers (Steele, Lea and Flood 2014) over the ids of each key.
+
+    >>> fingerprints(np.array([[1, 2], [2, 1]]), 1, seed=0)[:, 0].unique().shape
+    torch.Size([2])
+    """
+    ids = np.asarray(tokens).astype(np.uint64)
+    state = np.full(len(ids), seed % 2**64, dtype=np.uint64)
+    for column in ids.T:
+        state = _mix(state ^ _mix(column))
+    values = [_mix(state + np.uint64(i)) >> np.uint64(40) for i in range(count)]
+    stacked = np.stack(values, axis=1) if count else np.empty((len(ids), 0))
+    return torch.from_numpy(stacked.astype(np.float64) * 2.0**-23 - 1.0)
+
+
+def _mix(x: np.ndarray) -> np.ndarray:
+    """One step of splitmix64: a bijection of 64-bit words whose output looks random."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

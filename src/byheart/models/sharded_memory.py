@@ -18,11 +18,10 @@ from byheart.errors import ByheartError, MemoryFileError
 from byheart.facts import Facts
 from byheart.models import sharded
 from byheart.models.construction import AttentionConstruction, ShardedConstruction
-from byheart.models.fingerprints import check_errors
 from byheart.models.folder import DIGESTS, INDEX, WEIGHTS
-from byheart.models.memory import HeadParts, Owner, Part
-from byheart.models.token_layers import margin_parts, token_parts
-from byheart.models.token_memory import TokenMemory
+from byheart.models.memory import Dtype, HeadParts, Owner, Part
+from byheart.models.threads import one_thread
+from byheart.models.token_memory import TokenMemory, margin_parts, token_parts
 from byheart.specs import ShardedSpec, TokenSpec
 
 
@@ -46,14 +45,6 @@ class ShardedMemory(TokenMemory):
     construction: ShardedConstruction
 
     @property
-    def name(self) -> str:
-        return "sharded attention-only Transformer"
-
-    @property
-    def key_length(self) -> int:
-        return self.spec.S
-
-    @property
     def tensors(self) -> dict[str, Tensor]:
         """The weights as the functions of `models/sharded.py` take them."""
         return dict(self.weights)
@@ -61,7 +52,7 @@ class ShardedMemory(TokenMemory):
     def with_start(self, tokens: Tensor | np.ndarray) -> Tensor:
         return sharded.with_bos(self.spec, self.in_order(tokens))
 
-    def outputs(self, inputs: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    def outputs(self, inputs: Tensor, dtype: Dtype | None = None) -> Tensor:
         """Logits (B, N) through the own heads, for keys with the start token in front."""
         out = sharded.residual(self.spec, self.tensors, inputs[:, 1:], dtype)
         return out[:, : self.spec.d_g] @ self.weights["W_U"].to(out.dtype)
@@ -80,10 +71,9 @@ class ShardedMemory(TokenMemory):
         tokens = self.in_order(key[None])
         if int(sharded.shard_of(self.tensors, tokens)[0]) < 0:
             return False
-        stored = super().knows(key)
-        if stored is not None or self.construction.abstain is None:
-            return stored
-        return bool(self.knows_by_fingerprint(tokens)[0])
+        if self.facts is None and self.construction.abstain is not None:
+            return bool(self.knows_by_fingerprint(tokens)[0])
+        return super().knows(key)
 
     @property
     def false_positive_rate(self) -> float | None:
@@ -92,13 +82,13 @@ class ShardedMemory(TokenMemory):
 
     def check_errors(self, tokens: Tensor, seed: int) -> Tensor:
         """max_i |v_i - φ_i| of each key (B,), float64; tokens in the model's order, no BOS."""
-        return check_errors(self.spec, self.tensors, tokens, seed)
+        with one_thread():
+            out = sharded.residual(self.spec, self.tensors, tokens)[:, self.spec.d_g :].double()
+        return (out - sharded.fingerprints(tokens, self.spec.check, seed)).abs().amax(1)
 
     def knows_by_fingerprint(self, tokens: Tensor) -> Tensor:
-        """Which keys (B, S), in the model's order without BOS, are stored: (B,) bool.
-
-        True for every stored key; for another key with the stated false-positive rate. Keys whose
-        deciding token decides for no shard are never known.
+        """Which keys (B, S), in the model's order without BOS, are stored: (B,) bool; wrong for
+        other keys at the stated false-positive rate.
 
         >>> import byheart as bh
         >>> memory = bh.build("countries", "sharded", abstain=True)
@@ -131,10 +121,6 @@ class ShardedMemory(TokenMemory):
     def positions(self) -> tuple[str | int, ...]:
         return ("start", *super().positions)
 
-    @property
-    def no_heads(self) -> str | None:
-        return None if self.spec.N > 1 else super().no_heads
-
     def _head_parts(self, inputs: Tensor, answers: Tensor | None) -> Iterator[HeadParts]:
         spec, weights, tokens = self.spec, self.tensors, inputs[:, 1:]
         W_U = weights["W_U"].double()
@@ -142,13 +128,12 @@ class ShardedMemory(TokenMemory):
         for shard in shards.unique().tolist():
             at = (shards == shard).nonzero()[:, 0]
             first, end = weights["head_start"][shard : shard + 2].tolist() if shard >= 0 else (0, 0)
-            right = None if answers is None else answers[at]
             skip, F = sharded.own_features(spec, weights, tokens[at], end - first, torch.float64)
             W_O = weights["W_O"][first:end].double()[..., : spec.d_g]
             written = torch.einsum("bhe,hed->bhd", F, W_O)
             attention = sharded.own_attention(spec, weights, tokens[at], first, end)
             heads = torch.arange(first, end)
-            yield margin_parts(at, heads, skip, written, attention, W_U, right)
+            yield margin_parts(at, heads, skip, written, attention, W_U, answers)
 
     def parts(self) -> tuple[Part, ...]:
         gated = f"in {self.spec.shards} shards, gated"
@@ -166,29 +151,13 @@ class ShardedMemory(TokenMemory):
                 "Recall and certificates do without it."
             )
         spec, weights = sharded.to_dense(self.spec, self.tensors)
-        made = self.construction
-        construction = AttentionConstruction(
-            facts=made.facts,
-            recalled=made.recalled,
-            capacity=made.capacity,
-            margin=made.margin,
-            readout=made.readout,
-            dtype=made.dtype,
-            seed=made.seed,
-            why=(*made.why, "a sharded memory with every head and gate written out"),
-            ideal_margin=made.ideal_margin,
-            beta=made.beta,
-        )
-        return TokenMemory(
-            spec=spec,
-            weights=weights,
-            vocabulary=self.vocabulary,
-            construction=construction,
-            facts=self.facts,
-            start_id=self.spec.N - 1,
-            pad_id=self.pad_id,
-            order=self.order,
-        )
+        kept = ("facts", "recalled", "capacity", "margin", "readout", "dtype", "seed")
+        kept = {n: getattr(self.construction, n) for n in (*kept, "ideal_margin", "beta")}
+        why = (*self.construction.why, "a sharded memory with every head and gate written out")
+        made = AttentionConstruction(**kept, why=why)
+        own = {name: getattr(self, name) for name in ("vocabulary", "facts", "pad_id", "order")}
+        start = self.spec.N - 1
+        return TokenMemory(spec=spec, weights=weights, construction=made, start_id=start, **own)
 
     def weight_files(self) -> dict[str, bytes]:
         """W_O apart, so that recall can map it and read one shard only; each shard has a digest."""

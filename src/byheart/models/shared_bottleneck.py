@@ -4,12 +4,8 @@ With z_s = C x_s + pos_s in R^{d_h} (x_s = e(t_s); pos is not part of the skip),
 
     T(t) = W_U ( x_S + D Σ_h W_O^h W_V^h Σ_s softmax_s(z_S^T W_QK^h z_s / sqrt(d_h)) z_s )
 
-where C (d -> d_h) and D (d_h -> d) are one map each for all heads of a layer, and W_Q, W_K, W_V
-and W_O are d_h x d_h. For d = d_h there is no C and no D. This is what the code of Dana et al.
-(2025) runs where the paper has projections of its own for each head; experiments 2 and 3 depend
-on the difference.
-Row-vector layout after a leading model axis: `W_C (models, layers, d, d_h)`, `W_D (models, layers,
-d_h, d)`, `W_pos (models, S, d_h)`, the others as in `attention_only`.
+where C (d -> d_h) and D (d_h -> d) are one map each for all heads of a layer (none for d = d_h):
+what the code of Dana et al. (2025) runs where the paper has projections for each head.
 """
 
 from __future__ import annotations
@@ -20,35 +16,30 @@ import torch
 from torch import Tensor
 
 from byheart.models import attention_only
-from byheart.models._stack import Weights, embed
+from byheart.models.architectures import Weights, embed
 from byheart.specs import SharedBottleneckSpec
 
 INITS = ("as-coded",)
 
 
 def start_bounds(spec: SharedBottleneckSpec, init: str) -> dict[str, float]:
-    """The bound of each weight's random start, U(-bound, bound).
-
-    `as-coded` (Dana et al. 2025): d^-1/2 for W_E, W_U and W_C; d_h^-1/2 for W_pos, W_O and W_D;
-    sqrt(1.5 / d_h) for W_Q, W_K, W_V (Xavier on 3 d_h x d_h).
-    """
-    bounds = {
+    """`as-coded` (Dana et al. 2025): d^-1/2 for W_E, W_U and W_C; d_h^-1/2 for W_pos, W_O and W_D;
+    sqrt(1.5 / d_h) for W_Q, W_K, W_V (Xavier on 3 d_h x d_h)."""
+    return {
         **dict.fromkeys(("W_E", "W_U", "W_C"), spec.d**-0.5),
         **dict.fromkeys(("W_pos", "W_O", "W_D"), spec.d_h**-0.5),
         **dict.fromkeys(("W_Q", "W_K", "W_V"), math.sqrt(1.5 / spec.d_h)),
     }
-    return bounds
 
 
 def forward(spec: SharedBottleneckSpec, weights: Weights, tokens: Tensor) -> Tensor:
     """Logits of every model for tokens (B, S) or (models, B, S): (models, B, N)."""
-    x = embed(weights["W_E"], tokens)
+    x, stack = embed(weights["W_E"], tokens), attention_only.Stack(spec.heads, weights)
     for layer in range(spec.layers):
         last = layer == spec.layers - 1
-        z = x
-        if spec.compressed:
-            z = torch.einsum("mbsd,mde->mbse", x, weights["W_C"][:, layer])
-        F = attention_only.heads(spec.heads, weights, layer, z, last_only=last)
+        W_C = weights["W_C"][:, layer] if spec.compressed else None
+        z = x if W_C is None else torch.einsum("mbsd,mde->mbse", x, W_C)
+        F = stack.heads(layer, z, last_only=last)
         W_O = weights["W_O"][:, layer].flatten(1, 2)
         out = torch.einsum("mbqf,mfe->mbqe", F.flatten(3), W_O)
         if spec.compressed:

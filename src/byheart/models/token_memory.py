@@ -3,10 +3,10 @@ whose keys have several right answers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar, Self
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -15,28 +15,22 @@ from torch import Tensor
 
 from byheart._json import Json
 from byheart.errors import FactsError
-from byheart.facts import Distributions, Facts, Vocabulary
+from byheart.facts import Distributions, Facts
 from byheart.models.architectures import module_of
-from byheart.models.construction import Construction, DistributionConstruction
-from byheart.models.facts_files import (
-    distribution_from,
-    distribution_record,
-    facts_from,
-    facts_record,
-    facts_tensors,
-)
+from byheart.models.construction import DistributionConstruction
 from byheart.models.folder import FACTS, WEIGHTS, Files, Record
 from byheart.models.memory import (
+    Dtype,
     FactTable,
     HeadParts,
-    Memory,
     PageWords,
     Part,
     Recall,
     answer_margins,
     check_shapes,
+    projections,
 )
-from byheart.models.token_layers import margin_parts, token_parts
+from byheart.models.word_memory import WordMemory, token_table
 from byheart.specs import (
     AssociativeSpec,
     AttentionOnlySpec,
@@ -46,23 +40,18 @@ from byheart.specs import (
     TokenSpec,
 )
 
-NAMES = {
-    AttentionOnlySpec.family: "attention-only Transformer",
-    AssociativeSpec.family: "associative memory",
-    MLPTransformerSpec.family: "Transformer with feed-forward layers",
-    SharedBottleneckSpec.family: "attention-only Transformer with shared projections",
+AFTER_HEADS = "Feed-forward or shared layers follow the heads: the logit is no sum over heads."
+NO_HEADS: dict[type[Spec], str] = {
+    AssociativeSpec: "An associative memory is one matrix: it has no heads.",
+    MLPTransformerSpec: AFTER_HEADS,
+    SharedBottleneckSpec: AFTER_HEADS,
 }
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class TokenMemory(Memory[Tensor]):
-    """A spec with weights (no model axis), the vocabulary and, usually, the facts it holds.
-
-    `start_id`: the token put in front of every key (keys of one token need it, see
-    `byheart.construct.attention_only`); `order`: the key columns as the model reads them, where
-    that is not the order in which they are asked. Inputs are token ids (B, S), outputs logits
-    (B, N).
-    """
+class TokenMemory(WordMemory[Tensor]):
+    """A spec with weights (no model axis), the vocabulary and, usually, the facts it holds. Inputs
+    are token ids (B, S), outputs logits (B, N)."""
 
     specs: ClassVar[Sequence[type[TokenSpec]]] = (
         AttentionOnlySpec,
@@ -73,43 +62,15 @@ class TokenMemory(Memory[Tensor]):
 
     answer_part: ClassVar[Part] = Part("answer", ("largest logit",))
 
-    spec: TokenSpec
     weights: Mapping[str, Tensor]
-    vocabulary: Vocabulary
-    construction: Construction
-    facts: Facts | None = None
-    start_id: int | None = None
-    pad_id: int | None = None
-    order: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         check_shapes(self.spec, self.weights)
 
     @property
-    def name(self) -> str:
-        return NAMES.get(self.spec.family, self.spec.title or self.spec.family)
-
-    @property
     def dtype(self) -> torch.dtype:
         """The number format in which the weights are stored."""
         return self.weights["W_U"].dtype
-
-    @property
-    def key_length(self) -> int:
-        """Tokens that a user gives: S without the start token."""
-        return self.spec.S - (self.start_id is not None)
-
-    @cached_property
-    def key_vocabulary(self) -> Vocabulary:
-        """The tokens that a key may hold: all but the start token, which is the last."""
-        return Vocabulary(self.vocabulary.tokens[: self.spec.N - (self.start_id is not None)])
-
-    # Asking
-
-    def key_ids(self, keys: Sequence[Sequence[str]]) -> np.ndarray:
-        """Token ids (B, key length) of keys given in words, as the table of facts has them: padded
-        where the facts are, in the order in which they are asked."""
-        return key_ids(keys, self.key_length, self.key_vocabulary, self.pad_id, self.facts)
 
     def encode(self, keys: Sequence[Sequence[str]]) -> Tensor:
         """Token ids (B, S) of keys given in words, with padding and start token."""
@@ -134,7 +95,7 @@ class TokenMemory(Memory[Tensor]):
         ids = tokens if isinstance(tokens, Tensor) else torch.tensor(tokens)
         return ids if self.order is None else ids[:, list(self.order)]
 
-    def outputs(self, inputs: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    def outputs(self, inputs: Tensor, dtype: Dtype | None = None) -> Tensor:
         """Logits T(t) (B, N) for token ids (B, S), in the stored number format or in `dtype`."""
         stacked = {name: w[None].to(dtype or w.dtype) for name, w in self.weights.items()}
         return module_of(self.spec).forward(self.spec, stacked, inputs)[0]
@@ -143,20 +104,13 @@ class TokenMemory(Memory[Tensor]):
         """argmax of the logits for token ids (B, S), in batches of bounded memory."""
         return torch.cat([self.outputs(inputs[b]).argmax(1) for b in self.batches(len(inputs))])
 
-    def margins(
-        self, facts: FactTable | None = None, dtype: torch.dtype | None = None
-    ) -> np.ndarray:
-        """Logit of the right answer minus the largest other one, per fact: > 0 means recalled.
-
-        `facts` must use this memory's vocabulary. Evaluated in the stored number format unless
-        `dtype` says otherwise; in batches of bounded memory.
-        """
+    def margins(self, facts: FactTable | None = None, dtype: Dtype | None = None) -> np.ndarray:
+        """Logit of the right answer minus the largest other one, per fact of a table in this
+        memory's vocabulary; in the stored number format unless `dtype` says otherwise."""
         table = token_table(self.own(facts))
         inputs, right = self.inputs_of(table), torch.tensor(table.answers)
-        parts = [
-            answer_margins(self.outputs(inputs[b], dtype), right[b])
-            for b in self.batches(len(inputs))
-        ]
+        batches = self.batches(len(inputs))
+        parts = [answer_margins(self.outputs(inputs[b], dtype), right[b]) for b in batches]
         return torch.cat(parts).to(torch.float64).numpy()
 
     def recall(self, *tokens: str) -> Recall:
@@ -168,15 +122,6 @@ class TokenMemory(Memory[Tensor]):
         names = [self.vocabulary.token(i) for i in best] + [None]
         return Recall(tuple(tokens), str(names[0]), margin, names[1], self.knows(keys[0]))
 
-    def knows(self, key: np.ndarray) -> bool | None:
-        """Whether the key (key length,) is stored; None without the facts."""
-        if self.facts is None:
-            return None
-        return bool((self.facts.tokens == key).all(axis=1).any())
-
-    def example(self) -> tuple[str, ...]:
-        return () if self.facts is None else self.facts.key(0)
-
     def answer_name(self, answer: int) -> str:
         return self.vocabulary.token(answer)
 
@@ -184,9 +129,8 @@ class TokenMemory(Memory[Tensor]):
     def no_heads(self) -> str | None:
         if self.spec.N == 1:
             return "There is only one token: no answer has a competitor, and no margin is split."
-        if "W_Q" not in self.spec.weight_shapes():
-            return NO_HEADS.get(type(self.spec), f"A {self.name} has no heads.")
-        return NO_HEADS.get(type(self.spec))
+        other = None if "W_O" in self.spec.weight_shapes() else f"A {self.name} has no heads."
+        return NO_HEADS.get(type(self.spec), other)
 
     def head_parts(self, inputs: Tensor, answers: Tensor | None = None) -> Iterator[HeadParts]:
         if self.no_heads is not None:
@@ -194,20 +138,15 @@ class TokenMemory(Memory[Tensor]):
         return self._head_parts(inputs, answers)
 
     def _head_parts(self, inputs: Tensor, answers: Tensor | None) -> Iterator[HeadParts]:
-        module, weights = (
-            module_of(self.spec),
-            {k: w[None].double() for k, w in self.weights.items()},
-        )
+        module = module_of(self.spec)
+        weights = {k: w[None].double() for k, w in self.weights.items()}
         heads = torch.arange(self.spec.H)  # type: ignore[attr-defined]
         for b in self.batches(len(inputs), copies=3):
             skip, F = module.head_outputs(self.spec, weights, inputs[b])
             written = torch.einsum("bhe,hed->bhd", F[0], weights["W_O"][0, -1])
             a = module.attention(self.spec, weights, inputs[b])[0]
             at = torch.arange(b.start, b.stop)
-            right = None if answers is None else answers[b]
-            yield margin_parts(at, heads, skip[0], written, a, weights["W_U"][0], right)
-
-    # Describing
+            yield margin_parts(at, heads, skip[0], written, a, weights["W_U"][0], answers)
 
     def parts(self) -> tuple[Part, ...]:
         return token_parts(self.spec, self.key_length, self.answer_part)
@@ -229,8 +168,6 @@ class TokenMemory(Memory[Tensor]):
         """What each position of an input holds: the start token, or a column of the key."""
         return (*["start"][: self.start_id is not None], *(self.order or range(self.key_length)))
 
-    # Files
-
     def to_dense(self) -> TokenMemory:
         return self
 
@@ -244,29 +181,21 @@ class TokenMemory(Memory[Tensor]):
         >>> memory.vocabulary.token(int(logits.argmax()))
         'iron'
         """
-        from byheart.models.modules import to_module
+        from byheart.models.modules import module_for, reading
 
-        return to_module(self)
+        dense = self.to_dense()
+        return module_for(dense.spec, dense.weights, reading(dense), dense.vocabulary.tokens)
 
     def weight_files(self) -> dict[str, bytes]:
         return {WEIGHTS: dump_tensors({k: w.contiguous() for k, w in self.weights.items()})}
 
-    def facts_file(self) -> bytes | None:
-        return None if self.facts is None else dump_tensors(facts_tensors(self.facts, None))
-
-    def record(self) -> dict[str, Json]:
-        return {
-            "start_id": self.start_id,
-            "pad_id": self.pad_id,
-            "order": None if self.order is None else list(self.order),
-            "facts": None if self.facts is None else facts_record(self.facts),
-            "distribution": None,
-            "vocabulary": list(self.vocabulary.tokens),
-        }
-
     @classmethod
-    def from_files(cls, record: Record, files: Files) -> Self:
-        return cls(**token_fields(cls, record, files))
+    def fields_of(cls, record: Record, files: Files) -> dict:
+        weights: dict[str, Tensor] = {}
+        for name, content in files.items():
+            if name != FACTS and isinstance(content, dict):
+                weights |= content
+        return super().fields_of(record, files) | {"weights": weights}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -300,22 +229,19 @@ class DistributionMemory(TokenMemory):
         if table is None:
             raise FactsError("this memory was saved without its facts: give the table.")
         inputs, support = self.inputs_of(table), torch.tensor(table.support)
-        parts = [
-            self.outputs(inputs[b], torch.float64)[:, support] for b in self.batches(len(inputs))
-        ]
-        return torch.cat(parts).numpy()
+        batches = self.batches(len(inputs))
+        return torch.cat(
+            [self.outputs(inputs[b], torch.float64)[:, support] for b in batches]
+        ).numpy()
 
     def recall(self, *tokens: str) -> Recall:
         """Ask for one key: the most probable answer, and all answers with their probabilities."""
         said = super().recall(*tokens)
-        logits = self.outputs(self.encode([tokens]), torch.float64)[0]
-        support = self.support
+        logits, support = self.outputs(self.encode([tokens]), torch.float64)[0], self.support
         q = torch.softmax(logits[support], 0)
         order = q.argsort(descending=True, stable=True).tolist()
         pairs = tuple((self.vocabulary.token(int(support[j])), float(q[j])) for j in order)
-        return Recall(
-            said.key, pairs[0][0], said.margin, said.runner_up, said.known, probabilities=pairs
-        )
+        return replace(said, answer=pairs[0][0], probabilities=pairs)
 
     @property
     def support(self) -> Tensor:
@@ -325,103 +251,92 @@ class DistributionMemory(TokenMemory):
             return torch.tensor(self.distribution.support)
         return (self.weights["W_U"] != 0).any(0).nonzero()[:, 0]
 
-    def facts_file(self) -> bytes | None:
-        if self.facts is None:
-            return None
-        return dump_tensors(facts_tensors(self.facts, self.distribution))
+    def facts_tensors(self, facts: Facts) -> dict[str, Tensor]:
+        """Also `support (A)` int32 and `probabilities (T, A)` float64."""
+        tensors, table = super().facts_tensors(facts), self.distribution
+        if table is not None:
+            tensors["support"] = torch.from_numpy(table.support.astype(np.int32))
+            tensors["probabilities"] = torch.from_numpy(table.probabilities.copy())
+        return tensors
 
     def record(self) -> dict[str, Json]:
-        record = super().record()
-        record["distribution"] = distribution_record(self.distribution)
+        record, table = super().record(), self.distribution
+        if table is not None:
+            about: dict[str, Json] = {"digest": table.digest(), "answers": table.A}
+            about |= {"smoothing": table.smoothing, "never_asked": table.never_asked}
+            record["distribution"] = about
         return record
 
     @classmethod
-    def from_files(cls, record: Record, files: Files) -> Self:
-        values = token_fields(cls, record, files)
-        return cls(**values, distribution=distribution_from(values["facts"], record, files))
+    def fields_of(cls, record: Record, files: Files) -> dict:
+        values = super().fields_of(record, files)
+        return values | {"distribution": distribution_from(values["facts"], record, files)}
 
 
-NO_HEADS: dict[type[Spec], str] = {
-    AssociativeSpec: "An associative memory is one matrix: it has no heads.",
-    **dict.fromkeys(
-        (MLPTransformerSpec, SharedBottleneckSpec),
-        "Feed-forward or shared layers follow the heads: the logit is no sum over heads.",
-    ),
-}
-
-
-def key_ids(
-    keys: Sequence[Sequence[str]],
-    length: int,
-    vocabulary: Vocabulary,
-    pad_id: int | None,
-    facts: Facts | None,
-) -> np.ndarray:
-    """Token ids (B, length) of keys in words, padded on the left where the facts are."""
-    rows = []
-    for key in keys:
-        if isinstance(key, str):
-            raise FactsError(
-                f"expected a key as a sequence of tokens, found the string {key!r}. "
-                f"Write ({key!r},) for a key of one token."
-            )
-        if wrong := [token for token in key if not isinstance(token, str)]:
-            raise FactsError(
-                f"expected tokens as text, found {wrong[0]!r} ({type(wrong[0]).__name__}). Give "
-                "each token of the key as one argument: memory.recall('France', 'capital')."
-            )
-        if len(key) > length or (len(key) < length and pad_id is None) or not key:
-            example = ", ".join(map(repr, facts.key(0))) if facts is not None else ""
-            raise FactsError(
-                f"this memory takes keys of {length} token{'s'[: length > 1]}, found {len(key)}: "
-                f"{', '.join(map(repr, key)) or 'nothing'}."
-                + (f" Example: {example}" if example else "")
-            )
-        pad = [] if pad_id is None else [pad_id] * (length - len(key))
-        rows.append(pad + vocabulary.ids(key))
-    return np.array(rows, dtype=np.int64).reshape(len(rows), length)
-
-
-def token_table(facts: FactTable) -> Facts:
-    """The tokens and answers of a table: the most probable answers of distributions."""
-    if isinstance(facts, Facts):
-        return facts
-    if isinstance(facts, Distributions):
-        return facts.facts
-    raise FactsError(
-        "this memory holds tokens and was given vectors: memory and facts do not belong together."
+def distribution_from(facts: Facts | None, record: Record, files: Files) -> Distributions | None:
+    """The distributions in a folder; None where the facts were left out."""
+    tensors, about = files.get(FACTS), record.get("distribution")
+    names = {"support", "probabilities"}
+    arrays = (
+        {k: t.numpy() for k, t in tensors.items() if k in names}
+        if isinstance(tensors, dict)
+        else {}
     )
+    if facts is None or (not arrays and about is None):
+        return None
+    if about is None or set(arrays) != names:
+        raise ValueError("probabilities are there without their support or record, or missing")
+    support, pi = arrays["support"].astype(np.int64), arrays["probabilities"]
+    if support.ndim != 1 or pi.shape != (facts.T, len(support)) or not len(support):
+        raise ValueError(f"probabilities have shape {pi.shape}, support has {support.shape}")
+    if support.min() < 0 or support.max() >= facts.N:
+        raise ValueError("support has token ids outside the vocabulary")
+    if not (np.isfinite(pi).all() and (pi >= 0).all()):
+        raise ValueError("probabilities are negative or not finite")
+    return Distributions(facts, support, pi, about["smoothing"], about["never_asked"])
 
 
-def token_fields(cls: type[TokenMemory], record: Record, files: Files) -> dict:
-    """The fields of a token memory from its description and files, checked against each other."""
-    kind = next(kind for kind in cls.specs if kind.family == record["family"])
-    spec = kind(**record["spec"])
-    vocabulary = Vocabulary(tuple(record["vocabulary"]))
-    check_reading(record, spec, vocabulary)
-    weights: dict[str, Tensor] = {}
-    for name, content in files.items():
-        if name != FACTS and isinstance(content, dict):
-            weights |= content
-    return {
-        "spec": spec,
-        "weights": weights,
-        "vocabulary": vocabulary,
-        "construction": Construction.from_json(record["construction"]),
-        "facts": facts_from(record, files, vocabulary),
-        "start_id": record["start_id"],
-        "pad_id": record["pad_id"],
-        "order": None if record["order"] is None else tuple(record["order"]),
-    }
+def margin_parts(
+    at: Tensor,
+    heads: Tensor,
+    skip: Tensor,
+    written: Tensor,
+    attention: Tensor,
+    W_U: Tensor,
+    answers: Tensor | None,
+) -> HeadParts:
+    """(w_g - w_j)·W_O^h F^h(t) for answer g and runner-up j, head by head."""
+    logits = (skip + written.sum(1)) @ W_U
+    g = logits.argmax(1) if answers is None else answers[at]
+    j = logits.scatter(1, g[:, None], -torch.inf).argmax(1)
+    direction = (W_U[:, g] - W_U[:, j]).T
+    parts = torch.einsum("bhd,bd->bh", written, direction)
+    through = (skip * direction).sum(1)
+    return HeadParts(at, heads, parts, through, attention, g, j, logits, written)
 
 
-def check_reading(record: Record, spec: TokenSpec, vocabulary: Vocabulary) -> None:
-    """Refuse a description whose vocabulary, special tokens or order do not fit its spec."""
-    if len(vocabulary) != spec.N:
-        raise ValueError(f"{len(vocabulary)} tokens in the vocabulary, N = {spec.N} in the spec")
-    for name in ("start_id", "pad_id"):
-        if record[name] is not None and not 0 <= record[name] < spec.N:
-            raise ValueError(f"{name} = {record[name]} is no token of the vocabulary")
-    keys = spec.S - (record["start_id"] is not None)
-    if record["order"] is not None and sorted(record["order"]) != list(range(keys)):
-        raise ValueError(f"order {record['order']} does not permute {keys} key columns")
+def token_parts(spec: TokenSpec, key_length: int, answer: Part, *notes: str) -> tuple[Part, ...]:
+    """The parts of a Transformer over tokens, or of whatever weights the spec names."""
+    shapes = spec.weight_shapes()
+    size = {name: math.prod(shape) for name, shape in shapes.items()}
+    plural = "s"[: key_length > 1]
+    start = ("behind a start token",) if spec.S > key_length else ()
+    key = Part("key", (f"{key_length} token{plural}", f"of {spec.N:,}", *start))
+    if "W_Q" not in shapes:
+        blocks = [Part(n, (" × ".join(map(str, s)),), size[n]) for n, s in shapes.items()]
+        return (key, *blocks, answer)
+    sizes = spec.to_json()
+    d, H, layers = sizes["d"], sizes["H"], sizes.get("layers", 1)
+    embeddings = size["W_E"] + size.get("W_pos", 0)
+    lines = (f"W_E: {spec.N:,} × {d}", f"W_pos: {spec.S} × {d}")
+    between = spec.parameters - embeddings - size["W_U"]
+    label = f"{H} head{'s'[: H != 1]}" + (f" × {layers} layers" if layers > 1 else "")
+    if "w" in sizes:
+        notes = (*notes, f"feed-forward width {sizes['w']}")
+    return (
+        key,
+        Part("embedding", lines, embeddings),
+        Part(label, (*projections(shapes), *notes), between, H, sizes.get("skip", True)),
+        Part("W_U", (f"{d} × {spec.N:,}",), size["W_U"]),
+        answer,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -16,9 +16,9 @@ from byheart.errors import ByheartError, FactsError
 from byheart.facts import VectorFacts
 from byheart.models import multi_head
 from byheart.models.construction import Construction, MultiHeadConstruction
-from byheart.models.facts_files import CONTEXT, tensors_in, vector_facts_from
 from byheart.models.folder import FACTS, WEIGHTS, Files, Record
 from byheart.models.memory import (
+    Dtype,
     FactTable,
     HeadParts,
     Memory,
@@ -28,6 +28,7 @@ from byheart.models.memory import (
     Recall,
     answer_margins,
     check_shapes,
+    projections,
 )
 from byheart.specs import MultiHeadSpec, Spec
 
@@ -35,6 +36,7 @@ from byheart.specs import MultiHeadSpec, Spec
 # units in the last place of labels of order 1, and 1e-9 of float64.
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
 PARTS_BYTES = 256 * 2**20  # of the contributions of all heads that are held at once
+CONTEXT = "context"  # beside the weights: a shared context is part of what is evaluated
 
 
 class VectorInputs(NamedTuple):
@@ -79,10 +81,6 @@ class VectorMemory(Memory[VectorInputs]):
             raise ValueError("a shared context belongs to a spec that says shared, and only there")
 
     @property
-    def name(self) -> str:
-        return "multi-head attention layer"
-
-    @property
     def dtype(self) -> torch.dtype:
         """The number format in which the weights are stored."""
         return self.weights["W_Q"].dtype
@@ -90,10 +88,7 @@ class VectorMemory(Memory[VectorInputs]):
     @property
     def tolerance(self) -> float:
         """How far an output may be from its label and still count as recalled."""
-        asked = getattr(self.construction, "tolerance", None)
-        return float(asked or TOLERANCE[self.dtype])
-
-    # Asking
+        return float(getattr(self.construction, "tolerance", None) or TOLERANCE[self.dtype])
 
     def encode(self, keys: Sequence) -> VectorInputs:
         """Keys are (query,) where all examples share the context, else (query, context)."""
@@ -108,50 +103,43 @@ class VectorMemory(Memory[VectorInputs]):
         self, query: Tensor | np.ndarray, context: Tensor | np.ndarray | None = None
     ) -> VectorInputs:
         """`query` (B, d); `context` (B, n, d), or nothing where all examples share one."""
-        chosen = self.context if context is None else context
+        n, d, chosen = self.spec.n, self.spec.d, self.context if context is None else context
         if chosen is None:
             raise FactsError(
                 "this memory was built for examples with contexts of their own: give the context "
-                f"(n={self.spec.n}, d={self.spec.d}) with the query."
+                f"(n={n}, d={d}) with the query."
             )
-        e, E = _tensor(query), _tensor(chosen)
-        if e.dim() != 2 or e.shape[1] != self.spec.d:
+        # torch.tensor copies: facts keep their arrays read-only.
+        e, E = (x if isinstance(x, Tensor) else torch.tensor(x) for x in (query, chosen))
+        if e.dim() != 2 or e.shape[1] != d:
+            raise FactsError(f"expected queries of d={d} numbers, found {tuple(e.shape)}.")
+        if E.shape[-2:] != (n, d):
             raise FactsError(
-                f"expected queries of d={self.spec.d} numbers, found {tuple(e.shape)}."
-            )
-        if E.shape[-2:] != (self.spec.n, self.spec.d):
-            raise FactsError(
-                f"expected contexts of n={self.spec.n} tokens with d={self.spec.d} numbers, found "
-                f"shape {tuple(E.shape)}."
+                f"expected contexts of n={n} tokens with d={d} numbers, found {tuple(E.shape)}."
             )
         return VectorInputs(E, e)
 
     def inputs_of(self, facts: FactTable) -> VectorInputs:
         examples = self.fitting(facts)
-        return self.inputs(
-            examples.query, None if self.context is not None else examples.contexts()
-        )
+        contexts = None if self.context is not None else examples.contexts()
+        return self.inputs(examples.query, contexts)
 
     def answers_of(self, facts: FactTable) -> Tensor:
         """Classes; of numbers the coordinate that is furthest from 0."""
-        examples = self.fitting(facts)
-        if examples.classes is None:
-            return torch.tensor(np.abs(examples.targets).argmax(1))
-        return torch.tensor(examples.label)
+        some = self.fitting(facts)
+        far = some.label if some.classes is not None else np.abs(some.targets).argmax(1)
+        return torch.tensor(far)
 
-    def _each(
-        self, compute: Callable[..., Tensor], inputs: VectorInputs, dtype: torch.dtype
-    ) -> Tensor:
+    def _each(self, compute: Callable[..., Tensor], inputs: VectorInputs, dtype: Dtype) -> Tensor:
         """compute(spec, weights, E, e) of `models.multi_head`, batch by batch."""
         stacked = {name: w[None].to(dtype) for name, w in self.weights.items()}
         parts = []
         for b in self.batches(len(inputs.query)):
-            E, e = inputs.rows(b)
-            E = E.to(dtype) if E.dim() == 2 else E[None].to(dtype)
-            parts.append(compute(self.spec, stacked, E, e.to(dtype))[0])
+            E, e = (x.to(dtype) for x in inputs.rows(b))
+            parts.append(compute(self.spec, stacked, E if E.dim() == 2 else E[None], e)[0])
         return torch.cat(parts)
 
-    def outputs(self, inputs: VectorInputs, dtype: torch.dtype | None = None) -> Tensor:
+    def outputs(self, inputs: VectorInputs, dtype: Dtype | None = None) -> Tensor:
         """f(E, e): (B, d_out), evaluated in the stored number format or in `dtype`."""
         return self._each(multi_head.forward, inputs, dtype or self.dtype)
 
@@ -170,11 +158,9 @@ class VectorMemory(Memory[VectorInputs]):
             raise FactsError("this memory was saved without its facts: ask with a file of queries.")
         if len(words) != 1 or not str(words[0]).isdecimal():
             raise FactsError(f"expected the number of a stored example, found {' '.join(words)!r}.")
-        rows = (facts.rows == int(words[0])).nonzero()[0]
+        rows, last = np.flatnonzero(facts.rows == int(words[0])), facts.rows.max()
         if not len(rows):
-            raise FactsError(
-                f"no example {words[0]}: there are {facts.T:,}, up to {facts.rows.max()}."
-            )
+            raise FactsError(f"no example {words[0]}: there are {facts.T:,}, up to {last}.")
         i = int(rows[0])
         return (facts.query[i],) if facts.shared else (facts.query[i], facts.context[i])
 
@@ -182,12 +168,11 @@ class VectorMemory(Memory[VectorInputs]):
         """Ask with one query (d,), and its context (n, d) unless that is shared."""
         inputs = self.encode([key])
         out = self.outputs(inputs)[0]
-        stored = self._stored(inputs)
+        said = Recall((), None, known=self._stored(inputs), output=tuple(out.tolist()))
         if self.classes is None:
-            return Recall((), None, None, None, stored, tuple(out.tolist()))
+            return said
         g = out.argmax()
-        margin = float(answer_margins(out[None], g[None])[0])
-        return Recall((), int(g), margin, None, stored, tuple(out.tolist()))
+        return replace(said, answer=int(g), margin=float(answer_margins(out[None], g[None])[0]))
 
     def _stored(self, inputs: VectorInputs) -> bool | None:
         """Whether one example is stored, number by number; None without the facts."""
@@ -198,17 +183,13 @@ class VectorMemory(Memory[VectorInputs]):
             rows &= (self.facts.contexts() == inputs.context.numpy()).all(axis=(1, 2))
         return bool(rows.any())
 
-    def errors(
-        self, facts: VectorFacts | None = None, dtype: torch.dtype | None = None
-    ) -> np.ndarray:
+    def errors(self, facts: VectorFacts | None = None, dtype: Dtype | None = None) -> np.ndarray:
         """max_j |f_j(E(t), e(t)) - y_j(t)| of each example (regression): (T,)."""
         examples = self.fitting(self.own(facts))
         out = self.outputs(self.inputs_of(examples), dtype).double()
         return (out - torch.tensor(examples.targets)).abs().amax(1).numpy()
 
-    def margins(
-        self, facts: FactTable | None = None, dtype: torch.dtype | None = None
-    ) -> np.ndarray:
+    def margins(self, facts: FactTable | None = None, dtype: Dtype | None = None) -> np.ndarray:
         """> 0 means recalled: for classes the logit of the right one minus the largest other, for
         regression the tolerance minus the largest error of an output; (T,)."""
         examples = self.fitting(self.own(facts))
@@ -222,10 +203,8 @@ class VectorMemory(Memory[VectorInputs]):
         return super().quality() | {"error": error}
 
     def quality_text(self) -> str:
-        error = self.quality()["error"]
-        if error is None:
-            return super().quality_text()
-        return f"largest error {error:.1e} (tolerance {self.tolerance:.0e})"
+        error, text = self.quality()["error"], f"(tolerance {self.tolerance:.0e})"
+        return super().quality_text() if error is None else f"largest error {error:.1e} {text}"
 
     def head_parts(
         self, inputs: VectorInputs, answers: Tensor | None = None
@@ -238,20 +217,14 @@ class VectorMemory(Memory[VectorInputs]):
             some = inputs.rows(slice(i, i + step))
             parts, out = self.contributions(some), self.outputs(some, torch.float64)
             constant = out - parts.sum(1)  # the decoder's bias, if there is one
-            attention = self.attention(some)
-            at = torch.arange(i, i + len(out))
-            if self.classes is None:
-                j = out.abs().argmax(1) if answers is None else answers[at]
-                pick = j[:, None, None].expand(-1, parts.shape[1], 1)
-                split, skip = parts.gather(2, pick)[..., 0], constant.gather(1, j[:, None])[:, 0]
-                yield HeadParts(at, heads, split, skip, attention, j, j, out)
-                continue
-            g = out.argmax(1) if answers is None else answers[at]
-            j = out.scatter(1, g[:, None], -torch.inf).argmax(1)
-            index = torch.arange(len(g))
-            split = parts[index, :, g] - parts[index, :, j]
-            skip = constant[index, g] - constant[index, j]
-            yield HeadParts(at, heads, split, skip, attention, g, j, out)
+            index, at = torch.arange(len(out)), torch.arange(i, i + len(out))
+            likely = out.abs() if self.classes is None else out
+            g = j = likely.argmax(1) if answers is None else answers[at]
+            split, skip = parts[index, :, g], constant[index, g]
+            if self.classes is not None:
+                j = out.scatter(1, g[:, None], -torch.inf).argmax(1)
+                split, skip = split - parts[index, :, j], skip - constant[index, j]
+            yield HeadParts(at, heads, split, skip, self.attention(some), g, j, out)
 
     def owner(self, *key: np.ndarray | None) -> Owner:
         """The head whose group of the proof holds the example, and the other examples of it."""
@@ -279,8 +252,6 @@ class VectorMemory(Memory[VectorInputs]):
             heads[list(group)] = head
         return heads
 
-    # Describing
-
     def example(self) -> tuple[str, ...]:
         return () if self.facts is None else (str(self.facts.rows[0]),)
 
@@ -294,26 +265,21 @@ class VectorMemory(Memory[VectorInputs]):
             f"module(memory.encode([({key}{comma})]))",
         )
         numbers = "tolerance minus the error of the label"
-        return PageWords(
-            asking,
-            tuple(f"token {i}" for i in range(self.spec.n)),
-            numbers if self.classes is None else PageWords.margin,
-            None if self.facts is None else self.facts.classes,
-            8 * self.dtype.itemsize * self.spec.parameters,
-        )
+        margin = numbers if self.classes is None else PageWords.margin
+        answers = None if self.facts is None else self.facts.classes
+        positions = tuple(f"token {i}" for i in range(self.spec.n))
+        bits = 8 * self.dtype.itemsize * self.spec.parameters
+        return PageWords(asking, positions, margin, answers, bits)
 
     def parts(self) -> tuple[Part, ...]:
         spec, shapes = self.spec, self.spec.weight_shapes()
         size = {name: int(np.prod(shape)) for name, shape in shapes.items()}
-        projections = tuple(
-            f"{name}: {' × '.join(map(str, shapes[name][-2:]))}"
-            for name in ("W_Q", "W_K", "W_V", "W_O")
-        )
         heads = sum(size[name] for name in ("W_Q", "W_K", "W_V", "W_O"))
         blocks = [Part("query and context", (f"e: {spec.d} numbers", f"E: {spec.n} × {spec.d}"))]
         if spec.embed:
             blocks.append(Part("embedding", (f"{spec.d} × {spec.d}",), size["W_E"] + size["b_E"]))
-        blocks.append(Part(f"{spec.H} head{'s'[: spec.H != 1]}", projections, heads, spec.H))
+        label = f"{spec.H} head{'s'[: spec.H != 1]}"
+        blocks.append(Part(label, projections(shapes), heads, spec.H))
         if spec.decoder:
             blocks.append(Part("decoder", (f"{spec.d} × {spec.d_out}",), size["W_U"] + size["b_U"]))
         kind = f"logits of {self.classes} classes" if self.classes else "the label"
@@ -321,45 +287,36 @@ class VectorMemory(Memory[VectorInputs]):
 
     def fitting(self, facts: FactTable) -> VectorFacts:
         """Vector facts that this memory can be asked for; others are refused."""
+        spec, classes = self.spec, self.classes
         if not isinstance(facts, VectorFacts):
             raise FactsError(
                 "a vector memory holds vector facts (.safetensors, .npz) and a token memory "
                 "tables: memory and facts do not belong together."
             )
-        self.check_fits(facts)
-        return facts
-
-    def check_fits(self, facts: VectorFacts) -> None:
-        """Refuse examples that this memory cannot be asked for."""
-        if facts.d != self.spec.d or facts.n != self.spec.n:
+        if facts.d != spec.d or facts.n != spec.n:
             raise FactsError(
                 f"the examples have n={facts.n} tokens of d={facts.d} coordinates, the memory "
-                f"takes n={self.spec.n}, d={self.spec.d}. Is it the right file?"
+                f"takes n={spec.n}, d={spec.d}. Is it the right file?"
             )
-        if facts.classes is None and (self.classes or facts.outputs != self.spec.d_out):
-            raise FactsError(f"expected {self._labels()}, found labels of {facts.outputs} numbers")
-        if facts.classes is not None and (self.classes or 0) < facts.classes:
-            raise FactsError(f"expected {self._labels()}, found {facts.classes} classes")
-        if self.context is not None and facts.shared and not np.array_equal(
-            self.context, facts.context
-        ):  # fmt: skip
-            raise FactsError(
-                "the examples share another context than the one this memory was built for."
-            )
+        labels = f"{classes} classes" if classes else f"labels of {spec.d_out} numbers"
+        if facts.classes is None and (classes or facts.outputs != spec.d_out):
+            raise FactsError(f"expected {labels}, found labels of {facts.outputs} numbers")
+        if facts.classes is not None and (classes or 0) < facts.classes:
+            raise FactsError(f"expected {labels}, found {facts.classes} classes")
         if self.context is not None and not facts.shared:
             raise FactsError("this memory has one shared context, the examples have their own.")
-
-    def _labels(self) -> str:
-        return f"{self.classes} classes" if self.classes else f"labels of {self.spec.d_out} numbers"
-
-    # What it becomes
+        if self.context is not None and not np.array_equal(self.context, facts.context):
+            raise FactsError("the examples share another context than that of this memory.")
+        return facts
 
     def to_torch(self) -> torch.nn.Module:
         """A plain `torch.nn.Module` with trainable weights and hookable parts: it takes what
         `encode` gives, or a context and a query. See `byheart.models.modules`."""
-        from byheart.models.modules import vector_module
+        from byheart.models.modules import VectorModel, vector_config, vector_state
 
-        return vector_module(self)
+        model = VectorModel(vector_config(self)).to(self.dtype)
+        model.load_state_dict(vector_state(self))
+        return model
 
     def weight_files(self) -> dict[str, bytes]:
         tensors = {name: w.contiguous() for name, w in self.weights.items()}
@@ -371,47 +328,55 @@ class VectorMemory(Memory[VectorInputs]):
         facts = self.facts
         if facts is None:
             return None
-        tensors = {"query": torch.tensor(facts.query), "label": torch.tensor(facts.label)}
-        tensors["rows"] = torch.tensor(facts.rows.astype(np.int64))
+        arrays = {"query": facts.query, "label": facts.label, "rows": facts.rows.astype(np.int64)}
         if not facts.shared:
-            tensors[CONTEXT] = torch.tensor(facts.context)
-        return dump_tensors(tensors)
+            arrays[CONTEXT] = facts.context
+        return dump_tensors({name: torch.tensor(array) for name, array in arrays.items()})
 
     def record(self) -> dict[str, Json]:
-        facts = self.facts
-        about: dict[str, Json] | None = None
+        facts, about = self.facts, None
         if facts is not None:
-            about = {
-                "count": facts.T,
-                "digest": facts.digest(),
-                "name": facts.name,
-                "classes": facts.classes,
-                "merged": facts.merged,
-            }
+            about = {"count": facts.T, "digest": facts.digest(), "name": facts.name}
+            about |= {"classes": facts.classes, "merged": facts.merged}
         return {"classes": self.classes, "facts": about, "vocabulary": []}
 
     @classmethod
     def from_files(cls, record: Record, files: Files) -> Self:
-        spec = MultiHeadSpec(**record["spec"])
-        weights = dict(tensors_in(files[WEIGHTS]))
+        spec, weights, facts = MultiHeadSpec(**record["spec"]), _arrays(files[WEIGHTS]), None
         context = weights.pop(CONTEXT, None)
         E = None if context is None else context.numpy()
         if E is not None and E.shape != (spec.n, spec.d):
             raise ValueError(f"the context has shape {E.shape}, the spec says ({spec.n}, {spec.d})")
-        facts = None
         if FACTS in files:
-            facts = vector_facts_from(record["facts"], tensors_in(files[FACTS]), spec, E)
-        made = Construction.from_json(record["construction"])
+            facts = facts_from(record["facts"], _arrays(files[FACTS]), spec, E)
+        made, classes = Construction.from_json(record["construction"]), record["classes"]
         return cls(
-            spec=spec,
-            weights=weights,
-            construction=made,
-            facts=facts,
-            classes=record["classes"],
-            context=E,
+            spec=spec, weights=weights, construction=made, facts=facts, classes=classes, context=E
         )
 
 
-def _tensor(values: Tensor | np.ndarray) -> Tensor:
-    # torch.tensor copies: facts keep their arrays read-only.
-    return values if isinstance(values, Tensor) else torch.tensor(np.asarray(values))
+def facts_from(
+    about: Record, tensors: Mapping[str, Tensor], spec: MultiHeadSpec, context: np.ndarray | None
+) -> VectorFacts:
+    """The examples of a folder. Not the checks of `VectorFacts.make`: a changed file must still be
+    evaluated, to say what is lost."""
+    arrays = {name: t.numpy() for name, t in tensors.items()}
+    E = context if context is not None else arrays[CONTEXT]
+    T, label = len(arrays["rows"]), arrays["label"]
+    said = about["name"], about["classes"], about["merged"]
+    facts = VectorFacts(E, arrays["query"], label, arrays["rows"], *said)
+    if facts.query.shape != (T, spec.d) or len(label) != T:
+        raise ValueError(f"{FACTS} has tables of unequal length")
+    if context is None and E.shape != (T, spec.n, spec.d):
+        raise ValueError(f"{FACTS} has contexts of shape {E.shape}")
+    if facts.classes is not None and not (
+        label.dtype == np.int64 and ((0 <= label) & (label < facts.classes)).all()
+    ):
+        raise ValueError(f"{FACTS} has labels that are no classes")
+    return facts
+
+
+def _arrays(content: dict[str, Tensor] | bytes) -> dict[str, Tensor]:
+    if isinstance(content, bytes):
+        raise ValueError("a file of tensors was expected")
+    return dict(content)

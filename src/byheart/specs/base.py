@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -55,7 +56,7 @@ class Spec(ABC):
         return {}
 
     def weight_shapes(self) -> Shapes:
-        """Shape of each weight of one model (without the model axis); {} if none is an array."""
+        """Shape of each weight of one model (no model axis); {} if none is an array."""
         return {}
 
     def row_bytes(self, itemsize: int) -> int:
@@ -77,6 +78,14 @@ class Spec(ABC):
     def __str__(self) -> str:
         sizes = [f"{name}={getattr(self, name)}" for name in self.printed]
         return f"{self.title or self.family}: {', '.join(sizes + self.details())}"
+
+
+class CountedSpec(Spec):
+    """A spec whose parameters are the entries of its weights."""
+
+    @property
+    def parameters(self) -> int:
+        return sum(math.prod(shape) for shape in self.weight_shapes().values())
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from torch import Tensor
 from byheart import _progress
 from byheart._progress import Report, quiet
 from byheart.models import architectures
+from byheart.models.attention_only import Hardmax
 from byheart.models.construction import Outcome
-from byheart.models.hardmax import Hardmax
 from byheart.models.threads import one_thread
 from byheart.specs import Spec
 from byheart.training import checkpoint as files

@@ -28,8 +28,7 @@ from byheart.errors import CheckFailed
 from byheart.facts import Facts
 from byheart.models.attention_only import Weights
 from byheart.models.construction import Abstention, ShardedConstruction, finite
-from byheart.models.fingerprints import fingerprints
-from byheart.models.sharded import heads_sum, residual
+from byheart.models.sharded import fingerprints, heads_sum, residual
 from byheart.models.sharded_memory import ShardedMemory
 from byheart.models.threads import one_thread
 from byheart.specs import ShardedSpec

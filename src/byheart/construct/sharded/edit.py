@@ -26,10 +26,9 @@ from byheart.errors import ByheartError, CheckFailed, FactsError
 from byheart.facts import Facts
 from byheart.models.attention_only import Weights
 from byheart.models.construction import finite
-from byheart.models.fingerprints import fingerprints
 from byheart.models.folder import DIGESTS
 from byheart.models.memory import Memory
-from byheart.models.sharded import shard_of
+from byheart.models.sharded import fingerprints, shard_of
 from byheart.models.sharded_memory import ShardedMemory
 from byheart.models.threads import one_thread
 from byheart.specs import ShardedSpec

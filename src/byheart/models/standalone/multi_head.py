@@ -58,20 +58,19 @@ class Model(nn.Module):
         q = torch.einsum("bd,hdr->bhr", e, self.W_Q)
         k = torch.einsum("bnd,hdr->bhnr", E, self.W_K)
         scores = torch.einsum("bhr,bhnr->bhn", q, k)
-        scores = self.hook_scores(
-            scores / math.sqrt(e.shape[1]) if self.config["scale"] else scores
-        )
+        scale = math.sqrt(e.shape[1]) if self.config["scale"] else 1.0
+        scores = self.hook_scores(scores / scale)
         pattern = self.hook_pattern(torch.softmax(scores, dim=-1))
         z = self.hook_z(torch.einsum("bhn,bnd,hdv->bhv", pattern, E, self.W_V))
         out = self.hook_heads(torch.einsum("bhv,hvo->bho", z, self.W_O)).sum(1)
         return out @ self.W_U + self.b_U if self.config["decoder"] else out
 
 
-def positions(count: int, d: int) -> Tensor:
+def positions(count: int, d: int, dtype: torch.dtype = torch.float64) -> Tensor:
     """sin(p w_i), cos(p w_i), w_i = 10000^(-2i/d), in columns 2i and 2i+1: (count, d)."""
     frequency = torch.exp(torch.arange(0, d, 2, dtype=torch.float64) * (-math.log(1e4) / d))
     angle = torch.arange(count, dtype=torch.float64)[:, None] * frequency
-    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :d]
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :d].to(dtype)
 
 
 def load(folder: str | Path = Path(__file__).parent) -> Model:
