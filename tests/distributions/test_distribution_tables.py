@@ -156,7 +156,7 @@ def test_entropy_and_effective_size():
         ([[0]], [[0.5, 0.5]], {"support": [0]}, "expected 2 answers"),
         ([[0]], [[0.5, math.nan, 0.5]], {}, "row 1: expected finite"),
         ([0], [[0.5, 0.5, 0]], {}, r"shape \(T, S\)"),
-        (np.zeros((0, 1), int), np.zeros((0, 3)), {}, "at least one sequence"),
+        (np.zeros((0, 1), int), np.zeros((0, 3)), {}, "at least one fact"),
     ],
 )
 def test_arrays_that_are_no_distributions_are_refused(tokens, pi, options, message):

@@ -8,8 +8,6 @@ from byheart._words import quote
 from byheart.errors import Conflict, ConflictError
 from byheart.facts.vocabulary import Vocabulary
 
-__all__ = ["conflict_error", "conflicting_groups", "group_equal_rows"]
-
 KEYS_LISTED = 20
 ANSWERS_LISTED = 10
 

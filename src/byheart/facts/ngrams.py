@@ -13,11 +13,9 @@ import numpy as np
 
 from byheart.errors import FactsError, OptionError
 from byheart.facts import _checks as check
-from byheart.facts._text import open_text
+from byheart.facts._files import open_text
 from byheart.facts.distributions import Distributions
 from byheart.facts.vocabulary import Vocabulary
-
-__all__ = ["ngram_distributions", "words"]
 
 # Words with inner apostrophes and hyphens; any other mark that is no space is a word of its own.
 WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")

@@ -3,49 +3,47 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from importlib.resources import as_file
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TypeVar, Unpack
 
 from byheart._words import quote
 from byheart.errors import FactsError, did_you_mean
-from byheart.facts._arrays import SUFFIXES, read_arrays
-from byheart.facts._columns import table_source
-from byheart.facts._jsonl import json_lines, keyed_source
-from byheart.facts._python import python_source
-from byheart.facts._reading import COLUMNS, Counting, Options, Reading
-from byheart.facts._records import Cells, Gathered, gather
-from byheart.facts._rows import csv_rows, parquet_rows
-from byheart.facts._write import DELIMITERS, JSON_LINES
-from byheart.facts.builtin import builtin_file, builtin_tables
+from byheart.facts._files import DELIMITERS, JSON_LINES, csv_rows, json_lines, parquet_rows
+from byheart.facts._records import COLUMNS, Cells, Gathered, Options, Reading, gather
+from byheart.facts._sources import keyed_source, python_source, table_source
 from byheart.facts.distributions import Distributions
-from byheart.facts.facts import Facts
+from byheart.facts.facts import DISTRIBUTED, Facts
 from byheart.facts.ngrams import ngram_distributions
-from byheart.facts.recipes import ASSOCIATIONS, facts_from_recipe, is_recipe
-from byheart.facts.vectors import VectorFacts
-
-__all__ = [
-    "FactTable",
-    "as_facts",
-    "is_vectors",
-    "read_distributions",
-    "read_facts",
-    "read_vectors",
-]
+from byheart.facts.tasks import ASSOCIATIONS, facts_from_recipe, is_recipe
+from byheart.facts.vectors import SUFFIXES, VectorFacts, read_arrays
 
 FactTable = Facts | Distributions | VectorFacts
 
+TABLES = {
+    "countries": "195 countries with capital, continent and currency: (country, relation) -> value",
+    "elements": "118 chemical elements with atomic number and name: (symbol, relation) -> value",
+}
 ACCEPTED = (
     "a file that ends in .csv, .tsv, .jsonl, .ndjson, .parquet, .npz or .safetensors, a built-in "
-    f"table ({', '.join(builtin_tables())}) or a recipe ({ASSOCIATIONS})"
+    f"table ({', '.join(TABLES)}) or a recipe ({ASSOCIATIONS})"
 )
-DISTRIBUTED = ("distribution", "on_conflict", "normalise", "smooth", "ngram", "contexts")
+CELLS = (*COLUMNS, "trim", "empty", "pad")
 
 
-def as_facts(data: object, **reading: Unpack[Counting]) -> FactTable:
+def builtin_tables() -> dict[str, str]:
+    """Name -> one-line description of the tables in the package; `read_facts(name)` reads one.
+
+    Example:
+        >>> list(builtin_tables())
+        ['countries', 'elements']
+    """
+    return dict(TABLES)
+
+
+def as_facts(data: object, **reading: Unpack[Reading]) -> FactTable:
     """Facts of the kind that `data` hold, whatever form they have.
 
     Arguments:
@@ -71,12 +69,11 @@ Several right answers are a dict token -> probability; columns of a table are ro
     """
     if isinstance(data, (Facts, Distributions, VectorFacts)):
         options = Options.of(data.name, reading)
-        options.refuse([*COLUMNS, "trim", "empty", "pad", *DISTRIBUTED], "facts, read already")
+        options.refuse([*CELLS, *DISTRIBUTED], "facts, read already")
         return data
     if isinstance(data, (str, os.PathLike)):
         return _read(Options.of(data, reading))
-    source, options = python_source(data, reading)
-    return _tabled(gather(source, options, mixtures=True), options)
+    return _tabled(gather(python_source(data, reading)))
 
 
 def read_facts(source: str | os.PathLike[str], **reading: Unpack[Reading]) -> Facts:
@@ -115,12 +112,10 @@ def read_facts(source: str | os.PathLike[str], **reading: Unpack[Reading]) -> Fa
     """
     options = Options.of(source, reading)
     options.refuse(DISTRIBUTED, "facts with one answer each: use `read_distributions`")
-    return _only(Facts, _read(options, "facts"), options)
+    return _only(Facts, _read(options, Facts), options)
 
 
-def read_distributions(
-    source: str | os.PathLike[str], **reading: Unpack[Counting]
-) -> Distributions:
+def read_distributions(source: str | os.PathLike[str], **reading: Unpack[Reading]) -> Distributions:
     """Conditional distributions (key tokens -> probabilities of answers) with a prior.
 
     Arguments:
@@ -143,7 +138,7 @@ def read_distributions(
         [('tea', 0.652), ('milk', 0.348)]
     """
     options = Options.of(source, reading)
-    return _only(Distributions, _read(options, "distributions"), options)
+    return _only(Distributions, _read(options, Distributions), options)
 
 
 def read_vectors(source: str | os.PathLike[str], *, name: str | None = None) -> VectorFacts:
@@ -152,9 +147,7 @@ def read_vectors(source: str | os.PathLike[str], *, name: str | None = None) -> 
     or from a recipe such as `vectors:T=621,n=32,d=64,context=fixed,classes=100,seed=42`, `digits`.
     """
     options = Options.of(source, {"name": name})
-    if is_recipe(source):
-        return _only(VectorFacts, facts_from_recipe(options.where), options)
-    return _vectors(options)
+    return _only(VectorFacts, _read(options, VectorFacts), options)
 
 
 def is_vectors(source: str | os.PathLike[str]) -> bool:
@@ -185,22 +178,21 @@ def _only(kind: type[Kind], table: FactTable, options: Options) -> Kind:
     )
 
 
-def _read(options: Options, kind: str = "") -> FactTable:
+def _read(options: Options, kind: type[FactTable] | None = None) -> FactTable:
     """The facts that a path, a name or a recipe stands for; of the `kind` asked for, if any."""
     where = options.where
     path = Path(where)
     if is_recipe(where):
-        options.refuse([*COLUMNS, "trim", "empty", "pad"], "a recipe, which has no columns")
+        options.refuse(CELLS, "a recipe, which has no columns")
         table = facts_from_recipe(where)
         if isinstance(table, Distributions):
             return table.smoothed(options.smooth or 0.0)
-        renamed = isinstance(table, Facts) and options.name != Path(where).stem
+        renamed = isinstance(table, Facts) and options.name != path.stem
         return replace(table, name=options.name) if renamed else table
-    if where in builtin_tables() and not _exists(path):
-        if options.keys is None and options.answer is None:
-            options = replace(options, melt=True)
-        with as_file(builtin_file(where)) as inside:
-            return _tabled(_table(inside, replace(options, header=True), kind), options, kind)
+    if where in TABLES and not _exists(path):
+        melt = options.melt or (options.keys is None and options.answer is None)
+        with as_file(files("byheart.facts").joinpath("data", f"{where}.csv")) as inside:
+            return _table(inside, replace(options, header=True, melt=melt), kind)
     if not _exists(path):
         raise _missing(where)
     if path.is_dir():
@@ -210,57 +202,48 @@ def _read(options: Options, kind: str = "") -> FactTable:
         return ngram_distributions(
             path, options.ngram, contexts=options.contexts, alpha=alpha, name=options.name
         )
-    if path.suffix.lower() in SUFFIXES:
-        options.refuse([*COLUMNS, "trim", "empty", "pad", *DISTRIBUTED], "vectors")
+    if kind is VectorFacts or path.suffix.lower() in SUFFIXES:
+        options.refuse([*CELLS, *DISTRIBUTED], "vectors")
         return _vectors(options)
-    return _tabled(_table(path, options, kind), options, kind)
+    return _table(path, options, kind)
 
 
-def _tabled(read: Gathered, options: Options, kind: str = "") -> Facts | Distributions:
-    """Records as facts, or as distributions where they are, or where that is asked for."""
-    asked = kind == "distributions" or options.distribution
-    asked = asked or options.on_conflict == "distribution"
-    if kind == "facts" or not (asked or read.mixtures):
-        options.refuse(DISTRIBUTED, "facts with one answer each")
-        return Facts.gathered(read)
-    mix = Path(options.where).suffix.lower() in JSON_LINES
-    return Distributions.gathered(read, options, mix)
-
-
-def _table(path: Path, options: Options, kind: str) -> Gathered:
-    """Records of a file, by its suffix."""
+def _table(path: Path, options: Options, kind: type[FactTable] | None) -> Facts | Distributions:
+    """The records of a file, by its suffix."""
     where, suffix = options.where, path.suffix.lower()
     # Closed at once, so that an error does not keep the file open.
     if suffix in JSON_LINES:
         names = [name for name in COLUMNS if name != "weights"]
         options.refuse(names, "JSON lines, which have no columns")
         with closing(json_lines(path, where)) as objects:
-            source = keyed_source(objects, options, Cells(options, "line", "field"))
-            return gather(source, options, mixtures=kind != "facts")
-    with closing(_rows(path, suffix, options)) as rows:
-        cells = Cells(options, trim=suffix in DELIMITERS)
-        return gather(table_source(rows, options, cells), options)
-
-
-def _rows(
-    path: Path, suffix: str, options: Options
-) -> Generator[tuple[int, Sequence[object]], None, None]:
+            return _tabled(gather(keyed_source(objects, Cells(options, "line", "field"))), kind)
     if suffix in DELIMITERS:
-        return csv_rows(path, DELIMITERS[suffix], options.where)
-    if suffix == ".parquet":
+        rows = csv_rows(path, DELIMITERS[suffix], where)
+    elif suffix == ".parquet":
         options.refuse(["header"], "Parquet, which names its columns")
-        return parquet_rows(path, options.where)
-    found = f"the suffix {suffix!r}" if suffix else "no suffix"
-    raise FactsError(
-        f"{options.where}: expected {ACCEPTED}, found {found}. Rename or convert the file; a text "
-        "is read with `ngram`."
-    )
+        rows = parquet_rows(path, where)
+    else:
+        found = f"the suffix {suffix!r}" if suffix else "no suffix"
+        raise FactsError(
+            f"{where}: expected {ACCEPTED}, found {found}. Rename or convert the file; a text is "
+            "read with `ngram`."
+        )
+    with closing(rows):
+        cells = Cells(options, trim=suffix in DELIMITERS)
+        return _tabled(gather(table_source(rows, cells)), kind)
+
+
+def _tabled(read: Gathered, kind: type[FactTable] | None = None) -> Facts | Distributions:
+    """Records as facts, or as distributions where they are, or where that is asked for."""
+    options = read.cells.options
+    asked = options.distribution or options.on_conflict == "distribution"
+    if kind is Facts or not (asked or read.mixtures or kind is Distributions):
+        return Facts.gathered(read)
+    return Distributions.gathered(read, Path(options.where).suffix.lower() in JSON_LINES)
 
 
 def _vectors(options: Options) -> VectorFacts:
     where = options.where
-    if not _exists(Path(where)):
-        raise _missing(where)
     arrays = read_arrays(where)
     missing = [key for key in ("query", "context", "label") if key not in arrays]
     if missing:
@@ -271,13 +254,9 @@ def _vectors(options: Options) -> VectorFacts:
     classes = arrays.get("classes")
     if classes is not None and (classes.size != 1 or classes.dtype.kind not in "iu"):
         raise FactsError(f"{where}: expected `classes` to be one whole number.")
-    return VectorFacts.make(
-        arrays["context"],
-        arrays["query"],
-        arrays["label"],
-        classes=None if classes is None else int(classes.reshape(())),
-        name=options.name,
-    )
+    count = None if classes is None else int(classes.reshape(()))
+    context, query, label = arrays["context"], arrays["query"], arrays["label"]
+    return VectorFacts.make(context, query, label, classes=count, name=options.name)
 
 
 def _exists(path: Path) -> bool:
@@ -289,12 +268,12 @@ def _exists(path: Path) -> bool:
 
 def _missing(where: str) -> FactsError:
     """The files beside a path that does not exist, and built-in tables, may be what was meant."""
-    folder = Path(where).parent
+    path, shown = Path(where), quote(where, 200)
     try:
-        beside = sorted(file.name for file in folder.iterdir() if not file.is_dir())
+        beside = sorted(file.name for file in path.parent.iterdir() if not file.is_dir())
     except OSError:
         beside = []
-    near = did_you_mean(Path(where).name, [*beside, *builtin_tables()])
+    near = did_you_mean(path.name, [*beside, *TABLES])
     return FactsError(
-        f"expected {ACCEPTED}, found no file {quote(where, 200)}. Check the path. {near}".rstrip()
+        f"expected {ACCEPTED}, found no file {shown}. Check the path. {near}".rstrip()
     )

@@ -7,10 +7,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from byheart._words import has_utf8_form, nearest, quote
+from byheart._words import has_utf8_form, quote
 from byheart.errors import FactsError, did_you_mean
-
-__all__ = ["Vocabulary"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,23 +36,19 @@ unknown token 'paris'. Did you mean 'Paris'?
         tokens = tuple(self.tokens)
         object.__setattr__(self, "tokens", tokens)
         object.__setattr__(self, "_ids", {token: i for i, token in enumerate(tokens)})
-        for token in tokens:
+        problem = ""
+        for i, token in enumerate(tokens):
             if not isinstance(token, str):
-                raise FactsError(
-                    f"vocabulary: expected every token to be a string, found {token!r} of type "
-                    f"{type(token).__name__}. Turn it into a string first."
-                )
-            if not has_utf8_form(token):
-                raise FactsError(
-                    f"vocabulary: expected tokens that UTF-8 can hold, found {quote(token)}, which "
-                    "has a lone surrogate (half a character). Correct the token."
-                )
-        if len(self._ids) < len(tokens):
-            i = next(i for i, token in enumerate(tokens) if self._ids[token] != i)
-            raise FactsError(
-                f"vocabulary: expected distinct tokens, found {quote(tokens[i])} at positions {i} "
-                f"and {self._ids[tokens[i]]}. Remove one of them."
-            )
+                found = f"{token!r} of type {type(token).__name__}"
+                problem = f"every token to be a string, found {found}. Turn it into a string first"
+            elif not has_utf8_form(token):
+                found = f"{quote(token)}, which has a lone surrogate (half a character)"
+                problem = f"tokens that UTF-8 can hold, found {found}. Correct the token"
+            elif self._ids[token] != i:
+                found = f"{quote(token)} at positions {i} and {self._ids[token]}"
+                problem = f"distinct tokens, found {found}. Remove one of them"
+            if problem:
+                raise FactsError(f"vocabulary: expected {problem}.")
 
     def id(self, token: str) -> int:
         """The id of `token`; a `FactsError` with the nearest known tokens if there is none."""
@@ -84,15 +78,6 @@ unknown token 'paris'. Did you mean 'Paris'?
 
     def __contains__(self, token: object) -> bool:
         return token in self._ids
-
-    def nearest(self, token: str, n: int = 3) -> list[str]:
-        """The at most `n` known tokens most like `token`: equal up to case first.
-
-        Example:
-            >>> Vocabulary(("France", "Paris", "Rome")).nearest("rom")
-            ['Rome']
-        """
-        return nearest(token, self.tokens, n)
 
     def with_special(self, base: str) -> tuple[Vocabulary, int]:
         """This vocabulary with one reserved token more, and its id.
