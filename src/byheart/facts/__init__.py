@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from byheart.facts._records import Reading
     from byheart.facts.distributions import Distributions
     from byheart.facts.facts import Facts
-    from byheart.facts.ngrams import ngram_distributions
     from byheart.facts.read import (
         FactTable,
         as_facts,
         builtin_tables,
-        is_vectors,
+        ngram_distributions,
         read_distributions,
         read_facts,
         read_vectors,
@@ -52,7 +51,6 @@ __all__ = [
     "digit_vectors",
     "facts_from_recipe",
     "is_recipe",
-    "is_vectors",
     "ngram_distributions",
     "random_associations",
     "random_distributions",

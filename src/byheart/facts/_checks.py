@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import NoReturn
 
 import numpy as np
@@ -20,6 +21,15 @@ def freeze(table: object, **dtypes: type | None) -> None:
         array = np.array(getattr(table, field), dtype=dtype, order="C")
         array.flags.writeable = False
         object.__setattr__(table, field, array)
+
+
+def digest(header: str, *arrays: np.ndarray) -> str:
+    """sha256 (hexadecimal) of a line and of the bytes of arrays, int64 or float64."""
+    digest = hashlib.sha256(f"{header}\n".encode())
+    for array in arrays:
+        # Little-endian on every machine, so that digests can be compared between them.
+        digest.update(array.astype("<f8" if array.dtype.kind == "f" else "<i8").tobytes())
+    return digest.hexdigest()
 
 
 def refuse(name: str, expected: str, row: object = None) -> NoReturn:
@@ -112,16 +122,6 @@ def probabilities(pi: np.ndarray, rows: np.ndarray, normalise: bool, name: str) 
     # Divided by the largest first: a sum of very large or very small numbers stays finite.
     scaled = pi / pi.max(axis=1, keepdims=True)
     return scaled / scaled.sum(axis=1, keepdims=True)
-
-
-def support(support: np.ndarray, columns: int, N: int, name: str) -> None:
-    """Refuse answers that are no tokens, appear twice, or do not fit the columns."""
-    if support.shape != (columns,):
-        refuse(name, f"{columns} answers, one a column of π, found shape {support.shape}")
-    if len(support) and (support.min() < 0 or support.max() >= N):
-        refuse(name, f"answers from 0 to {N - 1}, found {support.min()} to {support.max()}")
-    if len(np.unique(support)) < columns:
-        refuse(name, "distinct answers, found one of them twice")
 
 
 def room(T: int, A: int, name: str) -> None:

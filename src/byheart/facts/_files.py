@@ -30,10 +30,8 @@ def open_text(path: Path, where: str) -> Iterator[TextIO]:
     except UnicodeDecodeError as error:
         raise _not_utf8(path, where) from error
     except OSError as error:
-        raise FactsError(
-            f"{where}: expected a file that can be read, found: {error.strerror or error}. "
-            "Check the path and its permissions."
-        ) from error
+        found = f"{error.strerror or error}. Check the path and its permissions"
+        raise FactsError(f"{where}: expected a file that can be read, found: {found}.") from error
 
 
 def _not_utf8(path: Path, where: str) -> FactsError:
@@ -46,11 +44,9 @@ def _not_utf8(path: Path, where: str) -> FactsError:
         # Bytes 0xff and 0xfe at the very start are the byte order marks of UTF-16.
         encoding = "UTF-16" if at == 0 and data[at] in (0xFE, 0xFF) else "WINDOWS-1252"
         cut_off = "a character cut off after " if "unexpected end" in error.reason else ""
-        return FactsError(
-            f"{where}, line {line}: expected UTF-8 text, found {cut_off}byte 0x{data[at]:02x} at "
-            f"byte offset {at:,}. Save the file as UTF-8, for instance: iconv -f {encoding} -t "
-            "UTF-8 OLD > NEW"
-        )
+        found = f"{cut_off}byte 0x{data[at]:02x} at byte offset {at:,}"
+        advice = f"Save the file as UTF-8, for instance: iconv -f {encoding} -t UTF-8 OLD > NEW"
+        return FactsError(f"{where}, line {line}: expected UTF-8 text, found {found}. {advice}")
     return FactsError(f"{where}: the file changed while it was read. Read it again.")
 
 
@@ -59,16 +55,8 @@ def csv_rows(
 ) -> Generator[tuple[int, list[str]], None, None]:
     """(row, cells) of each record, the header first; row is the line on which the record starts.
 
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "capitals.csv"
-        >>> _ = path.write_text('country,capital\\n\\n"Bonaire, Saba",Kralendijk\\n')
-        >>> list(csv_rows(path, ",", path.name))
-        [(1, ['country', 'capital']), (3, ['Bonaire, Saba', 'Kralendijk'])]
-
-    Notes:
-        Blank lines are skipped. Quoting is strict: text after a closing quote and a quote that
-        never closes are errors, because reading on would change or swallow cells.
+    Blank lines are skipped. Quoting is strict: text after a closing quote and a quote that never
+    closes are errors, because reading on would change or swallow cells.
     """
     with open_text(path, where) as stream:
         lines: list[str] = []  # of one record, for a possible error message
@@ -101,15 +89,12 @@ def _explain(error: csv.Error, text: str, delimiter: str, place: str) -> FactsEr
             f"{quote(text)}. Double each quote that is part of the text, and quote the whole cell."
         )
     column, cell = _last_cell(text, delimiter)
+    found = f"the end of the file. Close the quote of the cell that begins {quote(cell, 30)}."
+    problem = f"expected a closing quote, found {found}"
     if too_long:
-        return FactsError(
-            f"{place}, column {column}: expected at most {MAX_CELL:,} characters in a cell, found "
-            f"more than {len(cell):,} that begin {quote(cell, 30)}. Is there an unclosed quote?"
-        )
-    return FactsError(
-        f"{place}, column {column}: expected a closing quote, found the end of the file. The cell "
-        f"begins {quote(cell, 30)}. Close the quote, or double it if it is part of the text."
-    )
+        found = f"more than {len(cell):,} that begin {quote(cell, 30)}. Is there an unclosed quote?"
+        problem = f"expected at most {MAX_CELL:,} characters in a cell, found {found}"
+    return FactsError(f"{place}, column {column}: {problem}")
 
 
 def _last_cell(text: str, delimiter: str) -> tuple[int, str]:
@@ -137,10 +122,8 @@ def parquet_rows(path: Path, where: str) -> Generator[tuple[int, list[object]], 
     try:
         parquet = importlib.import_module("pyarrow.parquet")
     except ImportError as error:
-        raise FactsError(
-            f"{where}: expected pyarrow, which reads Parquet files, found that it is not installed."
-            " Install it (pip install pyarrow) or save the table as CSV."
-        ) from error
+        advice = "Install it (pip install pyarrow) or save the table as CSV"
+        raise FactsError(f"{where}: Parquet files need pyarrow, found none. {advice}.") from error
     # pyarrow's own errors derive from ValueError or OSError.
     try:
         with parquet.ParquetFile(path) as file:
@@ -164,15 +147,7 @@ def _cell(value: object) -> object:
 
 def json_lines(path: Path, where: str) -> Generator[tuple[int, dict[str, object]], None, None]:
     """The objects of a file with one a line. A number with a point that is used as a token becomes
-    text, as Python writes it.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "sums.jsonl"
-        >>> _ = path.write_text('{"input": [1.5, "+", 2], "output": 3.5}')
-        >>> list(json_lines(path, path.name))
-        [(1, {'input': ['1.5', '+', 2], 'output': '3.5'})]
-    """
+    text, as Python writes it: [1.5, "+", 2] is ["1.5", "+", 2]."""
     with open_text(path, where) as stream:
         for row, line in enumerate(stream, start=1):
             if line.strip():
@@ -187,10 +162,9 @@ def _parse(line: str, place: str) -> dict[str, object]:
     try:
         record = json.loads(line, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
-        raise FactsError(
-            f"{place}, column {error.colno}: expected one JSON object such as {OBJECT}, found "
-            f"invalid JSON: {error.msg}. Every line is an object of its own."
-        ) from error
+        found = f"invalid JSON: {error.msg}. Every line is an object of its own"
+        place = f"{place}, column {error.colno}"
+        raise FactsError(f"{place}: expected JSON such as {OBJECT}, found {found}.") from error
     except (ValueError, RecursionError) as error:
         raise FactsError(f"{place}: expected JSON such as {OBJECT}, found: {error}.") from error
     if not isinstance(record, dict):

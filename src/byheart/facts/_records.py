@@ -1,8 +1,7 @@
 """One pipeline for every source of facts: records of values -> checked tokens -> ids.
 
 Files and Python data differ in how they give records (`Source`). What the caller asks for is in
-`Options`; what counts as a token, a weight or a gap is decided in one place (`Cells`); `gather`
-turns tokens into ids.
+`Options`; `gather` turns tokens into ids.
 """
 
 from __future__ import annotations
@@ -72,12 +71,7 @@ class Options:
 
     @classmethod
     def of(cls, where: str | os.PathLike[str], reading: Mapping[str, object]) -> Options:
-        """The options of one source; by default facts are called as their file is, without suffix.
-
-        Example:
-            >>> Options.of("data/capitals.csv", {"keys": "country"}).name
-            'capitals'
-        """
+        """The options of one source; by default facts are called as their file without suffix."""
         where, given = os.fspath(where), dict(reading)
         names = [field.name for field in fields(cls)][1:]
         unknown = next((option for option in given if option not in names), None)
@@ -104,9 +98,8 @@ class Options:
         defaults = {field.name: field.default for field in fields(self)}
         given = [f"`{name}`" for name in names if getattr(self, name) != defaults[name]]
         if given:
-            raise FactsError(
-                f"{self.where}: expected no {' or '.join(given)} for {kind}. Leave it out."
-            )
+            refused = " or ".join(given)
+            raise FactsError(f"{self.where}: expected no {refused} for {kind}. Leave it out.")
 
 
 class Labels(TypedDict, total=False):
@@ -125,33 +118,6 @@ Record = tuple[int, Sequence[str], str | Mapping[str, float], float | None]
 """Row, key, output and weight of one fact: the output is an answer, or probabilities of several."""
 
 
-@dataclass(frozen=True)
-class Source:
-    """Records, and what messages and facts call their parts.
-
-    `expected` says what a source without records lacks; `key_column` names the keys where there
-    are no `columns`. `implied_header`: nobody said that the first row holds names, so that facts
-    say when it looks like a fact.
-    """
-
-    records: Iterator[Record]
-    cells: Cells
-    expected: str
-    columns: tuple[str, ...] | None = None
-    answer_column: str = "answer"
-    key_column: str = "key"
-    implied_header: bool = False
-
-    def column_of(self, i: int, tokens: Sequence[str]) -> str:
-        """The column of the i-th of a record's tokens (key, then answer)."""
-        if self.columns is None:
-            return self.answer_column if i == len(tokens) - 1 else self.key_column
-        # With melt the last key token names the column, for itself and for the answer.
-        if self.cells.options.melt and i >= len(tokens) - 2:
-            return tokens[-2]
-        return (*self.columns, self.answer_column)[i]
-
-
 class Gathered(NamedTuple):
     """T records as ids. `mixtures` has the probabilities of answer ids where a record gives any;
     its answer is then -1."""
@@ -163,43 +129,50 @@ class Gathered(NamedTuple):
     prior: np.ndarray | None
     rows: np.ndarray
     labels: Labels
-    cells: Cells
+    source: Source
 
 
 ONE_TOKEN = "A cell is one token: give each token a column of its own."
 ADVICE = {
     "float": "Write it as text: one number has many spellings.",
-    "bool": "Write it as text.",
     "bytes": "Decode it to text.",
-    "list": ONE_TOKEN,
-    "tuple": ONE_TOKEN,
-    "dict": "A cell is one token: choose other columns.",
     "Tensor": "Turn it into Python numbers with .tolist().",
+    **dict.fromkeys(("list", "tuple", "dict"), ONE_TOKEN),
 }
 
 
-class Cells:
-    """Values of any source as tokens and weights: text as it is or without the blanks around it
-    (counted in `trimmed`), whole numbers as decimals, None and NaN as gaps; nothing else.
+class Source:
+    """Where facts come from: options, what messages call rows (`unit`) and columns (`part`), and
+    the records. `expected` is what a source without records lacks; `implied_header`: nobody said
+    that the first row holds names, so that facts say when it looks like a fact.
 
-    Example:
-        >>> cells = Cells(Options("rows", "rows"), trim=True)
-        >>> cells.tokens([" Paris", 7], 1, ["capital", "rank"]), cells.trimmed
-        (['Paris', '7'], 1)
-        >>> cells.tokens(["Paris", 2.5], 1, ["capital", "size"])
-        Traceback (most recent call last):
-        ...
-        byheart.errors.FactsError: rows, row 1, column 'size': expected text or a whole number as \
-token, found 2.5 (float). Write it as text: one number has many spellings.
+    Values become tokens in one way everywhere: text as it is or without the blanks around it
+    (counted in `trimmed`), whole numbers as decimals, None and NaN as gaps; nothing else.
     """
+
+    records: Iterator[Record]
+    expected: str = "facts"
+    columns: tuple[str, ...] | None = None
+    key_column, answer_column = "key", "answer"
+    implied_header: bool = False
+    trimmed: int = 0
 
     def __init__(
         self, options: Options, unit: str = "row", part: str = "column", trim: bool = False
     ) -> None:
-        self.options, self.unit, self.part, self.trimmed = options, unit, part, 0
+        self.options, self.unit, self.part = options, unit, part
         trim = trim if options.trim is None else options.trim
         # Both raise a TypeError for what is no text; subclasses of str become str.
         self.form = str.strip if trim else str.__str__
+
+    def column_of(self, i: int, tokens: Sequence[str]) -> str:
+        """The column of the i-th of a record's tokens (key, then answer)."""
+        if self.columns is None:
+            return self.answer_column if i == len(tokens) - 1 else self.key_column
+        # With melt the last key token names the column, for itself and for the answer.
+        if self.options.melt and i >= len(tokens) - 2:
+            return tokens[-2]
+        return (*self.columns, self.answer_column)[i]
 
     def error(self, row: int, problem: str, column: str | None = None) -> FactsError:
         """The problem, after `capitals.csv, row 3, column 'country'`: where something is wrong."""
@@ -236,7 +209,7 @@ token, found 2.5 (float). Write it as text: one number has many spellings.
             except ValueError:  # Python writes out at most 4,300 digits
                 problem = "expected a token, found a number too long to write out. Give it as text."
                 raise self.error(row, problem, column) from None
-        advice = ADVICE.get(kind.rstrip("_0123456789"), "Turn it into text.")
+        advice = ADVICE.get(kind.rstrip("_0123456789"), "Write it as text.")
         if decimal and float(value).is_integer():
             advice += ' pandas turns whole numbers with gaps into floats: use astype("Int64").'
         found = f"found {quote(repr(value))[1:-1]} ({kind}). {advice}"
@@ -256,27 +229,25 @@ token, found 2.5 (float). Write it as text: one number has many spellings.
         raise self.error(row, problem, column)
 
     def empty(self, row: int, column: str, found: str = "an empty cell") -> FactsError:
-        problem = (
-            f"expected a token, found {found}. Fill it in, or read with `empty=skip` to leave such "
-            "facts out, or with `empty=token` to keep the empty text as a token."
-        )
-        return self.error(row, problem, column)
+        skip = "read with `empty=skip` to leave such facts out"
+        advice = f"Fill it in, or {skip}, or with `empty=token` to keep the empty text as a token."
+        return self.error(row, f"expected a token, found {found}. {advice}", column)
 
 
 def gather(source: Source) -> Gathered:
     """Ids of all records, in order of appearance, key before answer. No record is kept: 10^6 of
     them take a few seconds."""
-    cells, options, skipped, weighted = source.cells, source.cells.options, 0, False
+    options, skipped, weighted = source.options, 0, False
     ids: dict[str, int] = {}
-    keys, lengths, answers = array("q"), array("q"), array("q")
-    rows, weights = array("q"), array("d")
+    keys, lengths, answers, rows = array("q"), array("q"), array("q"), array("q")
+    weights = array("d")
     mixtures: dict[int, dict[int, float]] = {}
     for row, key, output, weight in source.records:
         plain = isinstance(output, str)
         tokens = [*key, output] if plain else [*key, *output]
         if options.empty != "token" and "" in tokens:
             if options.empty == "error":
-                raise cells.empty(row, source.column_of(tokens.index(""), tokens))
+                raise source.empty(row, source.column_of(tokens.index(""), tokens))
             skipped += 1
             continue
         numbers, S = _numbers(tokens, ids, source, row), len(key)
@@ -290,25 +261,24 @@ def gather(source: Source) -> Gathered:
         weights.append(1.0 if weight is None else weight)
     if not rows:
         left_out = f" and {skipped:,} left out for empty cells" if skipped else ""
-        raise FactsError(
-            f"{options.where}: expected {source.expected}, found none{left_out}. Add {cells.unit}s."
-        )
+        found = f"found none{left_out}. Add {source.unit}s"
+        raise FactsError(f"{options.where}: expected {source.expected}, {found}.")
     row_numbers, outputs = np.frombuffer(rows, dtype=np.int64), np.frombuffer(answers, np.int64)
     length = np.frombuffer(lengths, dtype=np.int64)
     table, vocabulary, pad_id = _align(
-        np.frombuffer(keys, np.int64), length, row_numbers, Vocabulary(tuple(ids)), cells
+        np.frombuffer(keys, np.int64), length, row_numbers, Vocabulary(tuple(ids)), source
     )
     labels = Labels(
         name=options.name,
         columns=source.columns,
         answer_column=source.answer_column,
         skipped=skipped,
-        trimmed=cells.trimmed,
+        trimmed=source.trimmed,
         notes=tuple(_notes(source, (*table.T, outputs), row_numbers, ids)),
         pad_id=pad_id,
     )
     prior = np.frombuffer(weights) if weighted else None
-    return Gathered(table, outputs, mixtures, vocabulary, prior, row_numbers, labels, cells)
+    return Gathered(table, outputs, mixtures, vocabulary, prior, row_numbers, labels, source)
 
 
 def _numbers(tokens: list[str], ids: dict[str, int], source: Source, row: int) -> list[int]:
@@ -320,39 +290,33 @@ def _numbers(tokens: list[str], ids: dict[str, int], source: Source, row: int) -
         if token not in ids:
             problem = ""
             if len(token) > MAX_CELL:
-                problem = (
-                    f"expected at most {MAX_CELL:,} characters in a cell, found {len(token):,} "
-                    f"that begin {quote(token, 30)}. Is there an unclosed quote?"
-                )
+                found = f"{len(token):,} that begin {quote(token, 30)}. Is there an unclosed quote?"
+                problem = f"expected at most {MAX_CELL:,} characters in a cell, found {found}"
             # JSON can spell half a character ("\\ud83d") that no file or digest can hold.
             elif not (token.isascii() or has_utf8_form(token)):
-                problem = (
-                    f"expected text that UTF-8 can hold, found {quote(token)}, which has a lone "
-                    "surrogate (half a character). Correct the text."
-                )
+                found = f"{quote(token)}, which has a lone surrogate (half a character)"
+                problem = f"expected text that UTF-8 can hold, found {found}. Correct the text."
             if problem:
-                raise source.cells.error(row, problem, source.column_of(i, tokens))
+                raise source.error(row, problem, source.column_of(i, tokens))
             ids[token] = len(ids)
     return [ids[token] for token in tokens]
 
 
 def _align(
-    ids: np.ndarray, length: np.ndarray, rows: np.ndarray, vocabulary: Vocabulary, cells: Cells
+    ids: np.ndarray, length: np.ndarray, rows: np.ndarray, vocabulary: Vocabulary, source: Source
 ) -> tuple[np.ndarray, Vocabulary, int | None]:
     """Keys as a (T, S) array; if their lengths differ, padded on the left or refused. So the last
     token stays last."""
-    S, unit = int(length.max()), cells.unit
+    S, unit = int(length.max()), source.unit
     different = np.flatnonzero(length != length[0])
     if len(different) == 0:
         return ids.reshape(-1, S), vocabulary, None
-    if not cells.options.pad:
+    if not source.options.pad:
         shown = ", ".join(f"{unit} {rows[i]} has {length[i]}" for i in different[:LISTED])
-        more = len(different) - LISTED
-        raise FactsError(
-            f"{cells.options.where}: expected every key to have {length[0]} tokens as {unit} "
-            f"{rows[0]}, found: {shown}{f' and {more:,} more' if more > 0 else ''}. Read with "
-            "`pad=True` to pad short keys on the left with a reserved token."
-        )
+        more = f" and {len(different) - LISTED:,} more" if len(different) > LISTED else ""
+        expected = f"expected every key to have {length[0]} tokens as {unit} {rows[0]}"
+        advice = "Read with `pad=True` to pad short keys on the left with a reserved token"
+        raise FactsError(f"{source.options.where}: {expected}, found: {shown}{more}. {advice}.")
     vocabulary, pad_id = vocabulary.with_special("<pad>")
     padded = np.full((len(length), S), pad_id, dtype=np.int64)
     # Both sides run through the facts in order, so each id lands in its own row.
@@ -364,11 +328,11 @@ def _notes(
     source: Source, columns: Sequence[np.ndarray], rows: np.ndarray, ids: Mapping[str, int]
 ) -> Iterator[str]:
     """What a reader should know and would not notice."""
-    trimmed = source.cells.trimmed
+    trimmed = source.trimmed
     if trimmed:
         cells = "1 cell was" if trimmed == 1 else f"{trimmed:,} cells were"
         yield f"{cells} read without the blanks around the text (`trim=False` keeps them)."
-    elif source.cells.options.trim is None:
+    elif source.options.trim is None:
         blanks = sum(token != token.strip() for token in ids)
         if blanks:
             are = "1 token begins or ends" if blanks == 1 else f"{blanks:,} tokens begin or end"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from byheart._json import Json
 from byheart._words import listed, quote
-from byheart.errors import FactsError, OptionError
+from byheart.errors import OptionError
 from byheart.facts import _checks as check
 from byheart.facts._records import Gathered, Labels
 from byheart.facts.distinct import group_equal_rows
@@ -27,8 +26,8 @@ class Distributions(TokenTable):
 
     Symbols:
         facts: the keys, the prior and everything else that `Facts` holds; its answers are the most
-            probable ones, g(t) = argmax π_t. Its T, S, N, name, tokens, prior, vocabulary and notes
-            are here too.
+            probable ones, g(t) = argmax π_t. Its name, tokens, prior, vocabulary and notes are
+            here too.
         support: (A,) int64, the token ids of the answers; a distribution runs over these tokens,
             and a memory's softmax too. Tokens that are never answers have no part in it.
         probabilities: (T, A) float64, π_t(support[j]); rows sum to 1.
@@ -44,8 +43,7 @@ class Distributions(TokenTable):
         ('end', array([0.562, 0.   ]), False)
 
     Notes:
-        Call `Distributions.make`, `Distributions.count` or `read_distributions`: they check, and
-        the constructor does not. Arrays are read-only.
+        Call `make`, `count` or `read_distributions`: they check, and the constructor does not.
     """
 
     kind: ClassVar = "distributions"
@@ -56,9 +54,6 @@ class Distributions(TokenTable):
     probabilities: np.ndarray
     smoothing: str = ""
     never_asked: int = 0
-    T: int = field(init=False)
-    S: int = field(init=False)
-    N: int = field(init=False)
     name: str = field(init=False)
     tokens: np.ndarray = field(init=False)
     prior: np.ndarray = field(init=False)
@@ -66,7 +61,7 @@ class Distributions(TokenTable):
     notes: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        for name in ("T", "S", "N", "name", "tokens", "prior", "vocabulary", "notes"):
+        for name in ("name", "tokens", "prior", "vocabulary", "notes"):
             object.__setattr__(self, name, getattr(self.facts, name))
         check.freeze(self, support=np.int64, probabilities=np.float64)
 
@@ -87,11 +82,6 @@ class Distributions(TokenTable):
 
         Example:
             >>> vocabulary = Vocabulary(("a", "b", "c"))
-            >>> Distributions.make([[0]], [[1, 3, 0]], vocabulary)
-            Traceback (most recent call last):
-            ...
-            byheart.errors.FactsError: distributions, row 1: expected probabilities that sum to 1, \
-found the sum 4. Correct the row, or scale it (`normalise=True`).
             >>> Distributions.make([[0]], [[1, 3, 0]], vocabulary, normalise=True).probabilities
             array([[0.25, 0.75]])
 
@@ -104,7 +94,12 @@ found the sum 4. Correct the row, or scale it (`normalise=True`).
         tokens = check.keys(tokens, pi, "probabilities of shape (T, A)", 2, name)
         T, A = pi.shape
         ids = np.arange(A) if support is None else check.integers(support, "support", name)
-        check.support(ids, A, N, name)
+        if ids.shape != (A,):
+            check.refuse(name, f"{A} answers, one a column of π, found shape {ids.shape}")
+        if len(np.unique(ids)) < A:
+            check.refuse(name, "distinct answers, found one of them twice")
+        if A and (ids.min() < 0 or ids.max() >= N):
+            check.refuse(name, f"answers from 0 to {N - 1}, found {ids.min()} to {ids.max()}")
         rows = check.row_numbers(rows, T, name)
         check.ids(tokens, "tokens", N, rows, name)
         pi = check.probabilities(pi, rows, normalise, name)
@@ -114,11 +109,8 @@ found the sum 4. Correct the row, or scale it (`normalise=True`).
             i = int(np.delete(order, starts).min())
             key = listed([vocabulary.token(int(t)) for t in tokens[i]])
             advice = "Delete it, or mix them by weight (`on_conflict=distribution`)"
-            check.refuse(
-                name,
-                f"one distribution for each key, found a second one for {key}. {advice}",
-                rows[i],
-            )
+            found = f"found a second one for {key}. {advice}"
+            check.refuse(name, f"one distribution for each key, {found}", rows[i])
         asked = weights > 0
         used = pi[asked].max(axis=0) > 0
         if used.sum() < 2:
@@ -167,22 +159,19 @@ found the sum 4. Correct the row, or scale it (`normalise=True`).
         total = mass.sum(axis=1)
         by_file = np.argsort(order[starts])
         kept = by_file[total[by_file] > 0]
-        first, pi = order[starts][kept], mass[kept] / total[kept, None]
+        first, pi, prior = order[starts][kept], mass[kept] / total[kept, None], total[kept]
+        tokens, rows = tokens[first], rows[first]
         table = cls.make(
-            *(tokens[first], pi, vocabulary, total[kept]),
-            support=support,
-            normalise=True,
-            rows=rows[first],
-            **labels,
+            tokens, pi, vocabulary, prior, support=support, normalise=True, rows=rows, **labels
         )
-        return replace(table, never_asked=int((total <= 0).sum()))
+        return replace(table, never_asked=len(total) - len(kept))
 
     @classmethod
     def gathered(cls, read: Gathered, mix: bool = False) -> Distributions:
         """Distributions from records, counted; or mixed by weight if they are distributions, or
         all taken as such (`mix`)."""
-        tokens, answers, mixtures, vocabulary, prior, rows, labels, cells = read
-        options = cells.options
+        tokens, answers, mixtures, vocabulary, prior, rows, labels, source = read
+        options = source.options
         conflict, normalise = options.on_conflict, options.normalise
         if not mix and not mixtures:
             if conflict == "error":  # two answers to one key are a `ConflictError`
@@ -194,11 +183,7 @@ found the sum 4. Correct the row, or scale it (`normalise=True`).
             pi = check.probabilities(pi, rows, normalise, options.name)
             tokens, pi, prior, rows = _mixed(tokens, pi, prior, rows, len(vocabulary))
         table = cls.make(
-            *(tokens, pi, vocabulary, prior),
-            support=support,
-            normalise=normalise,
-            rows=rows,
-            **labels,
+            tokens, pi, vocabulary, prior, support=support, normalise=normalise, rows=rows, **labels
         )
         return table.smoothed(options.smooth or 0.0)
 
@@ -222,13 +207,12 @@ found the sum 4. Correct the row, or scale it (`normalise=True`).
         """log π, (T, A); a `FactsError` that says where the first zero is if there is one."""
         zeros = np.argwhere(self.probabilities == 0)
         if len(zeros):
-            t, j = (int(i) for i in zeros[0])
-            raise FactsError(
-                f"{self.name}, row {self.facts.rows[t]}: expected full support (Assumption 2: "
-                f"log π is needed), found probability 0 for "
-                f"{self.vocabulary.token(int(self.support[j]))!r} and {len(zeros) - 1:,} zeros "
-                "more. Smooth them: `smooth=0.001` makes every probability (π + δ)/(1 + Aδ)."
-            )
+            t, j = zeros[0]
+            token = self.vocabulary.tokens[self.support[j]]
+            found = f"found probability 0 for {token!r} and {len(zeros) - 1:,} zeros more"
+            advice = "Smooth them: `smooth=0.001` makes every probability (π + δ)/(1 + Aδ)"
+            needed = "full support (Assumption 2: log π is needed)"
+            check.refuse(self.name, f"{needed}, {found}. {advice}", self.facts.rows[t])
         return np.log(self.probabilities)
 
     def smoothed(self, delta: float) -> Distributions:
@@ -253,28 +237,16 @@ found the sum 4. Correct the row, or scale it (`normalise=True`).
         """Indices of the sequences, likely ones first; ties keep their order."""
         return np.argsort(-self.prior, kind="stable")
 
-    def effective_size(self, eps: float) -> int:
-        """T_eps: the smallest number of sequences whose prior sums to at least 1 - eps."""
-        return self.facts.effective_size(eps)
-
-    def key(self, i: int) -> tuple[str, ...]:
-        """The S tokens of sequence `i`."""
-        return self.facts.key(i)
-
     def top(self, i: int, n: int = 5) -> list[tuple[str, float]]:
         """The `n` most probable answers of sequence `i`, with probabilities."""
-        order = np.argsort(-self.probabilities[i], kind="stable")[:n]
-        return [
-            (self.vocabulary.token(int(self.support[j])), float(self.probabilities[i, j]))
-            for j in order
-        ]
+        pi, names = self.probabilities[i], self.vocabulary.tokens
+        order = np.argsort(-pi, kind="stable")[:n]
+        return [(names[self.support[j]], float(pi[j])) for j in order]
 
     def digest(self) -> str:
         """sha256 (hexadecimal) of the facts' digest, the support and the probabilities."""
-        digest = hashlib.sha256(f"byheart distributions 1 {self.facts.digest()}\n".encode())
-        digest.update(self.support.astype("<i8").tobytes())
-        digest.update(self.probabilities.astype("<f8").tobytes())
-        return digest.hexdigest()
+        header = f"byheart distributions 1 {self.facts.digest()}"
+        return check.digest(header, self.support, self.probabilities)
 
     def describe(self) -> dict[str, Json]:
         """The table in numbers: a plain dict that JSON can hold."""
@@ -297,16 +269,12 @@ found the sum 4. Correct the row, or scale it (`normalise=True`).
             "trimmed": self.facts.trimmed,
             "notes": [*self.facts.notes],
             "never_asked": self.never_asked,
-            "uniform_prior": bool(self.prior.min() == self.prior.max()),
+            "uniform_prior": self.uniform_prior,
             "T_eps": {str(eps): self.effective_size(eps) for eps in (0.1, 0.01)},
         }
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write JSON lines that `read_distributions` reads back; zero probabilities are left out.
-
-        Notes:
-            repr of a float reads back as the same float; a row is then scaled to sum to 1 again.
-        """
+        """Write JSON lines that `read_distributions` reads back, without probabilities of 0."""
         names = self.vocabulary.tokens
         outputs = (
             {names[self.support[j]]: float(row[j]) for j in np.flatnonzero(row)}
@@ -332,12 +300,7 @@ found the sum 4. Correct the row, or scale it (`normalise=True`).
 def _matrix(
     answers: np.ndarray, mixtures: Mapping[int, Mapping[int, float]], where: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The answers' ids (A,), and π (T, A): a row without a mixture has its answer for sure.
-
-    >>> _matrix(np.array([5, -1]), {1: {5: 0.25, 7: 0.75}}, "table")
-    (array([5, 7]), array([[1.  , 0.  ],
-           [0.25, 0.75]]))
-    """
+    """The answers' ids (A,), and π (T, A): a row without a mixture has its answer for sure."""
     outputs = [mixtures.get(i) or {int(answer): 1.0} for i, answer in enumerate(answers)]
     support = np.array(sorted({token for output in outputs for token in output}), dtype=np.int64)
     check.room(len(outputs), len(support), where)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import os
@@ -31,29 +30,26 @@ from byheart.facts.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-
 DISTRIBUTED = ("distribution", "on_conflict", "normalise", "smooth", "ngram", "contexts")
 """Options that mean something only where a key may have several answers."""
 
 
 class TokenTable(ABC):
-    """What `Facts` and `Distributions` share: the ways in from Python's own data, with the options
-    of `read_facts` and of `read_distributions`, and how they are shown.
+    """What `Facts` and `Distributions` share: T keys of S tokens out of N with a prior, the ways in
+    from Python's own data (options: `read_facts`, `read_distributions`), and how they are shown.
 
     Example:
-        >>> facts = Facts.from_rows([("France", "capital", "Paris"), ("France", "rank", 1)])
-        >>> facts.key(1), facts.answer(1)
-        (('France', 'rank'), '1')
         >>> facts = Facts.from_dict({("Peru", "capital"): "Lima", ("Peru", "tongues"): 48})
         >>> facts.key(1), facts.answer(1)
         (('Peru', 'tongues'), '48')
-
-    Notes:
-        Text is kept exactly. Whole numbers, numpy's too, become their decimals. None and NaN are
-        gaps. Anything else is refused: 0.1 and 1e-1 would be two tokens.
     """
 
     on_conflict: ClassVar = "error"
+
+    name: str
+    tokens: np.ndarray
+    prior: np.ndarray
+    vocabulary: Vocabulary
     notes: tuple[str, ...]
 
     @classmethod
@@ -72,9 +68,8 @@ class TokenTable(ABC):
         columns: Sequence[str] | None = None,
         **reading: Unpack[Reading],
     ) -> Self:
-        """From rows of cells, from dicts column -> cell, or from objects with "input" and
-        "output". `columns` are the names of the cells (default: 1, 2, ...). Rows with one key and
-        several answers are counted where the table holds distributions."""
+        """From rows of cells that `columns` names (default: 1, 2, ...), from dicts column -> cell,
+        or from objects with "input" and "output". `Distributions` count rows with one key."""
         options = {"on_conflict": cls.on_conflict, **reading}
         return cls.gathered(gather(rows_source(rows, columns, options)))
 
@@ -86,17 +81,53 @@ class TokenTable(ABC):
 
     @classmethod
     def from_pandas(cls, frame: object, **reading: Unpack[Reading]) -> Self:
-        """From a data frame, with `keys`, `answer` and `weights` naming columns; or from a series,
-        whose index holds the keys. Named levels of the index of a frame are columns too. Frames of
-        polars are taken as well. Counted as in `from_rows`."""
+        """From a data frame of pandas or polars (named levels of its index are columns too), or
+        from a series, whose index holds the keys; as in `from_rows`."""
         options = {"on_conflict": cls.on_conflict, **reading}
         return cls.gathered(gather(frame_source(frame, options)))
 
+    @property
+    def T(self) -> int:
+        return self.tokens.shape[0]
+
+    @property
+    def S(self) -> int:
+        return self.tokens.shape[1]
+
+    @property
+    def N(self) -> int:
+        return len(self.vocabulary)
+
+    @property
+    def uniform_prior(self) -> bool:
+        return bool(self.prior.min() == self.prior.max())
+
+    def key(self, i: int) -> tuple[str, ...]:
+        """The S tokens of key `i`, padding included."""
+        return tuple(self.vocabulary.token(int(t)) for t in self.tokens[i])
+
+    def keys(self) -> Iterator[list[str]]:
+        """The tokens of each key, one after the other."""
+        names = self.vocabulary.tokens
+        return ([names[t] for t in key] for key in self.tokens)
+
+    def effective_size(self, eps: float) -> int:
+        """T_eps: the smallest number of keys whose prior sums to at least 1 - eps.
+
+        Example:
+            >>> vocabulary = Vocabulary(("a", "b", "c"))
+            >>> Facts.make([[0], [1], [2]], [0, 0, 0], vocabulary, [90, 9, 1]).effective_size(0.1)
+            1
+        """
+        mass = np.cumsum(np.sort(self.prior)[::-1])
+        # A sum of T rounded terms is off by at most T units in the last place.
+        rounding = self.T * np.finfo(np.float64).eps
+        return min(self.T, int(np.searchsorted(mass, 1 - eps - rounding)) + 1)
+
     def to_pandas(self) -> DataFrame:
-        """A data frame with a column for each key position and for the answer, which `from_pandas`
-        reads back. Before the answer of facts stands "weight" if the prior is not uniform;
-        distributions have a row for each answer of positive probability, and "probability" and
-        "weight" (the prior times it) behind the answer."""
+        """A data frame that `from_pandas` reads back: key, "weight" if the prior is not uniform,
+        answer. Distributions have a row for each answer of positive probability: key, answer,
+        "probability", and "weight", which is the prior times it."""
         header, rows, _ = self._table()
         return data_frame(rows, header)
 
@@ -129,9 +160,8 @@ class Facts(TokenTable):
         (('Italy',), 'Rome', array([0.5, 0.5]))
 
     Notes:
-        Call `read_facts`, `Facts.from_rows`, `from_dict`, `from_pandas` or `make`: they check, and
-        the constructor does not. Arrays are copied and read-only. Two tables are the same when
-        their digests are.
+        Call `read_facts`, `from_rows`, `from_dict`, `from_pandas` or `make`: they check, and the
+        constructor does not. Arrays are read-only. Two tables are the same when their digests are.
     """
 
     kind: ClassVar = "facts"
@@ -177,8 +207,7 @@ class Facts(TokenTable):
 
         Notes:
             Rows that repeat a fact are merged and their weights added; without `prior` the merged
-            facts are uniform. One key with two answers is a `ConflictError`. 10^6 facts take about
-            a second.
+            facts are uniform. One key with two answers is a `ConflictError`.
         """
         name = labels.get("name", cls.name)
         answers = check.integers(answers, "answers", name)
@@ -207,27 +236,13 @@ class Facts(TokenTable):
     @classmethod
     def gathered(cls, read: Gathered, mix: bool = False) -> Facts:
         """Facts from the records of a source, none of which may be a distribution."""
-        tokens, answers, mixtures, vocabulary, prior, rows, labels, cells = read
-        cells.options.refuse(DISTRIBUTED, "facts with one answer each")
+        tokens, answers, mixtures, vocabulary, prior, rows, labels, source = read
+        source.options.refuse(DISTRIBUTED, "facts with one answer each")
         if mixtures:
-            raise cells.error(
-                rows[min(mixtures)],
-                "expected one answer, found probabilities of several: a distribution. Read it with "
-                "`distribution=True` (`as_facts`), or give a single answer.",
-            )
+            found = "expected one answer, found probabilities of several: a distribution"
+            advice = "Read it with `distribution=True` (`as_facts`), or give a single answer."
+            raise source.error(rows[min(mixtures)], f"{found}. {advice}")
         return cls.make(tokens, answers, vocabulary, prior, rows=rows, **labels)
-
-    @property
-    def T(self) -> int:
-        return self.tokens.shape[0]
-
-    @property
-    def S(self) -> int:
-        return self.tokens.shape[1]
-
-    @property
-    def N(self) -> int:
-        return len(self.vocabulary)
 
     @property
     def answer_ids(self) -> np.ndarray:  # distinct and sorted
@@ -238,41 +253,17 @@ class Facts(TokenTable):
         """Number of distinct last tokens."""
         return len(np.unique(self.tokens[:, -1]))
 
-    def key(self, i: int) -> tuple[str, ...]:
-        """The S tokens of fact `i`, padding included."""
-        return tuple(self.vocabulary.token(int(t)) for t in self.tokens[i])
-
-    def keys(self) -> Iterator[list[str]]:
-        """The tokens of each key, one after the other."""
-        names = self.vocabulary.tokens
-        return ([names[t] for t in key] for key in self.tokens)
-
     def answer(self, i: int) -> str:
-        """The answer of fact `i`."""
         return self.vocabulary.token(int(self.answers[i]))
 
     def digest(self) -> str:
-        """sha256 (hexadecimal) of vocabulary, shape, tokens, answers and prior.
-
-        Notes:
-            The order of facts and of the vocabulary matters; names and row numbers do not.
-        """
-        header = f"byheart facts 1 {self.vocabulary.digest()} {self.T} {self.S}\n"
-        digest = hashlib.sha256(header.encode())
-        # Little-endian on every machine, so that digests can be compared between them.
-        digest.update(self.tokens.astype("<i8").tobytes())
-        digest.update(self.answers.astype("<i8").tobytes())
-        digest.update(self.prior.astype("<f8").tobytes())
-        return digest.hexdigest()
+        """sha256 (hexadecimal) of vocabulary, shape, tokens, answers and prior. The order of facts
+        and of the vocabulary matters; names and row numbers do not."""
+        header = f"byheart facts 1 {self.vocabulary.digest()} {self.T} {self.S}"
+        return check.digest(header, self.tokens, self.answers, self.prior)
 
     def subset(self, indices: ArrayLike) -> Facts:
-        """The facts at `indices` (or where a mask is true), same vocabulary, prior rescaled.
-
-        Example:
-            >>> vocabulary = Vocabulary(("a", "b", "c"))
-            >>> Facts.make([[0], [1], [2]], [2, 1, 0], vocabulary, [1, 1, 2]).subset([2, 0]).prior
-            array([0.66666667, 0.33333333])
-        """
+        """The facts at `indices` (or where a mask is true), same vocabulary, prior rescaled."""
         indices = np.asarray(indices)
         if indices.dtype == bool:
             if indices.shape != (self.T,):
@@ -292,19 +283,6 @@ class Facts(TokenTable):
             pad_id=self.pad_id,
         )
 
-    def effective_size(self, eps: float) -> int:
-        """T_eps: the smallest number of facts whose prior sums to at least 1 - eps.
-
-        Example:
-            >>> vocabulary = Vocabulary(("a", "b", "c"))
-            >>> Facts.make([[0], [1], [2]], [0, 0, 0], vocabulary, [90, 9, 1]).effective_size(0.1)
-            1
-        """
-        mass = np.cumsum(np.sort(self.prior)[::-1])
-        # A sum of T rounded terms is off by at most T units in the last place.
-        rounding = self.T * np.finfo(np.float64).eps
-        return min(self.T, int(np.searchsorted(mass, 1 - eps - rounding)) + 1)
-
     def describe(self) -> dict[str, Json]:
         """The table in numbers: a plain dict that JSON can hold."""
         last, answer = self.commonest(self.tokens[:, -1]), self.commonest(self.answers)
@@ -321,7 +299,7 @@ class Facts(TokenTable):
             "skipped": self.skipped,
             "trimmed": self.trimmed,
             "notes": [*self.notes],
-            "uniform_prior": bool(self.prior.min() == self.prior.max()),
+            "uniform_prior": self.uniform_prior,
             "T_eps": {str(eps): self.effective_size(eps) for eps in (0.1, 0.01)},
         }
 
@@ -332,18 +310,14 @@ class Facts(TokenTable):
         return self.vocabulary.token(top), int(counts[top])
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the facts as CSV, TSV or JSONL, by the suffix of `path`, all or nothing.
-
-        Notes:
-            `read_facts(path)` gives the same keys and answers in the same order, ids in order of
-            appearance. A prior that is not uniform becomes a column "weight" before the answer
-            (read it with `weights="weight"`). JSONL leaves padding out (read it with `pad=True`);
-            CSV and TSV keep it as a token. The empty token is read with `empty="token"`.
-        """
+        """Write the facts as CSV, TSV or JSONL, by the suffix of `path`, all or nothing, so that
+        `read_facts(path)` gives the same keys and answers in the same order. A prior that is not
+        uniform becomes a column "weight" before the answer (read it with `weights="weight"`).
+        JSONL leaves padding out (`pad=True`); the empty token is read with `empty="token"`."""
         suffix = Path(path).suffix.lower()
         if suffix in JSON_LINES:
             outputs = (self.vocabulary.tokens[answer] for answer in self.answers)
-            text = self.json_lines(outputs, self._weighted)
+            text = self.json_lines(outputs, weighted=not self.uniform_prior)
         elif suffix in DELIMITERS:
             stream = io.StringIO(newline="")
             # RFC 4180: lines end in CR LF; so the writer also quotes cells with CR or LF in them.
@@ -353,10 +327,8 @@ class Facts(TokenTable):
             writer.writerows([header, *rows])
             text = stream.getvalue()
         else:
-            raise FactsError(
-                f"{path}: expected a name that ends in .csv, .tsv, .jsonl or .ndjson, found "
-                f"{suffix or 'no suffix'!r}. Choose one of these."
-            )
+            expected = "expected a name that ends in .csv, .tsv, .jsonl or .ndjson"
+            raise FactsError(f"{path}: {expected}, found {suffix or 'no suffix'!r}.")
         write_whole(path, text.encode())
 
     def json_lines(self, outputs: Iterable[object], weighted: bool) -> str:
@@ -370,16 +342,12 @@ class Facts(TokenTable):
         return "".join(lines)
 
     @property
-    def _weighted(self) -> bool:
-        return bool((self.prior != self.prior[0]).any())
-
-    @property
     def key_columns(self) -> tuple[str, ...]:
         """Names of the key positions, whether the source names them or not."""
         return self.columns or tuple(f"token {s + 1}" for s in range(self.S))
 
     def _table(self) -> tuple[list[str], Iterator[list[str | float]], int]:
-        weight, header = ["weight"] if self._weighted else [], []
+        weight, header = [] if self.uniform_prior else ["weight"], []
         for name in (*self.key_columns, *weight, self.answer_column):
             while name in header:  # equal names could not be read back: primes tell them apart
                 name += "'"

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import os
+import re
+from collections import Counter
 from contextlib import closing
 from dataclasses import replace
 from importlib.resources import as_file, files
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar, Unpack
 
+import numpy as np
+
 from byheart._words import quote
-from byheart.errors import FactsError, did_you_mean
-from byheart.facts._files import DELIMITERS, JSON_LINES, csv_rows, json_lines, parquet_rows
-from byheart.facts._records import COLUMNS, Cells, Gathered, Options, Reading, gather
+from byheart.errors import FactsError, OptionError, did_you_mean
+from byheart.facts import _checks as check
+from byheart.facts._files import (
+    DELIMITERS,
+    JSON_LINES,
+    csv_rows,
+    json_lines,
+    open_text,
+    parquet_rows,
+)
+from byheart.facts._records import COLUMNS, Gathered, Options, Reading, Source, gather
 from byheart.facts._sources import keyed_source, python_source, table_source
 from byheart.facts.distributions import Distributions
 from byheart.facts.facts import DISTRIBUTED, Facts
-from byheart.facts.ngrams import ngram_distributions
 from byheart.facts.tasks import ASSOCIATIONS, facts_from_recipe, is_recipe
 from byheart.facts.vectors import SUFFIXES, VectorFacts, read_arrays
+from byheart.facts.vocabulary import Vocabulary
 
 FactTable = Facts | Distributions | VectorFacts
 
@@ -31,15 +44,12 @@ ACCEPTED = (
     f"table ({', '.join(TABLES)}) or a recipe ({ASSOCIATIONS})"
 )
 CELLS = (*COLUMNS, "trim", "empty", "pad")
+# Words with inner apostrophes and hyphens; any other mark that is no space is a word of its own.
+WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
 
 def builtin_tables() -> dict[str, str]:
-    """Name -> one-line description of the tables in the package; `read_facts(name)` reads one.
-
-    Example:
-        >>> list(builtin_tables())
-        ['countries', 'elements']
-    """
+    """Name -> one-line description of the tables in the package; `read_facts(name)` reads one."""
     return dict(TABLES)
 
 
@@ -58,14 +68,6 @@ def as_facts(data: object, **reading: Unpack[Reading]) -> FactTable:
         Facts('dict', T=2, S=2, N=5)
         >>> as_facts([("tea", "ann"), ("tea", "bob")], on_conflict="distribution")
         Distributions('rows', T=1, S=1, A=2, N=3)
-        >>> as_facts("vectors:T=5,n=3,d=4")
-        VectorFacts('vectors:T=5,n=3,d=4,context=fixed,outputs=1,seed=42', T=5, n=3, d=4, shared \
-context, scalar labels)
-        >>> as_facts({"France": ["Paris", "Lyon"]})
-        Traceback (most recent call last):
-        ...
-        byheart.errors.FactsError: dict, entry 1: expected one answer to 'France', found a list. \
-Several right answers are a dict token -> probability; columns of a table are rows: zip(*columns).
     """
     if isinstance(data, (Facts, Distributions, VectorFacts)):
         options = Options.of(data.name, reading)
@@ -84,13 +86,11 @@ def read_facts(source: str | os.PathLike[str], **reading: Unpack[Reading]) -> Fa
             as "random:N=50,S=2,T=1000,seed=0".
         keys: the key columns, in order. Default: all but answer and weights.
         answer: the answer column. Default: the last that does not hold weights.
-        weights: the column (in JSONL the field) with the weight of each fact. Default: uniform;
-            in JSONL the field "weight" where there is one.
+        weights: the column with the weight of each fact; in JSONL the field, "weight" by default.
         melt: read one record as several facts (key..., column name) -> cell, one for each column
             that is no key. Default key: the first column.
         header: whether the first row of CSV and TSV names the columns; without, they are 1, 2, ...
-            Default: it does, and `facts.notes` say if it looks like a fact: if one of its cells is
-            a number, or stands in the same column of another row too.
+            Default: it does, and `facts.notes` say if it looks like a fact.
         trim: leave out the blanks around cells, counted in `facts.trimmed`. Default: in CSV and
             TSV; text in quotes (JSONL, Parquet, Python) is kept, and `facts.notes` say so.
         empty: for an empty cell, "error", "skip" (leave the fact out) or "token" (keep it).
@@ -106,9 +106,8 @@ def read_facts(source: str | os.PathLike[str], **reading: Unpack[Reading]) -> Fa
         (Facts('capitals', T=2, S=1, N=4), ('France',), 'Paris', 1)
 
     Notes:
-        Each cell is one token. Text is UTF-8. Built-in tables are read with melt unless keys or
-        answer are given. Rows in messages are lines of the file, the header being row 1. Whatever
-        cannot be read is a `FactsError`. `as_facts` reads every kind of facts, also from Python.
+        Each cell is one token. Built-in tables are read with melt unless keys or answer are given.
+        Rows in messages are lines of the file. Whatever cannot be read is a `FactsError`.
     """
     options = Options.of(source, reading)
     options.refuse(DISTRIBUTED, "facts with one answer each: use `read_distributions`")
@@ -124,8 +123,7 @@ def read_distributions(source: str | os.PathLike[str], **reading: Unpack[Reading
         on_conflict: rows with one key and different answers are an "error", or counted
             ("distribution"; in JSONL their distributions are mixed by weight).
         normalise: scale rows whose probabilities do not sum to 1.
-        smooth: δ of (π + δ)/(1 + Aδ) for tables (default 0); for texts the α of
-            `ngram_distributions` (default 1).
+        smooth: δ of (π + δ)/(1 + Aδ) (default 0); of texts the α of `ngram_distributions`.
         ngram, contexts: read a text as next-word distributions of its most frequent contexts.
         reading: as in `read_facts`.
 
@@ -150,15 +148,69 @@ def read_vectors(source: str | os.PathLike[str], *, name: str | None = None) -> 
     return _only(VectorFacts, _read(options, VectorFacts), options)
 
 
-def is_vectors(source: str | os.PathLike[str]) -> bool:
-    """Whether a source names vector facts: by its suffix, or a recipe.
+def ngram_distributions(
+    source: str | os.PathLike[str],
+    n: int = 2,
+    *,
+    contexts: int | None = 5000,
+    alpha: float = 1.0,
+    name: str | None = None,
+) -> Distributions:
+    """π(w | c) = (n(c, w) + α p(w)) / (n(c) + α) for contexts c of n - 1 words of a text file; the
+    prior of c is proportional to n(c).
 
-    >>> is_vectors("a.npz"), is_vectors("digits"), is_vectors("capitals.csv")
-    (True, True, False)
+    Symbols:
+        n: 2 for bigrams (contexts of one word), 3 for trigrams.
+        contexts: how many of the most frequent contexts are kept, the first of ties; None: all.
+        alpha: weight of the smoothing, in occurrences; p(w) is how often w follows any of the kept
+            contexts. alpha = 0 leaves zeros.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "text.txt"
+        >>> _ = path.write_text("the cat and the dog and the cat")
+        >>> table = ngram_distributions(path, 2, alpha=0)
+        >>> table.key(0), table.top(0, 2), table.prior.round(3)
+        (('the',), [('cat', 0.6666666666666666), ('dog', 0.3333333333333333)], \
+array([0.429, 0.286, 0.143, 0.143]))
     """
-    text = os.fspath(source)
-    recipe = is_recipe(text) and not text.startswith("random:")
-    return recipe or Path(text).suffix.lower() in SUFFIXES
+    where = os.fspath(source)
+    if n < 2:
+        raise OptionError("ngram", "2 (bigrams) or more", n)
+    if not 0 <= alpha < float("inf"):
+        raise OptionError("smooth", "a finite number >= 0", alpha)
+    if contexts is not None and contexts < 1:
+        raise OptionError("contexts", "at least 1 context", contexts)
+    with open_text(Path(where), where) as stream:
+        text = WORD.findall(stream.read().lower())
+    if len(text) < n:
+        raise FactsError(f"{where}: expected at least {n} words for n-grams, found {len(text)}.")
+    counts = Counter(zip(*(text[i:] for i in range(n)), strict=False))
+    frequency: Counter[tuple[str, ...]] = Counter()
+    for gram, times in counts.items():
+        frequency[gram[:-1]] += times
+    kept = [context for context, _ in frequency.most_common(contexts)]
+    index = {context: i for i, context in enumerate(kept)}
+    followed = [(index[g[:-1]], g[-1], k) for g, k in counts.items() if g[:-1] in index]
+    answers = {word: j for j, word in enumerate(sorted({word for _, word, _ in followed}))}
+    check.room(len(kept), len(answers), where)
+    vocabulary = Vocabulary(tuple(sorted({*chain(*kept), *answers})))
+    mass = np.zeros((len(kept), len(answers)))
+    for i, word, times in followed:
+        mass[i, answers[word]] = times
+    p, total = mass.sum(axis=0) / mass.sum(), mass.sum(axis=1)
+    table = Distributions.make(
+        [vocabulary.ids(context) for context in kept],
+        (mass + alpha * p) / (total + alpha)[:, None],
+        vocabulary,
+        total,
+        support=vocabulary.ids(answers),
+        normalise=True,
+        name=name or f"{Path(where).stem}-{n}gram",
+        answer_column="next word",
+    )
+    formula = f"(n(c, w) + α p(w))/(n(c) + α), α = {alpha:g}, p(w) the frequency of w"
+    return replace(table, smoothing=formula if alpha else "")
 
 
 Kind = TypeVar("Kind", Facts, Distributions, VectorFacts)
@@ -172,10 +224,8 @@ KINDS = {
 def _only(kind: type[Kind], table: FactTable, options: Options) -> Kind:
     if isinstance(table, kind):
         return table
-    raise FactsError(
-        f"{options.where}: expected {KINDS[kind]}, found {KINDS[type(table)]}. `as_facts` reads "
-        "every kind."
-    )
+    found = f"found {KINDS[type(table)]}. `as_facts` reads every kind"
+    raise FactsError(f"{options.where}: expected {KINDS[kind]}, {found}.")
 
 
 def _read(options: Options, kind: type[FactTable] | None = None) -> FactTable:
@@ -216,7 +266,7 @@ def _table(path: Path, options: Options, kind: type[FactTable] | None) -> Facts 
         names = [name for name in COLUMNS if name != "weights"]
         options.refuse(names, "JSON lines, which have no columns")
         with closing(json_lines(path, where)) as objects:
-            return _tabled(gather(keyed_source(objects, Cells(options, "line", "field"))), kind)
+            return _tabled(gather(keyed_source(objects, Source(options, "line", "field"))), kind)
     if suffix in DELIMITERS:
         rows = csv_rows(path, DELIMITERS[suffix], where)
     elif suffix == ".parquet":
@@ -224,18 +274,16 @@ def _table(path: Path, options: Options, kind: type[FactTable] | None) -> Facts 
         rows = parquet_rows(path, where)
     else:
         found = f"the suffix {suffix!r}" if suffix else "no suffix"
-        raise FactsError(
-            f"{where}: expected {ACCEPTED}, found {found}. Rename or convert the file; a text is "
-            "read with `ngram`."
-        )
+        advice = "Rename or convert the file; a text is read with `ngram`"
+        raise FactsError(f"{where}: expected {ACCEPTED}, found {found}. {advice}.")
     with closing(rows):
-        cells = Cells(options, trim=suffix in DELIMITERS)
-        return _tabled(gather(table_source(rows, cells)), kind)
+        source = Source(options, trim=suffix in DELIMITERS)
+        return _tabled(gather(table_source(rows, source)), kind)
 
 
 def _tabled(read: Gathered, kind: type[FactTable] | None = None) -> Facts | Distributions:
     """Records as facts, or as distributions where they are, or where that is asked for."""
-    options = read.cells.options
+    options = read.source.options
     asked = options.distribution or options.on_conflict == "distribution"
     if kind is Facts or not (asked or read.mixtures or kind is Distributions):
         return Facts.gathered(read)
@@ -247,10 +295,8 @@ def _vectors(options: Options) -> VectorFacts:
     arrays = read_arrays(where)
     missing = [key for key in ("query", "context", "label") if key not in arrays]
     if missing:
-        raise FactsError(
-            f"{where}: expected the arrays query, context and label, found no "
-            f"{' and no '.join(missing)}; there are {', '.join(sorted(arrays)) or 'none'}."
-        )
+        found = f"found no {' and no '.join(missing)}; there are {', '.join(sorted(arrays))}"
+        raise FactsError(f"{where}: expected the arrays query, context and label, {found}.")
     classes = arrays.get("classes")
     if classes is not None and (classes.size != 1 or classes.dtype.kind not in "iu"):
         raise FactsError(f"{where}: expected `classes` to be one whole number.")
@@ -273,7 +319,5 @@ def _missing(where: str) -> FactsError:
         beside = sorted(file.name for file in path.parent.iterdir() if not file.is_dir())
     except OSError:
         beside = []
-    near = did_you_mean(path.name, [*beside, *TABLES])
-    return FactsError(
-        f"expected {ACCEPTED}, found no file {shown}. Check the path. {near}".rstrip()
-    )
+    found = f"{shown}. Check the path. {did_you_mean(path.name, [*beside, *TABLES])}".rstrip()
+    return FactsError(f"expected {ACCEPTED}, found no file {found}")

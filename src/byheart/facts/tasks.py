@@ -41,10 +41,6 @@ def random_associations(N: int, S: int, T: int, seed: int = 0) -> Facts:
         >>> facts = random_associations(N=3, S=2, T=9, seed=1)
         >>> facts, len({facts.key(i) for i in range(facts.T)})
         (Facts('random:N=3,S=2,T=9,seed=1', T=9, S=2, N=3), 9)
-
-    Notes:
-        The same arguments give the same facts, as long as numpy keeps the stream of its
-        default generator. N^S may exceed every machine integer.
     """
     check.whole(N=N, S=S, T=T, seed=seed)
     limit = f"at most {MAX_TOKENS:,} tokens and {MAX_CELLS:,} cells T·S"
@@ -71,11 +67,8 @@ def _dense_keys(rng: np.random.Generator, N: int, S: int, T: int) -> np.ndarray:
 
 
 def _sparse_keys(rng: np.random.Generator, N: int, S: int, T: int) -> np.ndarray:
-    """At most half of all keys: draw, keep each key where it first appears, until there are T.
-
-    A draw is new with probability at least 1/2, so twice as many draws as are missing (and a few
-    for luck) are nearly always enough at once.
-    """
+    """At most half of all keys: draw, keep each key where it first appears, until there are T. A
+    draw is new with probability at least 1/2, so twice as many as are missing nearly always do."""
     tokens = np.empty((0, S), dtype=np.int64)
     while len(tokens) < T:
         draws = 2 * (T - len(tokens)) + 16
@@ -154,10 +147,9 @@ def random_vectors(
     """T examples with entries uniform in [0, 1], labels uniform: classes, or numbers in [0, 1].
 
     `context`: "fixed" (one for all), "random" (one each), "perm" (n of a bag of 500 tokens, drawn
-    anew for each example). `classes` of them, or else labels of `outputs` numbers.
-
-    The stream is that of the authors' code (numpy's RandomState: contexts, queries, labels), and
-    numbers are rounded to float32 as there. Source: Mahdavi et al. 2024, synthetic experiments.
+    anew for each example). `classes` of them, or else labels of `outputs` numbers. The stream is
+    that of the authors' code (RandomState: contexts, queries, labels), rounded to float32 as there.
+    Source: Mahdavi et al. 2024, synthetic experiments.
 
     >>> facts = random_vectors(T=5, n=3, d=4, classes=100)
     >>> facts.context.shape, facts.query.shape, facts.classes
@@ -270,10 +262,6 @@ def facts_from_recipe(recipe: str) -> Facts | Distributions | VectorFacts:
     Example:
         >>> facts_from_recipe("random:N=50,S=2,T=1000,seed=0")
         Facts('random:N=50,S=2,T=1000,seed=0', T=1000, S=2, N=50)
-        >>> facts_from_recipe("random:kind=lut,N=10,eta=0.003").A
-        10
-        >>> facts_from_recipe("vectors:T=9,n=3,d=4,context=random,seed=1").classes is None
-        True
     """
     kind, _, rest = recipe.partition(":")
     parts = [part.strip().partition("=") for part in rest.split(",")]

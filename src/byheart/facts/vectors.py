@@ -3,7 +3,6 @@ kept in files of named arrays, `.safetensors` and `.npz`, which are never unpick
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import zipfile
@@ -76,10 +75,9 @@ class VectorFacts:
         shapes = [np.shape(E) for E in context] if isinstance(context, (list, tuple)) else []
         odd = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), None)
         if odd is not None:
-            raise FactsError(
-                f"{name}: contexts of unequal length: example 0 has shape {shapes[0]}, example "
-                f"{odd} has {shapes[odd]}. Pad or cut them to one number of tokens."
-            )
+            found = f"example 0 has shape {shapes[0]}, example {odd} has {shapes[odd]}"
+            advice = "Pad or cut them to one number of tokens"
+            raise FactsError(f"{name}: contexts of unequal length: {found}. {advice}.")
         E = _numbers(context, "context", name)
         e = _numbers(query, "query", name)
         y = np.asarray(label)
@@ -145,11 +143,7 @@ class VectorFacts:
     def digest(self) -> str:
         """sha256 (hexadecimal) of shapes, context, query, label and number of classes."""
         shapes = f"{self.context.shape} {self.query.shape} {self.label.shape} {self.classes}"
-        digest = hashlib.sha256(f"byheart vectors 1 {shapes}\n".encode())
-        digest.update(self.context.astype("<f8").tobytes())
-        digest.update(self.query.astype("<f8").tobytes())
-        digest.update(self.label.astype("<f8" if self.classes is None else "<i8").tobytes())
-        return digest.hexdigest()
+        return check.digest(f"byheart vectors 1 {shapes}", self.context, self.query, self.label)
 
     def describe(self) -> dict[str, Json]:
         """The examples in numbers: a plain dict that JSON can hold."""
@@ -198,19 +192,16 @@ def _numbers(values: ArrayLike, what: str, name: str) -> np.ndarray:
         check.refuse(name, f"{what} to hold numbers, found type {array.dtype}")
     large = np.argwhere((array > EXACT) | (array < -EXACT))
     if array.dtype.kind in "iu" and len(large):
-        i = tuple(map(int, large[0]))
-        raise FactsError(
-            f"{name}: {what}{list(i)} = {array[i]} is beyond 2^53 and would be rounded to float64. "
-            "Divide the whole numbers first."
-        )
+        at = tuple(map(int, large[0]))
+        rounded = f"{array[at]} is beyond 2^53 and would be rounded to float64"
+        raise FactsError(f"{name}: {what}{[*at]} = {rounded}. Divide the whole numbers first.")
     array = array.astype(np.float64)
     wrong = np.argwhere(~np.isfinite(array))
     if len(wrong):
-        i = tuple(map(int, wrong[0]))
-        raise FactsError(
-            f"{name}: {what}{list(i)} is {array[i]}: expected finite numbers "
-            f"({len(wrong):,} are not). Correct or leave out the example."
-        )
+        at = tuple(map(int, wrong[0]))
+        expected = f"expected finite numbers ({len(wrong):,} are not)"
+        advice = "Correct or leave out the example"
+        raise FactsError(f"{name}: {what}{[*at]} is {array[at]}: {expected}. {advice}.")
     return array
 
 
@@ -220,10 +211,9 @@ def _labels(y: np.ndarray, classes: int | None, name: str) -> tuple[np.ndarray, 
             raise FactsError(f"{name}: {classes} classes need whole-number labels, found {y.dtype}")
         return _numbers(y, "label", name), None
     if y.ndim == 2:
-        raise FactsError(
-            f"{name}: whole-number labels are classes, one an example, found shape {y.shape}. "
-            "Give label vectors as floating-point numbers."
-        )
+        advice = "Give label vectors as floating-point numbers"
+        found = f"one an example, found shape {y.shape}"
+        raise FactsError(f"{name}: whole-number labels are classes, {found}. {advice}.")
     count = min(int(y.max()) + 1, EXACT) if classes is None else classes
     wrong = np.flatnonzero((y < 0) | (y >= count))
     if len(wrong):
@@ -261,10 +251,8 @@ def _distinct(E: np.ndarray, e: np.ndarray, y: np.ndarray, name: str) -> np.ndar
 
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """The arrays of a `.safetensors`, `.npz` or `.npy` file (there under the name `query`).
-
-    Object arrays, which would have to be unpickled, are refused.
-    """
+    """The arrays of a `.safetensors`, `.npz` or `.npy` file (there under the name `query`). Object
+    arrays, which would have to be unpickled, are refused."""
     suffix = Path(path).suffix.lower()
     if suffix not in (*SUFFIXES, ".npy"):
         found = f"the suffix {suffix!r}" if suffix else "no suffix"
@@ -287,9 +275,8 @@ def _numpy(data: bytes, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
         pickled = "pickle" in str(error).lower()
         text = "it holds Python objects (pickles), which could run code" if pickled else error
-        raise FactsError(
-            f"{path}: refused: {text}. Save plain numeric arrays with numpy.savez."
-        ) from None
+        advice = "Save plain numeric arrays with numpy.savez"
+        raise FactsError(f"{path}: refused: {text}. {advice}.") from None
 
 
 def _safetensors(data: bytes, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
@@ -301,6 +288,5 @@ def _safetensors(data: bytes, path: str | os.PathLike[str]) -> dict[str, np.ndar
     except SafetensorError as error:
         raise FactsError(f"{path}: not a complete safetensors file ({error}).") from None
     except (KeyError, TypeError, AttributeError) as error:
-        raise FactsError(
-            f"{path}: a number format that numpy does not have ({error}): convert it to float32."
-        ) from None
+        problem = f"a number format that numpy does not have ({error}): convert it to float32"
+        raise FactsError(f"{path}: {problem}.") from None

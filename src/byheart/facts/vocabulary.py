@@ -19,11 +19,6 @@ class Vocabulary:
         >>> vocabulary = Vocabulary(("France", "Paris", "Rome"))
         >>> vocabulary.id("Paris"), vocabulary.token(2), len(vocabulary)
         (1, 'Rome', 3)
-        >>> vocabulary.id("paris")
-        Traceback (most recent call last):
-        ...
-        byheart.errors.FactsError: expected one of the 3 tokens of this vocabulary, found the \
-unknown token 'paris'. Did you mean 'Paris'?
 
     Notes:
         Tokens are kept exactly: case, spaces and the empty string all count.
@@ -53,23 +48,20 @@ unknown token 'paris'. Did you mean 'Paris'?
     def id(self, token: str) -> int:
         """The id of `token`; a `FactsError` with the nearest known tokens if there is none."""
         if token not in self._ids:
-            raise FactsError(
-                f"expected one of the {len(self):,} tokens of this vocabulary, found the unknown "
-                f"token {quote(token)}. {did_you_mean(token, self.tokens)}".rstrip()
-            )
+            found = f"unknown token {quote(token)}. {did_you_mean(token, self.tokens)}".rstrip()
+            known = f"one of the {len(self):,} tokens of this vocabulary"
+            raise FactsError(f"expected {known}, found the {found}")
         return self._ids[token]
 
     def ids(self, tokens: Iterable[str]) -> list[int]:
-        """The id of each token."""
         return [self.id(token) for token in tokens]
 
     def token(self, token_id: int) -> str:
-        """The token with id `token_id`."""
         # A negative id would silently count from the end.
         if not 0 <= token_id < len(self.tokens):
+            advice = "Was it made with another vocabulary?"
             raise FactsError(
-                f"expected a token id from 0 to {len(self) - 1}, found {token_id}. "
-                "Was it made with another vocabulary?"
+                f"expected a token id from 0 to {len(self) - 1}, found {token_id}. {advice}"
             )
         return self.tokens[token_id]
 
@@ -80,14 +72,11 @@ unknown token 'paris'. Did you mean 'Paris'?
         return token in self._ids
 
     def with_special(self, base: str) -> tuple[Vocabulary, int]:
-        """This vocabulary with one reserved token more, and its id.
+        """This vocabulary with one reserved token more, and its id. Primes are appended to `base`
+        until no other token has this name; all other ids stay.
 
-        Example:
-            >>> Vocabulary(("a", "<start>")).with_special("<start>")
-            (Vocabulary(3 tokens: 'a', '<start>', "<start>'"), 2)
-
-        Notes:
-            Primes are appended to `base` until no other token has this name. All other ids stay.
+        >>> Vocabulary(("a", "<start>")).with_special("<start>")
+        (Vocabulary(3 tokens: 'a', '<start>', "<start>'"), 2)
         """
         name = base
         while name in self:
