@@ -128,7 +128,6 @@ def room(T: int, A: int, name: str) -> None:
     """Refuse tables whose T x A probabilities would not leave room to work with them."""
     needed, present = 4 * 8 * T * A, memory_bytes()
     if needed > 0.9 * present:
-        raise FactsError(
-            f"{name}: {T:,} sequences times {A:,} answers need about {needed / 1e9:,.0f} GB, this "
-            f"machine has {present / 1e9:.0f} GB. Keep fewer sequences or answers."
-        )
+        sizes = f"{T:,} sequences times {A:,} answers need about {needed / 1e9:,.0f} GB"
+        here = f"this machine has {present / 1e9:.0f} GB. Keep fewer sequences or answers"
+        raise FactsError(f"{name}: {sizes}, {here}.")

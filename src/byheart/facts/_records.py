@@ -1,8 +1,5 @@
-"""One pipeline for every source of facts: records of values -> checked tokens -> ids.
-
-Files and Python data differ in how they give records (`Source`). What the caller asks for is in
-`Options`; `gather` turns tokens into ids.
-"""
+"""One pipeline for every source of facts: records of values -> checked tokens -> ids. Files and
+Python data differ in how they give records (`Source`); `gather` turns tokens into ids."""
 
 from __future__ import annotations
 
@@ -28,8 +25,7 @@ LISTED = 5
 
 
 class Reading(TypedDict, total=False):
-    """The options of `read_facts`, and behind `pad` those that `read_distributions` has beside
-    them; both say what they mean."""
+    """The options of `read_facts`, and behind `pad` those of `read_distributions`."""
 
     name: str | None
     keys: str | Sequence[str] | None

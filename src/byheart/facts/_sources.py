@@ -30,8 +30,7 @@ FRAMES = {"pandas.DataFrame", "pandas.Series", "polars.DataFrame"}
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 NO_FACTS = {
     "bytes": "bytes. Decode a path to text; give the content of a file as rows",
-    "set": "a set, which has no order. Give a list of rows",
-    "frozenset": "a frozenset, which has no order. Give a list of rows",
+    **dict.fromkeys(("set", "frozenset"), "a set, which has no order. Give a list of rows"),
     "ndarray": "an array that is not two-dimensional. Give one row a fact",
     "Tensor": "a torch Tensor. Token ids go into Facts.make(tokens, answers, vocabulary), "
     "vectors into VectorFacts.make(context, query, label)",

@@ -114,9 +114,8 @@ class Distributions(TokenTable):
         asked = weights > 0
         used = pi[asked].max(axis=0) > 0
         if used.sum() < 2:
-            alone = f"found {vocabulary.token(int(ids[used][0]))!r} alone"
-            advice = "One answer needs no distribution"
-            check.refuse(name, f"at least two different answers, {alone}. {advice}")
+            found = f"found {vocabulary.token(int(ids[used][0]))!r} alone"
+            check.refuse(name, f"at least two different answers, {found}: use facts")
         pi, ids = pi[asked][:, used], ids[used]
         likeliest = ids[pi.argmax(axis=1)]
         facts = Facts.make(

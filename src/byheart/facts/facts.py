@@ -75,8 +75,8 @@ class TokenTable(ABC):
 
     @classmethod
     def from_dict(cls, table: Mapping[Any, object], **reading: Unpack[Reading]) -> Self:
-        """From a mapping of keys (a token, or a tuple of them) to answers; in distributions to
-        dicts token -> probability too, and a single answer has probability 1."""
+        """From a mapping of keys (a token, or a tuple of them) to answers, or for `Distributions`
+        also to dicts token -> probability."""
         return cls.gathered(gather(dict_source(table, reading)), mix=True)
 
     @classmethod

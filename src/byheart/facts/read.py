@@ -17,14 +17,7 @@ import numpy as np
 from byheart._words import quote
 from byheart.errors import FactsError, OptionError, did_you_mean
 from byheart.facts import _checks as check
-from byheart.facts._files import (
-    DELIMITERS,
-    JSON_LINES,
-    csv_rows,
-    json_lines,
-    open_text,
-    parquet_rows,
-)
+from byheart.facts import _files
 from byheart.facts._records import COLUMNS, Gathered, Options, Reading, Source, gather
 from byheart.facts._sources import keyed_source, python_source, table_source
 from byheart.facts.distributions import Distributions
@@ -181,7 +174,7 @@ array([0.429, 0.286, 0.143, 0.143]))
         raise OptionError("smooth", "a finite number >= 0", alpha)
     if contexts is not None and contexts < 1:
         raise OptionError("contexts", "at least 1 context", contexts)
-    with open_text(Path(where), where) as stream:
+    with _files.open_text(Path(where), where) as stream:
         text = WORD.findall(stream.read().lower())
     if len(text) < n:
         raise FactsError(f"{where}: expected at least {n} words for n-grams, found {len(text)}.")
@@ -262,22 +255,22 @@ def _table(path: Path, options: Options, kind: type[FactTable] | None) -> Facts 
     """The records of a file, by its suffix."""
     where, suffix = options.where, path.suffix.lower()
     # Closed at once, so that an error does not keep the file open.
-    if suffix in JSON_LINES:
+    if suffix in _files.JSON_LINES:
         names = [name for name in COLUMNS if name != "weights"]
         options.refuse(names, "JSON lines, which have no columns")
-        with closing(json_lines(path, where)) as objects:
+        with closing(_files.json_lines(path, where)) as objects:
             return _tabled(gather(keyed_source(objects, Source(options, "line", "field"))), kind)
-    if suffix in DELIMITERS:
-        rows = csv_rows(path, DELIMITERS[suffix], where)
+    if suffix in _files.DELIMITERS:
+        rows = _files.csv_rows(path, _files.DELIMITERS[suffix], where)
     elif suffix == ".parquet":
         options.refuse(["header"], "Parquet, which names its columns")
-        rows = parquet_rows(path, where)
+        rows = _files.parquet_rows(path, where)
     else:
         found = f"the suffix {suffix!r}" if suffix else "no suffix"
         advice = "Rename or convert the file; a text is read with `ngram`"
         raise FactsError(f"{where}: expected {ACCEPTED}, found {found}. {advice}.")
     with closing(rows):
-        source = Source(options, trim=suffix in DELIMITERS)
+        source = Source(options, trim=suffix in _files.DELIMITERS)
         return _tabled(gather(table_source(rows, source)), kind)
 
 
@@ -287,7 +280,7 @@ def _tabled(read: Gathered, kind: type[FactTable] | None = None) -> Facts | Dist
     asked = options.distribution or options.on_conflict == "distribution"
     if kind is Facts or not (asked or read.mixtures or kind is Distributions):
         return Facts.gathered(read)
-    return Distributions.gathered(read, Path(options.where).suffix.lower() in JSON_LINES)
+    return Distributions.gathered(read, Path(options.where).suffix.lower() in _files.JSON_LINES)
 
 
 def _vectors(options: Options) -> VectorFacts:

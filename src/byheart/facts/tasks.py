@@ -51,19 +51,13 @@ def random_associations(N: int, S: int, T: int, seed: int = 0) -> Facts:
         distinct = f"at most N**S = {N}**{S} = {keys:,} distinct keys"
         _require(False, distinct, f"T = {T:,}. Choose a larger N or S, or fewer facts")
     rng = np.random.default_rng(seed)
-    tokens = _dense_keys(rng, N, S, T) if keys < 2 * T else _sparse_keys(rng, N, S, T)
+    if keys < 2 * T:  # shuffle the numbers 0, ..., N^S - 1 and write T of them in base N
+        tokens = rng.permutation(keys)[:T, None] // N ** np.arange(S)[::-1] % N
+    else:
+        tokens = _sparse_keys(rng, N, S, T)
     answers = rng.integers(N, size=T)
     vocabulary = Vocabulary(tuple(str(i) for i in range(N)))
     return Facts.make(tokens, answers, vocabulary, name=f"random:N={N},S={S},T={T},seed={seed}")
-
-
-def _dense_keys(rng: np.random.Generator, N: int, S: int, T: int) -> np.ndarray:
-    """More than half of all keys: shuffle the numbers 0, ..., N^S - 1 and write T in base N."""
-    numbers = rng.permutation(N**S)[:T]
-    tokens = np.empty((T, S), dtype=np.int64)
-    for s in reversed(range(S)):
-        numbers, tokens[:, s] = np.divmod(numbers, N)
-    return tokens
 
 
 def _sparse_keys(rng: np.random.Generator, N: int, S: int, T: int) -> np.ndarray:
@@ -187,9 +181,8 @@ def handwritten_digits() -> tuple[np.ndarray, np.ndarray]:
     try:
         from sklearn.datasets import load_digits  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise FactsError(
-            "the digits come with scikit-learn: pip install 'byheart[digits]', or give a file."
-        ) from None
+        advice = "pip install 'byheart[digits]', or give a file"
+        raise FactsError(f"the digits come with scikit-learn: {advice}.") from None
     images, names = load_digits(return_X_y=True)
     return np.asarray(images), np.asarray(names)
 
@@ -282,7 +275,6 @@ def facts_from_recipe(recipe: str) -> Facts | Distributions | VectorFacts:
             _require(False, expected, wrong)
     if settings.get("classes") == 0:
         settings["classes"] = None
-    needed = [name for name, p in parameters.items() if p.default is p.empty]
-    missing = [name for name in needed if name not in settings]
+    missing = [n for n, p in parameters.items() if p.default is p.empty and n not in settings]
     _require(not missing, expected, f"no {' and no '.join(missing)} in {quote(recipe)}")
     return make(**settings)

@@ -23,6 +23,8 @@ from byheart.facts.facts import write_whole
 
 SUFFIXES = (".safetensors", ".npz")
 LISTED = 5
+# What numpy and safetensors raise for files that are cut off, or hold what numpy does not have.
+DAMAGED = (ValueError, OSError, EOFError, KeyError, TypeError, AttributeError, zipfile.BadZipFile)
 EXACT = 2**53  # whole numbers up to here are float64 numbers
 
 
@@ -78,8 +80,7 @@ class VectorFacts:
             found = f"example 0 has shape {shapes[0]}, example {odd} has {shapes[odd]}"
             advice = "Pad or cut them to one number of tokens"
             raise FactsError(f"{name}: contexts of unequal length: {found}. {advice}.")
-        E = _numbers(context, "context", name)
-        e = _numbers(query, "query", name)
+        E, e = _numbers(context, "context", name), _numbers(query, "query", name)
         y = np.asarray(label)
         if e.ndim != 2 or E.ndim not in (2, 3) or 0 in e.shape or 0 in E.shape:
             forms = "a context of shape (n, d), shared, or (T, n, d)"
@@ -253,6 +254,9 @@ def _distinct(E: np.ndarray, e: np.ndarray, y: np.ndarray, name: str) -> np.ndar
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """The arrays of a `.safetensors`, `.npz` or `.npy` file (there under the name `query`). Object
     arrays, which would have to be unpickled, are refused."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
     suffix = Path(path).suffix.lower()
     if suffix not in (*SUFFIXES, ".npy"):
         found = f"the suffix {suffix!r}" if suffix else "no suffix"
@@ -261,32 +265,21 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         data = Path(path).read_bytes()
     except OSError as error:
         raise FactsError(f"{path}: cannot be read: {error.strerror}. Check the path.") from None
-    return _safetensors(data, path) if suffix == ".safetensors" else _numpy(data, path)
-
-
-def _numpy(data: bytes, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     try:
+        if suffix == ".safetensors":
+            return load(data)
         with np.errstate(all="ignore"):
             loaded = np.load(io.BytesIO(data), allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             return {"query": loaded}
         with loaded:
             return {key: loaded[key] for key in loaded.files}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        pickled = "pickle" in str(error).lower()
-        text = "it holds Python objects (pickles), which could run code" if pickled else error
-        advice = "Save plain numeric arrays with numpy.savez"
-        raise FactsError(f"{path}: refused: {text}. {advice}.") from None
-
-
-def _safetensors(data: bytes, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    try:
-        return load(data)
     except SafetensorError as error:
-        raise FactsError(f"{path}: not a complete safetensors file ({error}).") from None
-    except (KeyError, TypeError, AttributeError) as error:
-        problem = f"a number format that numpy does not have ({error}): convert it to float32"
-        raise FactsError(f"{path}: {problem}.") from None
+        problem = f"not a complete safetensors file ({error})"
+    except DAMAGED as error:
+        problem = f"refused: {error}. Save plain numeric arrays with numpy.savez"
+        if suffix == ".safetensors":
+            problem = f"a number format that numpy does not have ({error}): convert it to float32"
+        elif "pickle" in str(error).lower():
+            problem = "refused: it holds Python objects (pickles), which could run code"
+    raise FactsError(f"{path}: {problem}.")
