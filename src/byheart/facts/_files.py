@@ -152,10 +152,10 @@ def json_lines(path: Path, where: str) -> Generator[tuple[int, dict[str, object]
         for row, line in enumerate(stream, start=1):
             if line.strip():
                 record = _parse(line, f"{where}, line {row}")
-                written = {
-                    key: _written(record[key]) for key in ("input", "output") if key in record
-                }
-                yield row, record | written
+                for key in ("input", "output"):
+                    if key in record:
+                        record[key] = _written(record[key])
+                yield row, record
 
 
 def _parse(line: str, place: str) -> dict[str, object]:

@@ -323,8 +323,8 @@ class Facts(TokenTable):
             # RFC 4180: lines end in CR LF; so the writer also quotes cells with CR or LF in them.
             writer = csv.writer(stream, delimiter=DELIMITERS[suffix], lineterminator="\r\n")
             header, rows, _ = self._table()
-            # Floats become the shortest text that reads back as the same number.
-            writer.writerows([header, *rows])
+            writer.writerow(header)
+            writer.writerows(rows)  # floats as the shortest text that reads back the same
             text = stream.getvalue()
         else:
             expected = "expected a name that ends in .csv, .tsv, .jsonl or .ndjson"

@@ -31,19 +31,17 @@ class Vocabulary:
         tokens = tuple(self.tokens)
         object.__setattr__(self, "tokens", tokens)
         object.__setattr__(self, "_ids", {token: i for i, token in enumerate(tokens)})
-        problem = ""
-        for i, token in enumerate(tokens):
+        for token in tokens:
             if not isinstance(token, str):
-                found = f"{token!r} of type {type(token).__name__}"
-                problem = f"every token to be a string, found {found}. Turn it into a string first"
-            elif not has_utf8_form(token):
+                found = f"{token!r} of type {type(token).__name__}. Turn it into a string first"
+                raise FactsError(f"vocabulary: expected every token to be a string, found {found}.")
+            if not (token.isascii() or has_utf8_form(token)):
                 found = f"{quote(token)}, which has a lone surrogate (half a character)"
-                problem = f"tokens that UTF-8 can hold, found {found}. Correct the token"
-            elif self._ids[token] != i:
-                found = f"{quote(token)} at positions {i} and {self._ids[token]}"
-                problem = f"distinct tokens, found {found}. Remove one of them"
-            if problem:
-                raise FactsError(f"vocabulary: expected {problem}.")
+                raise FactsError(f"vocabulary: expected tokens that UTF-8 can hold, found {found}.")
+        if len(self._ids) < len(tokens):
+            i = next(i for i, token in enumerate(tokens) if self._ids[token] != i)
+            found = f"{quote(tokens[i])} at positions {i} and {self._ids[tokens[i]]}"
+            raise FactsError(f"vocabulary: expected distinct tokens, found {found}.")
 
     def id(self, token: str) -> int:
         """The id of `token`; a `FactsError` with the nearest known tokens if there is none."""
