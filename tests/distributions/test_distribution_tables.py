@@ -16,7 +16,6 @@ from byheart.facts import (
     random_distributions,
     read_distributions,
 )
-from byheart.facts.ngrams import words
 
 ABC = Vocabulary(("a", "b", "c"))
 
@@ -156,7 +155,7 @@ def test_entropy_and_effective_size():
         ([[0]], [[0.5, 0.5]], {"support": [0]}, "expected 2 answers"),
         ([[0]], [[0.5, math.nan, 0.5]], {}, "row 1: expected finite"),
         ([0], [[0.5, 0.5, 0]], {}, r"shape \(T, S\)"),
-        (np.zeros((0, 1), int), np.zeros((0, 3)), {}, "at least one sequence"),
+        (np.zeros((0, 1), int), np.zeros((0, 3)), {}, "at least one fact"),
     ],
 )
 def test_arrays_that_are_no_distributions_are_refused(tokens, pi, options, message):
@@ -177,7 +176,9 @@ def test_ngrams_by_hand(tmp_path):
     assert smooth.full_support and "α = 1" in smooth.smoothing
     assert ngram_distributions(path, 2, contexts=2).T == 2
     assert ngram_distributions(path, 3).key(0) == ("and", "the")
-    assert words("as-is, it's") == ["as-is", ",", "it's"]
+    (tmp_path / "marks.txt").write_text("As-is, it's as-is")
+    marks = ngram_distributions(tmp_path / "marks.txt", 2)
+    assert marks.vocabulary.tokens == (",", "as-is", "it's")
     for n, contexts, message in ((9, 5, "at least 9 words"), (1, 5, "bigrams"), (2, 0, "context")):
         with pytest.raises(ByheartError, match=message):
             ngram_distributions(path, n, contexts=contexts)

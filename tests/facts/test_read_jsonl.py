@@ -59,7 +59,7 @@ def test_unequal_lengths_are_listed(make_file):
     ("line", "message"),
     [
         ('{"input": ["a"], "output": ["x"]}', "line 2: .*sequence-to-sequence"),
-        ('{"input": ["a"], "output": {"x": 1}}', "line 2: .*distribution"),
+        ('{"input": ["a", "x"], "output": {"x": 1}}', "line 2: .*distribution"),
         ('{"input": ["a"], "output": "x"', "line 2, column 31: .*invalid JSON"),
         ('{"input": ["a"] "output": "x"}', "line 2, column 17: .*invalid JSON"),
         ("[1, 2]", "line 2: expected an object"),

@@ -8,7 +8,6 @@ import pytest
 
 from byheart.errors import FactsError
 from byheart.facts import builtin_tables, read_facts
-from byheart.facts.builtin import builtin_file
 
 
 def test_missing_file_says_what_is_accepted(tmp_path: Path):
@@ -79,11 +78,6 @@ def test_recipe_has_no_columns():
         read_facts("random:N=2,S=2,T=2", keys=["a"], weights="b")
 
 
-def needs(name: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(not builtin_file(name).is_file(), reason="data is not there yet")
-
-
-@needs("countries")
 def test_countries():
     facts = read_facts("countries")
     assert (facts.T, facts.S, facts.merged) == (195 * 3, 2, 0)
@@ -93,13 +87,11 @@ def test_countries():
     assert facts.last_tokens == 3
 
 
-@needs("countries")
 def test_countries_as_a_plain_table():
     facts = read_facts("countries", keys=["country"], answer="capital")
     assert (facts.T, facts.S) == (195, 1)
 
 
-@needs("elements")
 def test_elements():
     facts = read_facts("elements")
     assert (facts.T, facts.S) == (118 * 2, 2)

@@ -8,7 +8,6 @@ from byheart.facts import (
     VectorFacts,
     digit_vectors,
     facts_from_recipe,
-    is_vectors,
     random_vectors,
     read_arrays,
     read_vectors,
@@ -140,10 +139,6 @@ def test_bad_recipes(recipe):
         pytest.importorskip("sklearn")
     with pytest.raises(FactsError, match="expected"):
         facts_from_recipe(recipe)
-
-
-def test_sources_are_told_apart():
-    assert is_vectors("a/b.NPZ") and is_vectors("digits:T=5") and not is_vectors("random:N=3")
 
 
 def test_digits_are_whole_numbers_with_contexts_of_full_rank():

@@ -15,7 +15,7 @@ import numpy as np
 from byheart.audits.models import FoundModel, readable
 from byheart.errors import ByheartError, OptionError
 from byheart.facts import read_arrays
-from byheart.facts.vector_tasks import handwritten_digits
+from byheart.facts.tasks import handwritten_digits
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,14 +23,26 @@ def freeze(table: object, **dtypes: type | None) -> None:
         object.__setattr__(table, field, array)
 
 
+def digest(header: str, *arrays: np.ndarray) -> str:
+    """sha256 (hexadecimal) of a line and of the bytes of arrays, int64 or float64."""
+    digest = hashlib.sha256(f"{header}\n".encode())
+    for array in arrays:
+        # Little-endian on every machine, so that digests can be compared between them.
+        digest.update(array.astype("<f8" if array.dtype.kind == "f" else "<i8").tobytes())
+    return digest.hexdigest()
+
+
+def refuse(name: str, expected: str, row: object = None) -> NoReturn:
+    place = name if row is None else f"{name}, row {row}"
+    raise FactsError(f"{place}: expected {expected}.")
+
+
 def integers(values: ArrayLike, what: str, name: str) -> np.ndarray:
     """`values` as an int64 array; floats and booleans are refused rather than rounded."""
     array = np.asarray(values)
     # An empty list has dtype float64 and is still a list of no integers.
     if array.dtype.kind not in "iu" and array.size:
-        raise FactsError(
-            f"{name}: expected {what} to be integers, found values of type {array.dtype}."
-        )
+        refuse(name, f"{what} to be integers, found values of type {array.dtype}")
     return array.astype(np.int64)
 
 
@@ -44,32 +57,22 @@ def whole(**sizes: object) -> None:
 
 def row_numbers(rows: ArrayLike | None, T: int, name: str) -> np.ndarray:
     """Where facts stand in their source; 1, ..., T unless it is said."""
-    return np.arange(1, T + 1) if rows is None else integers(rows, "rows", name)
+    numbers = np.arange(1, T + 1) if rows is None else integers(rows, "rows", name)
+    if numbers.shape != (T,):
+        refuse(name, f"{T} row numbers, found shape {numbers.shape}")
+    return numbers
 
 
-def shapes(
-    tokens: np.ndarray,
-    answers: np.ndarray,
-    rows: np.ndarray,
-    columns: Sequence[str] | None,
-    name: str,
-) -> None:
-    """Refuse sizes that do not fit together."""
-    if tokens.ndim != 2 or tokens.shape[1] == 0 or answers.shape != tokens.shape[:1]:
-        raise FactsError(
-            f"{name}: expected tokens of shape (T, S) with S >= 1 and answers of shape (T,), "
-            f"found {tokens.shape} and {answers.shape}."
-        )
-    T, S = tokens.shape
-    if T == 0:
-        raise FactsError(f"{name}: expected at least one fact, found none.")
-    if rows.shape != (T,):
-        raise FactsError(f"{name}: expected {T} row numbers, found shape {rows.shape}.")
-    if columns is not None and len(columns) != S:
-        raise FactsError(
-            f"{name}: expected {S} column names, one for each key position, found "
-            f"{len(columns)}: {', '.join(columns)}."
-        )
+def keys(tokens: ArrayLike, outputs: np.ndarray, what: str, ndim: int, name: str) -> np.ndarray:
+    """The keys as a (T, S) array, one for each of the T >= 1 outputs."""
+    array = integers(tokens, "tokens", name)
+    fit = array.ndim == 2 and outputs.ndim == ndim and len(array) == len(outputs)
+    if not fit or not array.shape[1]:
+        sizes = f"{array.shape} and {outputs.shape}"
+        refuse(name, f"tokens of shape (T, S) with S >= 1 and {what}, found {sizes}")
+    if len(array) == 0:
+        refuse(name, "at least one fact, found none")
+    return array
 
 
 def ids(ids: np.ndarray, what: str, count: int, rows: np.ndarray, name: str) -> None:
@@ -77,31 +80,25 @@ def ids(ids: np.ndarray, what: str, count: int, rows: np.ndarray, name: str) -> 
     outside = np.argwhere((ids < 0) | (ids >= count))
     if len(outside):
         at = tuple(outside[0])
-        raise FactsError(
-            f"{name}, row {rows[at[0]]}: expected {what} from 0 to {count - 1}, found {ids[at]}."
-        )
+        refuse(name, f"{what} from 0 to {count - 1}, found {ids[at]}", rows[at[0]])
 
 
-def weights(prior: ArrayLike, rows: np.ndarray, name: str) -> np.ndarray:
-    """Weights divided by their largest, so that adding them up cannot overflow."""
+def weights(prior: ArrayLike | None, rows: np.ndarray, name: str) -> np.ndarray:
+    """Weights divided by their largest, so that adding them up cannot overflow; 1 by default."""
+    if prior is None:
+        return np.ones(len(rows))
     weights = np.asarray(prior, dtype=np.float64)
     if weights.shape != rows.shape:
-        raise FactsError(
-            f"{name}: expected {len(rows)} weights, one for each fact, found shape {weights.shape}."
-        )
+        refuse(name, f"{len(rows)} weights, one for each fact, found shape {weights.shape}")
     wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
     if len(wrong):
         i = wrong[0]
-        raise FactsError(
-            f"{name}, row {rows[i]}: expected a finite weight that is not negative, found "
-            f"{weights[i]}. Correct or delete the row."
-        )
+        advice = f"found {weights[i]}. Correct or delete the row"
+        refuse(name, f"a finite weight that is not negative, {advice}", rows[i])
     largest = weights.max()
     if largest == 0:
-        raise FactsError(
-            f"{name}: expected at least one positive weight, found {len(weights):,} zeros. "
-            "Leave the weights out for a uniform prior."
-        )
+        zeros = f"found {len(weights):,} zeros. Leave the weights out for a uniform prior"
+        refuse(name, f"at least one positive weight, {zeros}")
     return weights / largest
 
 
@@ -109,51 +106,28 @@ def probabilities(pi: np.ndarray, rows: np.ndarray, normalise: bool, name: str) 
     """Rows scaled to sum to 1; refused, with row and number, where they are no distributions."""
     wrong = np.argwhere(~(np.isfinite(pi) & (pi >= 0)))
     if len(wrong):
-        t, j = (int(i) for i in wrong[0])
-        raise FactsError(
-            f"{name}, row {rows[t]}: expected finite probabilities that are not negative, found "
-            f"{pi[t, j]:g}. Correct the row."
-        )
+        found = f"found {pi[tuple(wrong[0])]:g}. Correct the row"
+        refuse(name, f"finite probabilities that are not negative, {found}", rows[wrong[0][0]])
     sums = pi.sum(axis=1)
     empty = np.flatnonzero(sums == 0)
     if len(empty):
-        raise FactsError(
-            f"{name}, row {rows[empty[0]]}: expected a positive probability, found zeros only. "
-            "A key without any answer is no fact: correct or delete the row."
-        )
+        advice = "Correct or delete the row"
+        refuse(name, f"a positive probability, found zeros only. {advice}", rows[empty[0]])
     off = np.flatnonzero(~(np.abs(sums - 1) <= SUM_TOLERANCE))
     if len(off) and not normalise:
-        t = int(off[0])
         more = f" ({len(off) - 1:,} rows more are off)" if len(off) > 1 else ""
-        raise FactsError(
-            f"{name}, row {rows[t]}: expected probabilities that sum to 1, found the sum "
-            f"{sums[t]:.9g}{more}. Correct the row, or scale it (`normalise=True`)."
-        )
+        advice = "Correct the row, or scale it (`normalise=True`)"
+        found = f"found the sum {sums[off[0]]:.9g}{more}. {advice}"
+        refuse(name, f"probabilities that sum to 1, {found}", rows[off[0]])
     # Divided by the largest first: a sum of very large or very small numbers stays finite.
     scaled = pi / pi.max(axis=1, keepdims=True)
     return scaled / scaled.sum(axis=1, keepdims=True)
-
-
-def support(support: np.ndarray, columns: int, N: int, name: str) -> None:
-    """Refuse answers that are no tokens, appear twice, or do not fit the columns."""
-    if support.shape != (columns,):
-        raise FactsError(
-            f"{name}: expected {columns} answers, one for each column of the probabilities, found "
-            f"shape {support.shape}."
-        )
-    if len(support) and (support.min() < 0 or support.max() >= N):
-        raise FactsError(
-            f"{name}: expected answers from 0 to {N - 1}, found {support.min()} to {support.max()}."
-        )
-    if len(np.unique(support)) < columns:
-        raise FactsError(f"{name}: expected distinct answers, found one of them twice.")
 
 
 def room(T: int, A: int, name: str) -> None:
     """Refuse tables whose T x A probabilities would not leave room to work with them."""
     needed, present = 4 * 8 * T * A, memory_bytes()
     if needed > 0.9 * present:
-        raise FactsError(
-            f"{name}: {T:,} sequences times {A:,} answers need about {needed / 1e9:,.0f} GB, this "
-            f"machine has {present / 1e9:.0f} GB. Keep fewer sequences or answers."
-        )
+        sizes = f"{T:,} sequences times {A:,} answers need about {needed / 1e9:,.0f} GB"
+        here = f"this machine has {present / 1e9:.0f} GB. Keep fewer sequences or answers"
+        raise FactsError(f"{name}: {sizes}, {here}.")

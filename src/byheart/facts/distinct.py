@@ -8,29 +8,21 @@ from byheart._words import quote
 from byheart.errors import Conflict, ConflictError
 from byheart.facts.vocabulary import Vocabulary
 
-__all__ = ["conflict_error", "conflicting_groups", "group_equal_rows"]
-
-KEYS_LISTED = 20
-ANSWERS_LISTED = 10
-
-LARGEST_CODE = 2**62
-"""Codes of rows stay below this, so that they never overflow int64."""
+KEYS_LISTED, ANSWERS_LISTED = 20, 10
+LARGEST_CODE = 2**62  # codes of rows stay below this, so that they never overflow int64
 
 
 def group_equal_rows(tokens: np.ndarray, N: int) -> tuple[np.ndarray, np.ndarray]:
     """`order` and `starts`: the rows `order[starts[g]:starts[g + 1]]` of `tokens` are equal.
 
-    Example:
-        >>> group_equal_rows(np.array([[1, 0], [0, 1], [1, 0]]), N=2)
-        (array([1, 0, 2]), array([0, 1]))
+    A row is read as a number in base N, column by column; where the number would leave int64, the
+    codes so far are replaced by their ranks, which are fewer than the rows. Within a group rows
+    keep their order, so `order[starts]` are the first occurrences.
 
-    Notes:
-        A row is read as a number in base N, column by column; where the number would leave int64,
-        the codes so far are replaced by their ranks, which are fewer than the rows. Within a group
-        rows keep their order, so `order[starts]` are the first occurrences.
+    >>> group_equal_rows(np.array([[1, 0], [0, 1], [1, 0]]), N=2)
+    (array([1, 0, 2]), array([0, 1]))
     """
-    code = tokens[:, 0]
-    codes = N
+    code, codes = tokens[:, 0], N
     for column in tokens.T[1:]:
         if codes * N > LARGEST_CODE:
             distinct, code = np.unique(code, return_inverse=True)
@@ -48,11 +40,9 @@ def conflicting_groups(
 ) -> list[np.ndarray]:
     """The groups of equal rows (see `group_equal_rows`) that have more than one answer, each as
     the indices of its rows."""
-    grouped = answers[order]
-    smallest = np.minimum.reduceat(grouped, starts)
-    largest = np.maximum.reduceat(grouped, starts)
-    ends = np.append(starts[1:], len(order))
-    return [order[starts[g] : ends[g]] for g in np.flatnonzero(smallest != largest)]
+    grouped, ends = answers[order], np.append(starts[1:], len(order))
+    differ = np.minimum.reduceat(grouped, starts) != np.maximum.reduceat(grouped, starts)
+    return [order[starts[g] : ends[g]] for g in np.flatnonzero(differ)]
 
 
 def conflict_error(
@@ -64,21 +54,18 @@ def conflict_error(
     name: str,
 ) -> ConflictError:
     """The error for `groups`, each the indices of rows with one key and different answers."""
-    groups = sorted(groups, key=lambda group: int(group[0]))
     conflicts: list[Conflict] = []
-    for group in groups:
+    for group in sorted(groups, key=lambda group: int(group[0])):
         key = tuple(vocabulary.token(int(t)) for t in tokens[group[0]])
         conflicts.append((key, [(int(rows[i]), vocabulary.token(int(answers[i]))) for i in group]))
     lines = [_conflict_line(conflict) for conflict in conflicts[:KEYS_LISTED]]
     if len(conflicts) > KEYS_LISTED:
         lines.append(f"and {len(conflicts) - KEYS_LISTED:,} more")
     keys = "1 key" if len(conflicts) == 1 else f"{len(conflicts):,} keys"
-    message = "\n  ".join(
-        [f"{name}: expected one answer for each key, found {keys} with different answers:", *lines]
-    )
+    found = f"{name}: expected one answer for each key, found {keys} with different answers:"
     return ConflictError(
-        f"{message}\nCorrect or delete rows, add a key column that tells them apart, or count the "
-        "answers (`on_conflict=distribution`).",
+        "\n  ".join([found, *lines]) + "\nCorrect or delete rows, add a key column that tells them "
+        "apart, or count the answers (`on_conflict=distribution`).",
         conflicts,
     )
 

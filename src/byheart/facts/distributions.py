@@ -2,42 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from byheart._json import Json
-from byheart._tables import data_frame, html_table
-from byheart._words import quote
-from byheart.errors import FactsError, OptionError, check_choice
+from byheart._words import listed, quote
+from byheart.errors import OptionError
 from byheart.facts import _checks as check
-from byheart.facts import _write
-from byheart.facts._mixtures import mixed_by_key, probability_matrix
-from byheart.facts._python import dict_source, frame_source, rows_source
-from byheart.facts._reading import Counting, Options
-from byheart.facts._records import Gathered, Labels, gather
+from byheart.facts._records import Gathered, Labels
 from byheart.facts.distinct import group_equal_rows
-from byheart.facts.facts import Facts
+from byheart.facts.facts import Facts, TokenTable, write_whole
 from byheart.facts.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-__all__ = ["Distributions"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Distributions:
+class Distributions(TokenTable):
     """T sequences, each with a distribution π_t over A answers, and a prior over the sequences.
 
     Symbols:
         facts: the keys, the prior and everything else that `Facts` holds; its answers are the most
-            probable ones, g(t) = argmax π_t.
+            probable ones, g(t) = argmax π_t. Its name, tokens, prior, vocabulary and notes are
+            here too.
         support: (A,) int64, the token ids of the answers; a distribution runs over these tokens,
             and a memory's softmax too. Tokens that are never answers have no part in it.
         probabilities: (T, A) float64, π_t(support[j]); rows sum to 1.
@@ -53,19 +43,26 @@ class Distributions:
         ('end', array([0.562, 0.   ]), False)
 
     Notes:
-        Call `Distributions.make`, `Distributions.count` or `read_distributions`: they check, and
-        the constructor does not. Arrays are read-only.
+        Call `make`, `count` or `read_distributions`: they check, and the constructor does not.
     """
 
     kind: ClassVar = "distributions"
+    on_conflict: ClassVar = "distribution"
 
     facts: Facts
     support: np.ndarray
     probabilities: np.ndarray
     smoothing: str = ""
     never_asked: int = 0
+    name: str = field(init=False)
+    tokens: np.ndarray = field(init=False)
+    prior: np.ndarray = field(init=False)
+    vocabulary: Vocabulary = field(init=False)
+    notes: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        for name in ("name", "tokens", "prior", "vocabulary", "notes"):
+            object.__setattr__(self, name, getattr(self.facts, name))
         check.freeze(self, support=np.int64, probabilities=np.float64)
 
     @classmethod
@@ -85,11 +82,6 @@ class Distributions:
 
         Example:
             >>> vocabulary = Vocabulary(("a", "b", "c"))
-            >>> Distributions.make([[0]], [[1, 3, 0]], vocabulary)
-            Traceback (most recent call last):
-            ...
-            byheart.errors.FactsError: distributions, row 1: expected probabilities that sum to 1, \
-found the sum 4. Correct the row, or scale it (`normalise=True`).
             >>> Distributions.make([[0]], [[1, 3, 0]], vocabulary, normalise=True).probabilities
             array([[0.25, 0.75]])
 
@@ -97,49 +89,37 @@ found the sum 4. Correct the row, or scale it (`normalise=True`).
             Sums may be off by 1e-5 (decimals in files) and are scaled to 1. Answers that have
             probability 0 everywhere are left out of the support. `prior` may be any weights.
         """
-        name = labels.setdefault("name", "distributions")
-        tokens = check.integers(tokens, "tokens", name)
+        name, N = labels.setdefault("name", "distributions"), len(vocabulary)
         pi = np.asarray(probabilities, dtype=np.float64)
-        if tokens.ndim != 2 or not tokens.shape[1] or pi.ndim != 2 or len(pi) != len(tokens):
-            raise FactsError(
-                f"{name}: expected tokens of shape (T, S) with S >= 1 and probabilities of shape "
-                f"(T, A), found {tokens.shape} and {pi.shape}."
-            )
-        T = len(tokens)
-        if T == 0:
-            raise FactsError(f"{name}: expected at least one sequence, found none.")
-        ids = (
-            np.arange(pi.shape[1]) if support is None else check.integers(support, "support", name)
-        )
-        check.support(ids, pi.shape[1], len(vocabulary), name)
+        tokens = check.keys(tokens, pi, "probabilities of shape (T, A)", 2, name)
+        T, A = pi.shape
+        ids = np.arange(A) if support is None else check.integers(support, "support", name)
+        if ids.shape != (A,):
+            check.refuse(name, f"{A} answers, one a column of π, found shape {ids.shape}")
+        if len(np.unique(ids)) < A:
+            check.refuse(name, "distinct answers, found one of them twice")
+        if A and (ids.min() < 0 or ids.max() >= N):
+            check.refuse(name, f"answers from 0 to {N - 1}, found {ids.min()} to {ids.max()}")
         rows = check.row_numbers(rows, T, name)
-        check.ids(tokens, "tokens", len(vocabulary), rows, name)
+        check.ids(tokens, "tokens", N, rows, name)
         pi = check.probabilities(pi, rows, normalise, name)
-        weights = np.ones(T) if prior is None else check.weights(prior, rows, name)
-        order, starts = group_equal_rows(tokens, len(vocabulary))
+        weights = check.weights(prior, rows, name)
+        order, starts = group_equal_rows(tokens, N)
         if len(starts) < T:
-            again = order[np.setdiff1d(np.arange(T), starts)]
-            i = int(again.min())
-            key = ", ".join(quote(vocabulary.token(int(t))) for t in tokens[i])
-            raise FactsError(
-                f"{name}, row {rows[i]}: expected one distribution for each key, found a second "
-                f"one for {key}. Delete it, or mix them by weight (`on_conflict=distribution`)."
-            )
+            i = int(np.delete(order, starts).min())
+            key = listed([vocabulary.token(int(t)) for t in tokens[i]])
+            advice = "Delete it, or mix them by weight (`on_conflict=distribution`)"
+            found = f"found a second one for {key}. {advice}"
+            check.refuse(name, f"one distribution for each key, {found}", rows[i])
         asked = weights > 0
         used = pi[asked].max(axis=0) > 0
         if used.sum() < 2:
-            raise FactsError(
-                f"{name}: expected at least two different answers, found "
-                f"{vocabulary.token(int(ids[used][0]))!r} alone. One answer needs no distribution."
-            )
+            found = f"found {vocabulary.token(int(ids[used][0]))!r} alone"
+            check.refuse(name, f"at least two different answers, {found}: use facts")
         pi, ids = pi[asked][:, used], ids[used]
+        likeliest = ids[pi.argmax(axis=1)]
         facts = Facts.make(
-            tokens[asked],
-            ids[pi.argmax(axis=1)],
-            vocabulary,
-            weights[asked],
-            rows=rows[asked],
-            **labels,
+            tokens[asked], likeliest, vocabulary, weights[asked], rows=rows[asked], **labels
         )
         return cls(facts, ids, pi, never_asked=int(T - asked.sum()))
 
@@ -151,7 +131,6 @@ found the sum 4. Correct the row, or scale it (`normalise=True`).
         vocabulary: Vocabulary,
         prior: ArrayLike | None = None,
         *,
-        on_conflict: str = "distribution",
         rows: ArrayLike | None = None,
         **labels: Unpack[Labels],
     ) -> Distributions:
@@ -162,20 +141,13 @@ found the sum 4. Correct the row, or scale it (`normalise=True`).
             >>> table = Distributions.count([[0], [0], [0], [1]], [1, 2, 1, 0], vocabulary)
             >>> table.probabilities.round(3).tolist(), table.prior
             ([[0.0, 0.667, 0.333], [1.0, 0.0, 0.0]], array([0.75, 0.25]))
-
-        Notes:
-            With `on_conflict="error"` two answers to one key are a `ConflictError`, as for `Facts`.
         """
-        check_choice("on_conflict", on_conflict, ("error", "distribution"))
         name = labels.setdefault("name", "distributions")
-        tokens = check.integers(tokens, "tokens", name)
         answers = check.integers(answers, "answers", name)
-        if on_conflict == "error":
-            # Facts.make refuses every conflict, and bad shapes and ids.
-            Facts.make(tokens, answers, vocabulary, prior, name=name, rows=rows)
+        tokens = check.keys(tokens, answers, "answers of shape (T,)", 1, name)
         T = len(answers)
         rows = check.row_numbers(rows, T, name)
-        weights = np.ones(T) if prior is None else check.weights(prior, rows, name)
+        weights = check.weights(prior, rows, name)
         order, starts = group_equal_rows(tokens, len(vocabulary))
         group = np.empty(T, dtype=np.int64)
         group[order] = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, T)))
@@ -184,122 +156,40 @@ found the sum 4. Correct the row, or scale it (`normalise=True`).
         mass = np.zeros((len(starts), len(support)))
         np.add.at(mass, (group, column), weights)
         total = mass.sum(axis=1)
-        first = order[starts]
-        kept = np.argsort(first)[total[np.argsort(first)] > 0]
+        by_file = np.argsort(order[starts])
+        kept = by_file[total[by_file] > 0]
+        first, pi, prior = order[starts][kept], mass[kept] / total[kept, None], total[kept]
+        tokens, rows = tokens[first], rows[first]
         table = cls.make(
-            tokens[first[kept]],
-            mass[kept] / total[kept, None],
-            vocabulary,
-            total[kept],
-            support=support,
-            normalise=True,
-            rows=rows[first[kept]],
-            **labels,
+            tokens, pi, vocabulary, prior, support=support, normalise=True, rows=rows, **labels
         )
-        return replace(table, never_asked=int((total <= 0).sum()))
+        return replace(table, never_asked=len(total) - len(kept))
 
     @classmethod
-    def from_dict(cls, table: Mapping[Any, object], **reading: Unpack[Counting]) -> Distributions:
-        """Distributions from a mapping of keys (a token, or a tuple of them) to dicts token ->
-        probability; a single answer has probability 1. Options are those of `read_distributions`.
-
-        Example:
-            >>> table = Distributions.from_dict({("to", "be"): {"or": 0.75, ",": 0.25}})
-            >>> table.key(0), table.top(0)
-            (('to', 'be'), [('or', 0.75), (',', 0.25)])
-        """
-        source, options = dict_source(table, reading)
-        return cls.gathered(gather(source, options, mixtures=True), options, mix=True)
-
-    @classmethod
-    def from_rows(
-        cls,
-        rows: Iterable[object],
-        columns: Sequence[str] | None = None,
-        **reading: Unpack[Counting],
-    ) -> Distributions:
-        """Distributions from rows of cells as in `Facts.from_rows`: rows with one key are counted,
-        by their weights if a column holds some (`weights`).
-
-        Example:
-            >>> rows = [("ann", "tea"), ("ann", "tea"), ("ann", "milk"), ("bob", "milk")]
-            >>> Distributions.from_rows(rows).probabilities.round(2).tolist()
-            [[0.67, 0.33], [0.0, 1.0]]
-        """
-        reading.setdefault("on_conflict", "distribution")
-        source, options = rows_source(rows, columns, reading)
-        return cls.gathered(gather(source, options, mixtures=True), options)
-
-    @classmethod
-    def from_pandas(cls, frame: object, **reading: Unpack[Counting]) -> Distributions:
-        """Distributions from a data frame or series as in `Facts.from_pandas`, counted as in
-        `from_rows`."""
-        reading.setdefault("on_conflict", "distribution")
-        source, options = frame_source(frame, reading)
-        return cls.gathered(gather(source, options), options)
-
-    @classmethod
-    def gathered(cls, read: Gathered, options: Options, mix: bool = False) -> Distributions:
+    def gathered(cls, read: Gathered, mix: bool = False) -> Distributions:
         """Distributions from records, counted; or mixed by weight if they are distributions, or
         all taken as such (`mix`)."""
-        tokens, answers, mixtures, vocabulary, prior, rows, labels = read
+        tokens, answers, mixtures, vocabulary, prior, rows, labels, source = read
+        options = source.options
+        conflict, normalise = options.on_conflict, options.normalise
         if not mix and not mixtures:
-            conflict = options.on_conflict
-            table = cls.count(
-                tokens, answers, vocabulary, prior, on_conflict=conflict, rows=rows, **labels
-            )
+            if conflict == "error":  # two answers to one key are a `ConflictError`
+                Facts.make(tokens, answers, vocabulary, prior, rows=rows, **labels)
+            table = cls.count(tokens, answers, vocabulary, prior, rows=rows, **labels)
             return table.smoothed(options.smooth or 0.0)
-        support, pi = probability_matrix(answers, mixtures, options.where)
-        if options.on_conflict == "distribution":
-            pi = check.probabilities(pi, rows, options.normalise, options.name)
-            tokens, pi, prior, rows = mixed_by_key(tokens, pi, prior, rows, len(vocabulary))
+        support, pi = _matrix(answers, mixtures, options.where)
+        if conflict == "distribution":
+            pi = check.probabilities(pi, rows, normalise, options.name)
+            tokens, pi, prior, rows = _mixed(tokens, pi, prior, rows, len(vocabulary))
         table = cls.make(
-            tokens,
-            pi,
-            vocabulary,
-            prior,
-            support=support,
-            normalise=options.normalise,
-            rows=rows,
-            **labels,
+            tokens, pi, vocabulary, prior, support=support, normalise=normalise, rows=rows, **labels
         )
         return table.smoothed(options.smooth or 0.0)
-
-    @property
-    def T(self) -> int:
-        """Number of sequences."""
-        return self.facts.T
-
-    @property
-    def S(self) -> int:
-        """Tokens in each sequence."""
-        return self.facts.S
-
-    @property
-    def N(self) -> int:
-        """Size of the vocabulary."""
-        return self.facts.N
 
     @property
     def A(self) -> int:
         """Number of answers: the N of the paper's statements about distributions."""
         return len(self.support)
-
-    @property
-    def tokens(self) -> np.ndarray:
-        return self.facts.tokens
-
-    @property
-    def prior(self) -> np.ndarray:
-        return self.facts.prior
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return self.facts.vocabulary
-
-    @property
-    def name(self) -> str:
-        return self.facts.name
 
     @property
     def entropy(self) -> np.ndarray:
@@ -316,13 +206,12 @@ found the sum 4. Correct the row, or scale it (`normalise=True`).
         """log π, (T, A); a `FactsError` that says where the first zero is if there is one."""
         zeros = np.argwhere(self.probabilities == 0)
         if len(zeros):
-            t, j = (int(i) for i in zeros[0])
-            raise FactsError(
-                f"{self.name}, row {self.facts.rows[t]}: expected full support (Assumption 2: "
-                f"log π is needed), found probability 0 for "
-                f"{self.vocabulary.token(int(self.support[j]))!r} and {len(zeros) - 1:,} zeros "
-                "more. Smooth them: `smooth=0.001` makes every probability (π + δ)/(1 + Aδ)."
-            )
+            t, j = zeros[0]
+            token = self.vocabulary.tokens[self.support[j]]
+            found = f"found probability 0 for {token!r} and {len(zeros) - 1:,} zeros more"
+            advice = "Smooth them: `smooth=0.001` makes every probability (π + δ)/(1 + Aδ)"
+            needed = "full support (Assumption 2: log π is needed)"
+            check.refuse(self.name, f"{needed}, {found}. {advice}", self.facts.rows[t])
         return np.log(self.probabilities)
 
     def smoothed(self, delta: float) -> Distributions:
@@ -347,28 +236,16 @@ found the sum 4. Correct the row, or scale it (`normalise=True`).
         """Indices of the sequences, likely ones first; ties keep their order."""
         return np.argsort(-self.prior, kind="stable")
 
-    def effective_size(self, eps: float) -> int:
-        """T_eps: the smallest number of sequences whose prior sums to at least 1 - eps."""
-        return self.facts.effective_size(eps)
-
-    def key(self, i: int) -> tuple[str, ...]:
-        """The S tokens of sequence `i`."""
-        return self.facts.key(i)
-
     def top(self, i: int, n: int = 5) -> list[tuple[str, float]]:
         """The `n` most probable answers of sequence `i`, with probabilities."""
-        order = np.argsort(-self.probabilities[i], kind="stable")[:n]
-        return [
-            (self.vocabulary.token(int(self.support[j])), float(self.probabilities[i, j]))
-            for j in order
-        ]
+        pi, names = self.probabilities[i], self.vocabulary.tokens
+        order = np.argsort(-pi, kind="stable")[:n]
+        return [(names[self.support[j]], float(pi[j])) for j in order]
 
     def digest(self) -> str:
         """sha256 (hexadecimal) of the facts' digest, the support and the probabilities."""
-        digest = hashlib.sha256(f"byheart distributions 1 {self.facts.digest()}\n".encode())
-        digest.update(self.support.astype("<i8").tobytes())
-        digest.update(self.probabilities.astype("<f8").tobytes())
-        return digest.hexdigest()
+        header = f"byheart distributions 1 {self.facts.digest()}"
+        return check.digest(header, self.support, self.probabilities)
 
     def describe(self) -> dict[str, Json]:
         """The table in numbers: a plain dict that JSON can hold."""
@@ -391,44 +268,59 @@ found the sum 4. Correct the row, or scale it (`normalise=True`).
             "trimmed": self.facts.trimmed,
             "notes": [*self.facts.notes],
             "never_asked": self.never_asked,
-            "uniform_prior": bool(self.prior.min() == self.prior.max()),
+            "uniform_prior": self.uniform_prior,
             "T_eps": {str(eps): self.effective_size(eps) for eps in (0.1, 0.01)},
         }
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write JSON lines that `read_distributions` reads back; zero probabilities are left out.
+        """Write JSON lines that `read_distributions` reads back, without probabilities of 0."""
+        names = self.vocabulary.tokens
+        outputs = (
+            {names[self.support[j]]: float(row[j]) for j in np.flatnonzero(row)}
+            for row in self.probabilities
+        )
+        write_whole(path, self.facts.json_lines(outputs, weighted=True).encode())
 
-        Notes:
-            repr of a float reads back as the same float; a row is then scaled to sum to 1 again.
-        """
-        names = [self.vocabulary.token(int(i)) for i in self.support]
-        lines = []
-        for i, row in enumerate(self.probabilities):
-            output = {names[j]: float(row[j]) for j in np.flatnonzero(row)}
-            lines.append(_write.json_line(self.facts, [*self.key(i)], output, float(self.prior[i])))
-        _write.write_new(path, "".join(lines))
-
-    def to_pandas(self) -> DataFrame:
-        """A data frame with a row for each key and answer of positive probability: the key, the
-        answer, "probability", and "weight", which is the prior times it. `from_pandas` with that
-        `answer`, these `keys` and `weights="weight"` reads it back."""
-        header, rows = self._table()
-        return data_frame(rows, header)
-
-    def _table(self) -> tuple[list[str], Iterator[list[str | float]]]:
-        keys = self.facts.columns or tuple(f"token {s + 1}" for s in range(self.S))
-        names = [self.vocabulary.token(int(i)) for i in self.support]
+    def _table(self) -> tuple[list[str], Iterator[list[str | float]], int]:
+        names = self.vocabulary.tokens
         rows = (
-            [*self.key(i), names[j], float(row[j]), float(self.prior[i] * row[j])]
-            for i, row in enumerate(self.probabilities)
+            [*key, names[self.support[j]], float(row[j]), float(p * row[j])]
+            for key, row, p in zip(self.facts.keys(), self.probabilities, self.prior, strict=True)
             for j in np.flatnonzero(row)
         )
-        return [*keys, self.facts.answer_column, "probability", "weight"], rows
+        header = [*self.facts.key_columns, self.facts.answer_column, "probability", "weight"]
+        return header, rows, int(np.count_nonzero(self.probabilities))
 
     def __repr__(self) -> str:
         sizes = f"T={self.T}, S={self.S}, A={self.A}, N={self.N}"
         return f"Distributions({quote(self.name)}, {sizes})"
 
-    def _repr_html_(self) -> str:
-        count = int(np.count_nonzero(self.probabilities))
-        return html_table(repr(self), *self._table(), count, self.facts.notes)
+
+def _matrix(
+    answers: np.ndarray, mixtures: Mapping[int, Mapping[int, float]], where: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """The answers' ids (A,), and π (T, A): a row without a mixture has its answer for sure."""
+    outputs = [mixtures.get(i) or {int(answer): 1.0} for i, answer in enumerate(answers)]
+    support = np.array(sorted({token for output in outputs for token in output}), dtype=np.int64)
+    check.room(len(outputs), len(support), where)
+    pi = np.zeros((len(outputs), len(support)))
+    for i, output in enumerate(outputs):
+        pi[i, np.searchsorted(support, [*output])] = [*output.values()]
+    return support, pi
+
+
+def _mixed(
+    tokens: np.ndarray, pi: np.ndarray, prior: np.ndarray | None, rows: np.ndarray, N: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Records with one key as one: the mixture of their distributions, weights added up."""
+    weights = np.ones(len(pi)) if prior is None else prior
+    order, starts = group_equal_rows(tokens, N)
+    total = np.add.reduceat(weights[order], starts)
+    mass = np.add.reduceat((weights[:, None] * pi)[order], starts, axis=0)
+    first = order[starts]
+    # A key whose records all weigh nothing keeps its first distribution and its weight 0.
+    empty = total == 0
+    mass[empty], safe = pi[first[empty]], np.where(empty, 1.0, total)
+    by_file = np.argsort(first)
+    kept = first[by_file]
+    return tokens[kept], (mass / safe[:, None])[by_file], total[by_file], rows[kept]

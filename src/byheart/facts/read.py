@@ -3,49 +3,50 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Sequence
+import re
+from collections import Counter
 from contextlib import closing
 from dataclasses import replace
-from importlib.resources import as_file
+from importlib.resources import as_file, files
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar, Unpack
 
-from byheart._words import quote
-from byheart.errors import FactsError, did_you_mean
-from byheart.facts._arrays import SUFFIXES, read_arrays
-from byheart.facts._columns import table_source
-from byheart.facts._jsonl import json_lines, keyed_source
-from byheart.facts._python import python_source
-from byheart.facts._reading import COLUMNS, Counting, Options, Reading
-from byheart.facts._records import Cells, Gathered, gather
-from byheart.facts._rows import csv_rows, parquet_rows
-from byheart.facts._write import DELIMITERS, JSON_LINES
-from byheart.facts.builtin import builtin_file, builtin_tables
-from byheart.facts.distributions import Distributions
-from byheart.facts.facts import Facts
-from byheart.facts.ngrams import ngram_distributions
-from byheart.facts.recipes import ASSOCIATIONS, facts_from_recipe, is_recipe
-from byheart.facts.vectors import VectorFacts
+import numpy as np
 
-__all__ = [
-    "FactTable",
-    "as_facts",
-    "is_vectors",
-    "read_distributions",
-    "read_facts",
-    "read_vectors",
-]
+from byheart._words import quote
+from byheart.errors import FactsError, OptionError, did_you_mean
+from byheart.facts import _checks as check
+from byheart.facts import _files
+from byheart.facts._records import COLUMNS, Gathered, Options, Reading, Source, gather
+from byheart.facts._sources import keyed_source, python_source, table_source
+from byheart.facts.distributions import Distributions
+from byheart.facts.facts import DISTRIBUTED, Facts
+from byheart.facts.tasks import ASSOCIATIONS, facts_from_recipe, is_recipe
+from byheart.facts.vectors import SUFFIXES, VectorFacts, read_arrays
+from byheart.facts.vocabulary import Vocabulary
 
 FactTable = Facts | Distributions | VectorFacts
 
+TABLES = {
+    "countries": "195 countries with capital, continent and currency: (country, relation) -> value",
+    "elements": "118 chemical elements with atomic number and name: (symbol, relation) -> value",
+}
 ACCEPTED = (
     "a file that ends in .csv, .tsv, .jsonl, .ndjson, .parquet, .npz or .safetensors, a built-in "
-    f"table ({', '.join(builtin_tables())}) or a recipe ({ASSOCIATIONS})"
+    f"table ({', '.join(TABLES)}) or a recipe ({ASSOCIATIONS})"
 )
-DISTRIBUTED = ("distribution", "on_conflict", "normalise", "smooth", "ngram", "contexts")
+CELLS = (*COLUMNS, "trim", "empty", "pad")
+# Words with inner apostrophes and hyphens; any other mark that is no space is a word of its own.
+WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
 
-def as_facts(data: object, **reading: Unpack[Counting]) -> FactTable:
+def builtin_tables() -> dict[str, str]:
+    """Name -> one-line description of the tables in the package; `read_facts(name)` reads one."""
+    return dict(TABLES)
+
+
+def as_facts(data: object, **reading: Unpack[Reading]) -> FactTable:
     """Facts of the kind that `data` hold, whatever form they have.
 
     Arguments:
@@ -60,23 +61,14 @@ def as_facts(data: object, **reading: Unpack[Counting]) -> FactTable:
         Facts('dict', T=2, S=2, N=5)
         >>> as_facts([("tea", "ann"), ("tea", "bob")], on_conflict="distribution")
         Distributions('rows', T=1, S=1, A=2, N=3)
-        >>> as_facts("vectors:T=5,n=3,d=4")
-        VectorFacts('vectors:T=5,n=3,d=4,context=fixed,outputs=1,seed=42', T=5, n=3, d=4, shared \
-context, scalar labels)
-        >>> as_facts({"France": ["Paris", "Lyon"]})
-        Traceback (most recent call last):
-        ...
-        byheart.errors.FactsError: dict, entry 1: expected one answer to 'France', found a list. \
-Several right answers are a dict token -> probability; columns of a table are rows: zip(*columns).
     """
     if isinstance(data, (Facts, Distributions, VectorFacts)):
         options = Options.of(data.name, reading)
-        options.refuse([*COLUMNS, "trim", "empty", "pad", *DISTRIBUTED], "facts, read already")
+        options.refuse([*CELLS, *DISTRIBUTED], "facts, read already")
         return data
     if isinstance(data, (str, os.PathLike)):
         return _read(Options.of(data, reading))
-    source, options = python_source(data, reading)
-    return _tabled(gather(source, options, mixtures=True), options)
+    return _tabled(gather(python_source(data, reading)))
 
 
 def read_facts(source: str | os.PathLike[str], **reading: Unpack[Reading]) -> Facts:
@@ -87,13 +79,11 @@ def read_facts(source: str | os.PathLike[str], **reading: Unpack[Reading]) -> Fa
             as "random:N=50,S=2,T=1000,seed=0".
         keys: the key columns, in order. Default: all but answer and weights.
         answer: the answer column. Default: the last that does not hold weights.
-        weights: the column (in JSONL the field) with the weight of each fact. Default: uniform;
-            in JSONL the field "weight" where there is one.
+        weights: the column with the weight of each fact; in JSONL the field, "weight" by default.
         melt: read one record as several facts (key..., column name) -> cell, one for each column
             that is no key. Default key: the first column.
         header: whether the first row of CSV and TSV names the columns; without, they are 1, 2, ...
-            Default: it does, and `facts.notes` say if it looks like a fact: if one of its cells is
-            a number, or stands in the same column of another row too.
+            Default: it does, and `facts.notes` say if it looks like a fact.
         trim: leave out the blanks around cells, counted in `facts.trimmed`. Default: in CSV and
             TSV; text in quotes (JSONL, Parquet, Python) is kept, and `facts.notes` say so.
         empty: for an empty cell, "error", "skip" (leave the fact out) or "token" (keep it).
@@ -109,18 +99,15 @@ def read_facts(source: str | os.PathLike[str], **reading: Unpack[Reading]) -> Fa
         (Facts('capitals', T=2, S=1, N=4), ('France',), 'Paris', 1)
 
     Notes:
-        Each cell is one token. Text is UTF-8. Built-in tables are read with melt unless keys or
-        answer are given. Rows in messages are lines of the file, the header being row 1. Whatever
-        cannot be read is a `FactsError`. `as_facts` reads every kind of facts, also from Python.
+        Each cell is one token. Built-in tables are read with melt unless keys or answer are given.
+        Rows in messages are lines of the file. Whatever cannot be read is a `FactsError`.
     """
     options = Options.of(source, reading)
     options.refuse(DISTRIBUTED, "facts with one answer each: use `read_distributions`")
-    return _only(Facts, _read(options, "facts"), options)
+    return _only(Facts, _read(options, Facts), options)
 
 
-def read_distributions(
-    source: str | os.PathLike[str], **reading: Unpack[Counting]
-) -> Distributions:
+def read_distributions(source: str | os.PathLike[str], **reading: Unpack[Reading]) -> Distributions:
     """Conditional distributions (key tokens -> probabilities of answers) with a prior.
 
     Arguments:
@@ -129,8 +116,7 @@ def read_distributions(
         on_conflict: rows with one key and different answers are an "error", or counted
             ("distribution"; in JSONL their distributions are mixed by weight).
         normalise: scale rows whose probabilities do not sum to 1.
-        smooth: δ of (π + δ)/(1 + Aδ) for tables (default 0); for texts the α of
-            `ngram_distributions` (default 1).
+        smooth: δ of (π + δ)/(1 + Aδ) (default 0); of texts the α of `ngram_distributions`.
         ngram, contexts: read a text as next-word distributions of its most frequent contexts.
         reading: as in `read_facts`.
 
@@ -143,7 +129,7 @@ def read_distributions(
         [('tea', 0.652), ('milk', 0.348)]
     """
     options = Options.of(source, reading)
-    return _only(Distributions, _read(options, "distributions"), options)
+    return _only(Distributions, _read(options, Distributions), options)
 
 
 def read_vectors(source: str | os.PathLike[str], *, name: str | None = None) -> VectorFacts:
@@ -152,20 +138,72 @@ def read_vectors(source: str | os.PathLike[str], *, name: str | None = None) -> 
     or from a recipe such as `vectors:T=621,n=32,d=64,context=fixed,classes=100,seed=42`, `digits`.
     """
     options = Options.of(source, {"name": name})
-    if is_recipe(source):
-        return _only(VectorFacts, facts_from_recipe(options.where), options)
-    return _vectors(options)
+    return _only(VectorFacts, _read(options, VectorFacts), options)
 
 
-def is_vectors(source: str | os.PathLike[str]) -> bool:
-    """Whether a source names vector facts: by its suffix, or a recipe.
+def ngram_distributions(
+    source: str | os.PathLike[str],
+    n: int = 2,
+    *,
+    contexts: int | None = 5000,
+    alpha: float = 1.0,
+    name: str | None = None,
+) -> Distributions:
+    """π(w | c) = (n(c, w) + α p(w)) / (n(c) + α) for contexts c of n - 1 words of a text file; the
+    prior of c is proportional to n(c).
 
-    >>> is_vectors("a.npz"), is_vectors("digits"), is_vectors("capitals.csv")
-    (True, True, False)
+    Symbols:
+        n: 2 for bigrams (contexts of one word), 3 for trigrams.
+        contexts: how many of the most frequent contexts are kept, the first of ties; None: all.
+        alpha: weight of the smoothing, in occurrences; p(w) is how often w follows any of the kept
+            contexts. alpha = 0 leaves zeros.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "text.txt"
+        >>> _ = path.write_text("the cat and the dog and the cat")
+        >>> table = ngram_distributions(path, 2, alpha=0)
+        >>> table.key(0), table.top(0, 2), table.prior.round(3)
+        (('the',), [('cat', 0.6666666666666666), ('dog', 0.3333333333333333)], \
+array([0.429, 0.286, 0.143, 0.143]))
     """
-    text = os.fspath(source)
-    recipe = is_recipe(text) and not text.startswith("random:")
-    return recipe or Path(text).suffix.lower() in SUFFIXES
+    where = os.fspath(source)
+    if n < 2:
+        raise OptionError("ngram", "2 (bigrams) or more", n)
+    if not 0 <= alpha < float("inf"):
+        raise OptionError("smooth", "a finite number >= 0", alpha)
+    if contexts is not None and contexts < 1:
+        raise OptionError("contexts", "at least 1 context", contexts)
+    with _files.open_text(Path(where), where) as stream:
+        text = WORD.findall(stream.read().lower())
+    if len(text) < n:
+        raise FactsError(f"{where}: expected at least {n} words for n-grams, found {len(text)}.")
+    counts = Counter(zip(*(text[i:] for i in range(n)), strict=False))
+    frequency: Counter[tuple[str, ...]] = Counter()
+    for gram, times in counts.items():
+        frequency[gram[:-1]] += times
+    kept = [context for context, _ in frequency.most_common(contexts)]
+    index = {context: i for i, context in enumerate(kept)}
+    followed = [(index[g[:-1]], g[-1], k) for g, k in counts.items() if g[:-1] in index]
+    answers = {word: j for j, word in enumerate(sorted({word for _, word, _ in followed}))}
+    check.room(len(kept), len(answers), where)
+    vocabulary = Vocabulary(tuple(sorted({*chain(*kept), *answers})))
+    mass = np.zeros((len(kept), len(answers)))
+    for i, word, times in followed:
+        mass[i, answers[word]] = times
+    p, total = mass.sum(axis=0) / mass.sum(), mass.sum(axis=1)
+    table = Distributions.make(
+        [vocabulary.ids(context) for context in kept],
+        (mass + alpha * p) / (total + alpha)[:, None],
+        vocabulary,
+        total,
+        support=vocabulary.ids(answers),
+        normalise=True,
+        name=name or f"{Path(where).stem}-{n}gram",
+        answer_column="next word",
+    )
+    formula = f"(n(c, w) + α p(w))/(n(c) + α), α = {alpha:g}, p(w) the frequency of w"
+    return replace(table, smoothing=formula if alpha else "")
 
 
 Kind = TypeVar("Kind", Facts, Distributions, VectorFacts)
@@ -179,28 +217,25 @@ KINDS = {
 def _only(kind: type[Kind], table: FactTable, options: Options) -> Kind:
     if isinstance(table, kind):
         return table
-    raise FactsError(
-        f"{options.where}: expected {KINDS[kind]}, found {KINDS[type(table)]}. `as_facts` reads "
-        "every kind."
-    )
+    found = f"found {KINDS[type(table)]}. `as_facts` reads every kind"
+    raise FactsError(f"{options.where}: expected {KINDS[kind]}, {found}.")
 
 
-def _read(options: Options, kind: str = "") -> FactTable:
+def _read(options: Options, kind: type[FactTable] | None = None) -> FactTable:
     """The facts that a path, a name or a recipe stands for; of the `kind` asked for, if any."""
     where = options.where
     path = Path(where)
     if is_recipe(where):
-        options.refuse([*COLUMNS, "trim", "empty", "pad"], "a recipe, which has no columns")
+        options.refuse(CELLS, "a recipe, which has no columns")
         table = facts_from_recipe(where)
         if isinstance(table, Distributions):
             return table.smoothed(options.smooth or 0.0)
-        renamed = isinstance(table, Facts) and options.name != Path(where).stem
+        renamed = isinstance(table, Facts) and options.name != path.stem
         return replace(table, name=options.name) if renamed else table
-    if where in builtin_tables() and not _exists(path):
-        if options.keys is None and options.answer is None:
-            options = replace(options, melt=True)
-        with as_file(builtin_file(where)) as inside:
-            return _tabled(_table(inside, replace(options, header=True), kind), options, kind)
+    if where in TABLES and not _exists(path):
+        melt = options.melt or (options.keys is None and options.answer is None)
+        with as_file(files("byheart.facts").joinpath("data", f"{where}.csv")) as inside:
+            return _table(inside, replace(options, header=True, melt=melt), kind)
     if not _exists(path):
         raise _missing(where)
     if path.is_dir():
@@ -210,74 +245,57 @@ def _read(options: Options, kind: str = "") -> FactTable:
         return ngram_distributions(
             path, options.ngram, contexts=options.contexts, alpha=alpha, name=options.name
         )
-    if path.suffix.lower() in SUFFIXES:
-        options.refuse([*COLUMNS, "trim", "empty", "pad", *DISTRIBUTED], "vectors")
+    if kind is VectorFacts or path.suffix.lower() in SUFFIXES:
+        options.refuse([*CELLS, *DISTRIBUTED], "vectors")
         return _vectors(options)
-    return _tabled(_table(path, options, kind), options, kind)
+    return _table(path, options, kind)
 
 
-def _tabled(read: Gathered, options: Options, kind: str = "") -> Facts | Distributions:
-    """Records as facts, or as distributions where they are, or where that is asked for."""
-    asked = kind == "distributions" or options.distribution
-    asked = asked or options.on_conflict == "distribution"
-    if kind == "facts" or not (asked or read.mixtures):
-        options.refuse(DISTRIBUTED, "facts with one answer each")
-        return Facts.gathered(read)
-    mix = Path(options.where).suffix.lower() in JSON_LINES
-    return Distributions.gathered(read, options, mix)
-
-
-def _table(path: Path, options: Options, kind: str) -> Gathered:
-    """Records of a file, by its suffix."""
+def _table(path: Path, options: Options, kind: type[FactTable] | None) -> Facts | Distributions:
+    """The records of a file, by its suffix."""
     where, suffix = options.where, path.suffix.lower()
     # Closed at once, so that an error does not keep the file open.
-    if suffix in JSON_LINES:
+    if suffix in _files.JSON_LINES:
         names = [name for name in COLUMNS if name != "weights"]
         options.refuse(names, "JSON lines, which have no columns")
-        with closing(json_lines(path, where)) as objects:
-            source = keyed_source(objects, options, Cells(options, "line", "field"))
-            return gather(source, options, mixtures=kind != "facts")
-    with closing(_rows(path, suffix, options)) as rows:
-        cells = Cells(options, trim=suffix in DELIMITERS)
-        return gather(table_source(rows, options, cells), options)
-
-
-def _rows(
-    path: Path, suffix: str, options: Options
-) -> Generator[tuple[int, Sequence[object]], None, None]:
-    if suffix in DELIMITERS:
-        return csv_rows(path, DELIMITERS[suffix], options.where)
-    if suffix == ".parquet":
+        with closing(_files.json_lines(path, where)) as objects:
+            return _tabled(gather(keyed_source(objects, Source(options, "line", "field"))), kind)
+    if suffix in _files.DELIMITERS:
+        rows = _files.csv_rows(path, _files.DELIMITERS[suffix], where)
+    elif suffix == ".parquet":
         options.refuse(["header"], "Parquet, which names its columns")
-        return parquet_rows(path, options.where)
-    found = f"the suffix {suffix!r}" if suffix else "no suffix"
-    raise FactsError(
-        f"{options.where}: expected {ACCEPTED}, found {found}. Rename or convert the file; a text "
-        "is read with `ngram`."
-    )
+        rows = _files.parquet_rows(path, where)
+    else:
+        found = f"the suffix {suffix!r}" if suffix else "no suffix"
+        advice = "Rename or convert the file; a text is read with `ngram`"
+        raise FactsError(f"{where}: expected {ACCEPTED}, found {found}. {advice}.")
+    with closing(rows):
+        source = Source(options, trim=suffix in _files.DELIMITERS)
+        return _tabled(gather(table_source(rows, source)), kind)
+
+
+def _tabled(read: Gathered, kind: type[FactTable] | None = None) -> Facts | Distributions:
+    """Records as facts, or as distributions where they are, or where that is asked for."""
+    options = read.source.options
+    asked = options.distribution or options.on_conflict == "distribution"
+    if kind is Facts or not (asked or read.mixtures or kind is Distributions):
+        return Facts.gathered(read)
+    return Distributions.gathered(read, Path(options.where).suffix.lower() in _files.JSON_LINES)
 
 
 def _vectors(options: Options) -> VectorFacts:
     where = options.where
-    if not _exists(Path(where)):
-        raise _missing(where)
     arrays = read_arrays(where)
     missing = [key for key in ("query", "context", "label") if key not in arrays]
     if missing:
-        raise FactsError(
-            f"{where}: expected the arrays query, context and label, found no "
-            f"{' and no '.join(missing)}; there are {', '.join(sorted(arrays)) or 'none'}."
-        )
+        found = f"found no {' and no '.join(missing)}; there are {', '.join(sorted(arrays))}"
+        raise FactsError(f"{where}: expected the arrays query, context and label, {found}.")
     classes = arrays.get("classes")
     if classes is not None and (classes.size != 1 or classes.dtype.kind not in "iu"):
         raise FactsError(f"{where}: expected `classes` to be one whole number.")
-    return VectorFacts.make(
-        arrays["context"],
-        arrays["query"],
-        arrays["label"],
-        classes=None if classes is None else int(classes.reshape(())),
-        name=options.name,
-    )
+    count = None if classes is None else int(classes.reshape(()))
+    context, query, label = arrays["context"], arrays["query"], arrays["label"]
+    return VectorFacts.make(context, query, label, classes=count, name=options.name)
 
 
 def _exists(path: Path) -> bool:
@@ -289,12 +307,10 @@ def _exists(path: Path) -> bool:
 
 def _missing(where: str) -> FactsError:
     """The files beside a path that does not exist, and built-in tables, may be what was meant."""
-    folder = Path(where).parent
+    path, shown = Path(where), quote(where, 200)
     try:
-        beside = sorted(file.name for file in folder.iterdir() if not file.is_dir())
+        beside = sorted(file.name for file in path.parent.iterdir() if not file.is_dir())
     except OSError:
         beside = []
-    near = did_you_mean(Path(where).name, [*beside, *builtin_tables()])
-    return FactsError(
-        f"expected {ACCEPTED}, found no file {quote(where, 200)}. Check the path. {near}".rstrip()
-    )
+    found = f"{shown}. Check the path. {did_you_mean(path.name, [*beside, *TABLES])}".rstrip()
+    return FactsError(f"expected {ACCEPTED}, found no file {found}")

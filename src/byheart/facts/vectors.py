@@ -1,11 +1,14 @@
-"""Facts made of vectors: a context of tokens, a query, and a label (Mahdavi et al. 2024)."""
+"""Facts made of vectors: a context of tokens, a query, and a label (Mahdavi et al. 2024). They are
+kept in files of named arrays, `.safetensors` and `.npz`, which are never unpickled."""
 
 from __future__ import annotations
 
-import hashlib
+import io
 import os
+import zipfile
 from collections import defaultdict
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -16,11 +19,12 @@ from byheart._tables import html_table
 from byheart._words import quote
 from byheart.errors import Conflict, ConflictError, FactsError
 from byheart.facts import _checks as check
-from byheart.facts._arrays import write_arrays
+from byheart.facts.facts import write_whole
 
-__all__ = ["VectorFacts"]
-
+SUFFIXES = (".safetensors", ".npz")
 LISTED = 5
+# What numpy and safetensors raise for files that are cut off, or hold what numpy does not have.
+DAMAGED = (ValueError, OSError, EOFError, KeyError, TypeError, AttributeError, zipfile.BadZipFile)
 EXACT = 2**53  # whole numbers up to here are float64 numbers
 
 
@@ -70,47 +74,44 @@ class VectorFacts:
         """Checked facts. Whole-number labels are classes, `classes` of them (default: the largest
         + 1); others are regression targets. An example that repeats another is merged into it;
         the same inputs with different labels are a `ConflictError`."""
-        E = _numbers(_even(context, name), "context", name)
-        e = _numbers(query, "query", name)
+        shapes = [np.shape(E) for E in context] if isinstance(context, (list, tuple)) else []
+        odd = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), None)
+        if odd is not None:
+            found = f"example 0 has shape {shapes[0]}, example {odd} has {shapes[odd]}"
+            advice = "Pad or cut them to one number of tokens"
+            raise FactsError(f"{name}: contexts of unequal length: {found}. {advice}.")
+        E, e = _numbers(context, "context", name), _numbers(query, "query", name)
         y = np.asarray(label)
         if e.ndim != 2 or E.ndim not in (2, 3) or 0 in e.shape or 0 in E.shape:
-            raise FactsError(
-                f"{name}: expected a query of shape (T, d) and a context of shape (n, d), shared, "
-                f"or (T, n, d), found query {e.shape} and context {E.shape}."
-            )
+            forms = "a context of shape (n, d), shared, or (T, n, d)"
+            found = f"found query {e.shape} and context {E.shape}"
+            check.refuse(name, f"a query of shape (T, d) and {forms}, {found}")
         T, d = e.shape
         if E.shape[-1] != d:
-            raise FactsError(
-                f"{name}: the query has {d} coordinates, the context {E.shape[-1]}: expected one d."
-            )
+            found = f"found {d} coordinates, the context {E.shape[-1]}"
+            check.refuse(name, f"one d for query and context, {found}")
         if E.ndim == 3 and len(E) != T:
-            raise FactsError(
-                f"{name}: {T} queries and {len(E)} contexts: expected one each, or a single "
-                "context of shape (n, d) for all."
-            )
+            found = f"found {T} queries and {len(E)} contexts"
+            check.refuse(name, f"one context each, or one of shape (n, d) for all, {found}")
         if y.ndim not in (1, 2) or len(y) != T or 0 in y.shape:
-            raise FactsError(
-                f"{name}: expected {T} labels, of shape ({T},) or ({T}, m), found {y.shape}."
-            )
+            check.refuse(name, f"{T} labels, of shape ({T},) or ({T}, m), found {y.shape}")
         y, classes = _labels(y, classes, name)
-        kept, merged = _distinct(E, e, y, name)
+        kept = _distinct(E, e, y, name)
+        merged = T - len(kept)
         if merged:
             E, e, y = (E if E.ndim == 2 else E[kept]), e[kept], y[kept]
         return cls(E, e, y, kept, name, classes, merged)
 
     @property
     def T(self) -> int:
-        """Number of examples."""
         return len(self.query)
 
     @property
     def d(self) -> int:
-        """Coordinates of each vector."""
         return self.query.shape[1]
 
     @property
     def n(self) -> int:
-        """Tokens in a context."""
         return self.context.shape[-2]
 
     @property
@@ -136,20 +137,14 @@ class VectorFacts:
 
     def subset(self, indices: ArrayLike) -> VectorFacts:
         """The examples at `indices` (or where a mask is true)."""
-        chosen = np.arange(self.T)[np.asarray(indices)]
-        E = self.context if self.shared else self.context[chosen]
-        return VectorFacts(
-            E, self.query[chosen], self.label[chosen], self.rows[chosen], self.name, self.classes
-        )
+        i = np.arange(self.T)[np.asarray(indices)]
+        E = self.context if self.shared else self.context[i]
+        return VectorFacts(E, self.query[i], self.label[i], self.rows[i], self.name, self.classes)
 
     def digest(self) -> str:
         """sha256 (hexadecimal) of shapes, context, query, label and number of classes."""
         shapes = f"{self.context.shape} {self.query.shape} {self.label.shape} {self.classes}"
-        digest = hashlib.sha256(f"byheart vectors 1 {shapes}\n".encode())
-        digest.update(self.context.astype("<f8").tobytes())
-        digest.update(self.query.astype("<f8").tobytes())
-        digest.update(self.label.astype("<f8" if self.classes is None else "<i8").tobytes())
-        return digest.hexdigest()
+        return check.digest(f"byheart vectors 1 {shapes}", self.context, self.query, self.label)
 
     def describe(self) -> dict[str, Json]:
         """The examples in numbers: a plain dict that JSON can hold."""
@@ -159,10 +154,21 @@ class VectorFacts:
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write `.safetensors` or `.npz`, all or nothing; `read_vectors` reads it again."""
+        from safetensors.numpy import save
+
         arrays = {"query": self.query, "context": self.context, "label": self.label}
         if self.classes is not None:
             arrays["classes"] = np.array([self.classes])
-        write_arrays(arrays, path)
+        suffix = Path(path).suffix.lower()
+        if suffix not in SUFFIXES:
+            raise FactsError(f"{path}: expected a name that ends in {' or '.join(SUFFIXES)}.")
+        if suffix == ".safetensors":
+            data = save(arrays)
+        else:
+            buffer = io.BytesIO()
+            np.savez(buffer, allow_pickle=False, **arrays)
+            data = buffer.getvalue()
+        write_whole(path, data)
 
     def __repr__(self) -> str:
         context = "shared context" if self.shared else "own contexts"
@@ -180,38 +186,23 @@ class VectorFacts:
         return html_table(repr(self), header, rows, self.T)
 
 
-def _even(context: ArrayLike, name: str) -> ArrayLike:
-    """Refuse a list of contexts of different lengths, naming the first that differs."""
-    if isinstance(context, (list, tuple)):
-        shapes = [np.shape(E) for E in context]
-        odd = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), None)
-        if odd is not None:
-            raise FactsError(
-                f"{name}: contexts of unequal length: example 0 has shape {shapes[0]}, example "
-                f"{odd} has {shapes[odd]}. Pad or cut them to one number of tokens."
-            )
-    return context
-
-
 def _numbers(values: ArrayLike, what: str, name: str) -> np.ndarray:
+    """`values` as float64, none of them rounded or infinite."""
     array = np.asarray(values)
     if array.dtype.kind not in "iuf":
-        raise FactsError(f"{name}: expected {what} to hold numbers, found type {array.dtype}.")
+        check.refuse(name, f"{what} to hold numbers, found type {array.dtype}")
     large = np.argwhere((array > EXACT) | (array < -EXACT))
     if array.dtype.kind in "iu" and len(large):
-        i = tuple(map(int, large[0]))
-        raise FactsError(
-            f"{name}: {what}{list(i)} = {array[i]} is beyond 2^53 and would be rounded to float64. "
-            "Divide the whole numbers first."
-        )
+        at = tuple(map(int, large[0]))
+        rounded = f"{array[at]} is beyond 2^53 and would be rounded to float64"
+        raise FactsError(f"{name}: {what}{[*at]} = {rounded}. Divide the whole numbers first.")
     array = array.astype(np.float64)
     wrong = np.argwhere(~np.isfinite(array))
     if len(wrong):
-        i = tuple(map(int, wrong[0]))
-        raise FactsError(
-            f"{name}: {what}{list(i)} is {array[i]}: expected finite numbers "
-            f"({len(wrong):,} are not). Correct or leave out the example."
-        )
+        at = tuple(map(int, wrong[0]))
+        expected = f"expected finite numbers ({len(wrong):,} are not)"
+        advice = "Correct or leave out the example"
+        raise FactsError(f"{name}: {what}{[*at]} is {array[at]}: {expected}. {advice}.")
     return array
 
 
@@ -221,30 +212,25 @@ def _labels(y: np.ndarray, classes: int | None, name: str) -> tuple[np.ndarray, 
             raise FactsError(f"{name}: {classes} classes need whole-number labels, found {y.dtype}")
         return _numbers(y, "label", name), None
     if y.ndim == 2:
-        raise FactsError(
-            f"{name}: whole-number labels are classes, one an example, found shape {y.shape}. "
-            "Give label vectors as floating-point numbers."
-        )
-    if y.max() >= EXACT:
-        raise FactsError(f"{name}: label[{int(y.argmax())}] = {y.max()} is no class (too large)")
-    y = y.astype(np.int64)
-    count = int(y.max()) + 1 if classes is None else classes
+        advice = "Give label vectors as floating-point numbers"
+        found = f"one an example, found shape {y.shape}"
+        raise FactsError(f"{name}: whole-number labels are classes, {found}. {advice}.")
+    count = min(int(y.max()) + 1, EXACT) if classes is None else classes
     wrong = np.flatnonzero((y < 0) | (y >= count))
     if len(wrong):
-        i = int(wrong[0])
+        i = wrong[0]
         top = "" if classes is None else f" to {classes - 1}"
         raise FactsError(f"{name}: label[{i}] = {y[i]}: expected a class from 0{top}.")
-    return y, count
+    return y.astype(np.int64), count
 
 
-def _distinct(E: np.ndarray, e: np.ndarray, y: np.ndarray, name: str) -> tuple[np.ndarray, int]:
+def _distinct(E: np.ndarray, e: np.ndarray, y: np.ndarray, name: str) -> np.ndarray:
     """Indices of the first of each set of equal inputs; conflicting labels are an error."""
     groups: dict[bytes, list[int]] = defaultdict(list)
     # 0.0 and -0.0 are one number: adding 0 makes their bytes equal.
-    queries = np.ascontiguousarray(e + 0.0)
-    for i in range(len(e)):
-        context = b"" if E.ndim == 2 else np.ascontiguousarray(E[i] + 0.0).tobytes()
-        groups[queries[i].tobytes() + context].append(i)
+    for i, query in enumerate(e + 0.0):
+        context = b"" if E.ndim == 2 else (E[i] + 0.0).tobytes()
+        groups[query.tobytes() + context].append(i)
     clashes: list[Conflict] = [
         ((f"example {g[0]}",), [(i, str(y[i].tolist())) for i in g])
         for g in groups.values()
@@ -262,5 +248,38 @@ def _distinct(E: np.ndarray, e: np.ndarray, y: np.ndarray, name: str) -> tuple[n
             f"can tell apart: {first}{more}. Keep one of each.",
             clashes,
         )
-    kept = np.array([g[0] for g in groups.values()], dtype=np.int64)
-    return kept, len(e) - len(kept)
+    return np.array([g[0] for g in groups.values()], dtype=np.int64)
+
+
+def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """The arrays of a `.safetensors`, `.npz` or `.npy` file (there under the name `query`). Object
+    arrays, which would have to be unpickled, are refused."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    suffix = Path(path).suffix.lower()
+    if suffix not in (*SUFFIXES, ".npy"):
+        found = f"the suffix {suffix!r}" if suffix else "no suffix"
+        raise FactsError(f"{path}: expected a .safetensors or .npz file of vectors, found {found}.")
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise FactsError(f"{path}: cannot be read: {error.strerror}. Check the path.") from None
+    try:
+        if suffix == ".safetensors":
+            return load(data)
+        with np.errstate(all="ignore"):
+            loaded = np.load(io.BytesIO(data), allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return {"query": loaded}
+        with loaded:
+            return {key: loaded[key] for key in loaded.files}
+    except SafetensorError as error:
+        problem = f"not a complete safetensors file ({error})"
+    except DAMAGED as error:
+        problem = f"refused: {error}. Save plain numeric arrays with numpy.savez"
+        if suffix == ".safetensors":
+            problem = f"a number format that numpy does not have ({error}): convert it to float32"
+        elif "pickle" in str(error).lower():
+            problem = "refused: it holds Python objects (pickles), which could run code"
+    raise FactsError(f"{path}: {problem}.")
