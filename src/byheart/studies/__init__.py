@@ -5,13 +5,13 @@
 `byheart.papers`. docs/studies.md: how to add one.
 """
 
-from byheart.studies.cell import Cell, Jobs, Measurements, Params, Procedure
+from byheart.studies.cell import Cell, Jobs, Measurements, Params, Procedure, together
 from byheart.studies.fits import choose, fit
 from byheart.studies.progress import Progress, duration
 from byheart.studies.result import Execution, Selection, StudyResult, results
 from byheart.studies.run import Report, Stopped, rows_of, run, status
 from byheart.studies.store import Store, StoreBusy, StoreError, open_store
-from byheart.studies.study import Axes, Finding, Row, Study
+from byheart.studies.study import Axes, Finding, Record, Row, Study, Verdict
 from byheart.studies.table import export
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Params",
     "Procedure",
     "Progress",
+    "Record",
     "Report",
     "Row",
     "Selection",
@@ -33,6 +34,7 @@ __all__ = [
     "StoreError",
     "Study",
     "StudyResult",
+    "Verdict",
     "choose",
     "duration",
     "export",
@@ -42,4 +44,5 @@ __all__ = [
     "rows_of",
     "run",
     "status",
+    "together",
 ]

@@ -145,6 +145,11 @@ class Cell:
         return self.procedure.cell(self.experiment, **{**self.settings, **changes})
 
 
+def together(jobs: Jobs) -> tuple[Params, list[int]]:
+    """The parameters that the jobs of a stack share, and their seeds."""
+    return jobs[0][0], [seed for _, seed in jobs]
+
+
 def canonical(value: object) -> str:
     """JSON with sorted keys and no spaces: equal values have equal texts."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)

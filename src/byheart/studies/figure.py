@@ -6,7 +6,7 @@ import base64
 import io
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from byheart import _style
 from byheart._style import COLOURS, new_figure
 from byheart.studies.cell import Value
-from byheart.studies.study import Axes, Record, Row
+from byheart.studies.study import Axes, Finding, Record, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Panel
@@ -129,6 +129,36 @@ def legend(panel: Panel, most: int = 4) -> None:
             frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0),
             borderaxespad=0.0,
         )  # fmt: skip
+
+
+def groups(
+    panel: Panel, rows: Mapping[str, Sequence[Row]], x: str, y: str, *, line: bool = True
+) -> None:
+    """The points of every group of rows, by its name."""
+    for i, (name, same) in enumerate(rows.items()):
+        points(panel, *series(same, x, y), name, i, line=line)
+
+
+def one_panel(
+    title: str, x: str, y: str, top: float | None = None
+) -> Callable[[Callable[[Panel, list[Row]], None]], Callable[[list[Row], Finding], Figure]]:
+    """Of a function that adds to a panel, the figure of a study: the axes (from 0 to `top`), what
+    the function adds, and the legend."""
+
+    def figure_of(
+        add: Callable[[Panel, list[Row]], None],
+    ) -> Callable[[list[Row], Finding], Figure]:
+        def draw(rows: list[Row], _: Finding) -> Figure:
+            figure, panel = axes(title, x, y)
+            add(panel, rows)
+            if top is not None:
+                panel.set_ylim(0, top)
+            legend(panel)
+            return figure
+
+        return draw
+
+    return figure_of
 
 
 def draw_axes(title: str, shown: Sequence[Axes], rows: Sequence[Row]) -> Figure:

@@ -1,19 +1,13 @@
-"""New: hardmax against softmax, number formats and bits, the embedding dimension m."""
+"""New: hardmax against softmax, number formats and bits."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from byheart.papers.declare import declare
-from byheart.papers.kajitsuka2025.experiment import BUILT, MINIMAL, TRAIN
-from byheart.papers.kajitsuka2025.scaling import LADDER, loglog
-from byheart.studies import Axes, Cell, Finding, Row, figure, laws
-from byheart.studies.study import Record
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from byheart.papers.kajitsuka2025.experiment import BUILT, TRAIN
+from byheart.papers.kajitsuka2025.scaling import loglog
+from byheart.studies import Axes, Cell, Finding, Record, Row, figure, laws
 
 KINDS = ("uniform", "softmax", "hardmax", "hardmax, annealed")
 SAME = 0.05  # of accuracy: closer counts as equal
@@ -35,10 +29,10 @@ def attention_grid(variant: str, profile: str) -> list[Cell]:
 
 
 def analyse_attention(rows: list[Row]) -> Finding:
-    accuracies: dict[str, dict[int, list[float]]] = {}
-    for row in rows:
-        sizes = accuracies.setdefault(kind_of(row), {})
-        sizes.setdefault(row["blocks"], []).append(row["accuracy"])
+    accuracies: dict[str, dict[int, list[float]]] = {
+        kind: {size: [row["accuracy"] for row in r] for size, r in laws.by(same, "blocks").items()}
+        for kind, same in laws.group(rows, kind_of).items()
+    }
     if "uniform" not in accuracies or len(accuracies) < 2:
         return laws.too_few("uniform attention and another one are needed")
     table, gains = [], []
@@ -67,39 +61,32 @@ def analyse_attention(rows: list[Row]) -> Finding:
     return Finding(verdict, sentence, numbers, {"attention": table})
 
 
-def draw_attention(rows: list[Row], finding: Finding) -> Figure:
-    drawn, panel = figure.axes("Hardmax, softmax and uniform attention", "blocks", "accuracy")
-    for i, kind in enumerate(KINDS):
-        same = [row for row in rows if kind_of(row) == kind]
-        figure.points(panel, *figure.series(same, "blocks", "accuracy"), kind, i)
-    figure.legend(panel)
-    return drawn
+@figure.one_panel("Hardmax, softmax and uniform attention", "blocks", "accuracy")
+def draw_attention(panel: figure.Panel, rows: list[Row]) -> None:
+    kinds = {kind: [row for row in rows if kind_of(row) == kind] for kind in KINDS}
+    figure.groups(panel, kinds, "blocks", "accuracy")
 
 
+AXES = Axes("blocks", "accuracy", "attention", label="{value}")
 HARDMAX = declare(
-    "kajitsuka2025/hardmax-vs-softmax",
-    attention_grid,
-    analyse_attention,
-    Axes("blocks", "accuracy", "attention", label="{value}"),
-    draw_attention,
+    "kajitsuka2025/hardmax-vs-softmax", attention_grid, analyse_attention, AXES, draw_attention,
     SAME=SAME,
-)
+)  # fmt: skip
 
 FORMATS = ("float16", "float32", "float64", "longdouble")
 LIMITS = {32: "32 bits", 40: "40 bits", 53: "53 bits", None: "no limit"}
 
 
 def precision_grid(variant: str, profile: str) -> list[Cell]:
-    quick = profile == "quick"
     formats = BUILT.grid("format", N=(8, 16, 32, 64, 128, 256), formats=list(FORMATS))
-    sizes = (100, 300, 1000, 3000) if quick else (100, 300, 1000, 3000, 10_000, 30_000)
+    sizes = (100, 300, 1000, 3000) + (() if profile == "quick" else (10_000, 30_000))
     return formats + BUILT.grid("bits", max_bits=tuple(LIMITS), N=sizes, V=50)
 
 
-def limited(rows: list[Row]) -> dict[int | None, list[Row]]:
+def limited(rows: list[Row]) -> dict[str, list[Row]]:
     """The rows of the experiment with bits, by their limit."""
     mine = [row for row in rows if row.experiment == "bits"]
-    return {bits: [row for row in mine if row["max_bits"] == bits] for bits in LIMITS}
+    return {name: [row for row in mine if row["max_bits"] == n] for n, name in LIMITS.items()}
 
 
 def largest_right(rows: list[Row], name: str) -> int:
@@ -112,13 +99,12 @@ def largest_right(rows: list[Row], name: str) -> int:
 def analyse_precision(rows: list[Row]) -> Finding:
     numbers: Record = {}
     table, verdicts = [], []
-    for bits, same in limited(rows).items():
+    for limit, same in limited(rows).items():
         p = loglog(same, "parameters")
         if p is not None:
-            numbers[f"exponent of N, {LIMITS[bits]}"] = p
-            verdicts.append(laws.exponent_verdict(p, 0.5 if bits is None else 1.0))
-            line = {"limit": LIMITS[bits], "p": p["estimate"], "low": p["low"], "high": p["high"]}
-            table.append(line)
+            numbers[f"exponent of N, {limit}"] = p
+            verdicts.append(laws.exponent_verdict(p, 0.5 if limit == LIMITS[None] else 1.0))
+            table.append({"limit": limit, "p": p["estimate"], "low": p["low"], "high": p["high"]})
     if not table:
         return laws.too_few("three N at one limit are needed")
     right = {name: largest_right(rows, name) for name in FORMATS}
@@ -133,10 +119,9 @@ def analyse_precision(rows: list[Row]) -> Finding:
     return Finding(laws.worst(verdicts), sentence, numbers, {"bits": table, "formats": formats})
 
 
-def draw_precision(rows: list[Row], finding: Finding) -> Figure:
+def draw_precision(rows: list[Row], finding: Finding) -> figure.Figure:
     drawn, (left, right) = figure.panels("Precision", "sequences N", "parameters", 2, 4.8)
-    for i, (bits, same) in enumerate(limited(rows).items()):
-        figure.points(left, *figure.series(same, "N", "parameters"), LIMITS[bits], i)
+    figure.groups(left, limited(rows), "N", "parameters")
     formats = [r for r in rows if r.experiment == "format"]
     for i, name in enumerate(FORMATS):
         figure.points(right, *figure.series(formats, "N", name), name, i)
@@ -148,47 +133,7 @@ def draw_precision(rows: list[Row], finding: Finding) -> Figure:
     return drawn
 
 
+BITS = Axes("N", "parameters", "max_bits", "sequences N", log="xy", where="bits")
 PRECISION = declare(
-    "kajitsuka2025/precision",
-    precision_grid,
-    analyse_precision,
-    Axes("N", "parameters", "max_bits", "sequences N", log="xy", where="bits"),
-    draw_precision,
-)
-
-
-def dimension_grid(variant: str, profile: str) -> list[Cell]:
-    if profile == "quick":
-        return MINIMAL.grid("dimension", N=200, m=(2, 3, 4, 6), sizes=LADDER[:12])
-    return MINIMAL.grid("dimension", N=600, m=(2, 3, 4, 6, 8, 12), sizes=LADDER)
-
-
-def analyse_dimension(rows: list[Row]) -> Finding:
-    x, y = figure.series(rows, "m", "parameters")
-    failed = sum(row["parameters"] is None for row in rows)
-    if len(np.unique(x)) < 3:
-        return laws.too_few(f"three m with a size that suffices are needed; {failed} had none")
-    p = laws.exponent(x, y)
-    verdict = laws.judged(p["low"] <= 0.25 and p["high"] >= -0.25, True)
-    table = [
-        {"m": m, "blocks": float(np.mean([r["blocks"] for r in same if r["blocks"]] or [0])),
-         "parameters": float(np.mean([r["parameters"] for r in same if r["parameters"]] or [0]))}
-        for m, same in laws.by(rows, "m").items()
-    ]  # fmt: skip
-    least = min((row for row in table if row["parameters"]), key=lambda row: row["parameters"])
-    sentence = (
-        f"The parameters that training needs go as m^{p['estimate']:.2f}; fewest at m = "
-        f"{least['m']} ({least['parameters']:.0f}); {failed} searches found no size."
-    )
-    return Finding(verdict, sentence, {"exponent of m": p}, {"dimensions": table})
-
-
-DIMENSION = declare(
-    "kajitsuka2025/embedding-dimension",
-    dimension_grid,
-    analyse_dimension,
-    (
-        Axes("m", "parameters", None, "dimension m", "parameters needed", bottom=0),
-        Axes("m", "blocks", None, "dimension m", "blocks needed", bottom=0),
-    ),
+    "kajitsuka2025/precision", precision_grid, analyse_precision, BITS, draw_precision
 )

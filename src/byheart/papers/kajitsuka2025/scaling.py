@@ -1,27 +1,70 @@
-"""Figure 3 and the length experiment: the smallest model that suffices, trained and built."""
+"""Figures 1 and 2: accuracy and loss against the number of blocks. Figure 3, length and dimension:
+the smallest model that suffices, trained and built."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from byheart.papers.declare import declare
+from byheart.papers.declare import by_profile, declare
 from byheart.papers.kajitsuka2025 import text
-from byheart.papers.kajitsuka2025.curves import OFFLINE
-from byheart.papers.kajitsuka2025.experiment import BUILT, MINIMAL
-from byheart.studies import Axes, Cell, Finding, Row, figure, fit, laws
-from byheart.studies.laws import RESAMPLES, Interval
-from byheart.studies.study import Record
+from byheart.papers.kajitsuka2025.experiment import BUILT, ERROR, MINIMAL, TRAIN
+from byheart.studies import Axes, Cell, Finding, Record, Row, Study, figure, laws
 from byheart.theory.kajitsuka2025 import theorem42_parameters
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+OFFLINE = "offline-text"  # the variant on texts that every machine has
+
+
+def analyse_curves(rows: list[Row]) -> Finding:
+    table, verdicts = [], []
+    numbers: Record = {}
+    for variant, same, x, y in laws.enough(laws.by_variant(rows), "blocks", "accuracy", 3):
+        at, mean, _ = figure.means(x, y)
+        rise = laws.slope(np.log2(x), y)
+        top = float(mean.max())
+        verdicts.append(laws.judged(rise["low"] > 0 and top >= 1 - ERROR, rise["high"] <= 0))
+        loss = figure.means(*figure.series(same, "blocks", "loss"))[1]
+        table += [
+            {"variant": variant, "blocks": int(b), "accuracy": a, "loss": c}
+            for b, a, c in zip(at, mean, loss, strict=True)
+        ]
+        numbers[f"accuracy for a doubling of the blocks, {variant}"] = rise
+        numbers[f"best accuracy, {variant}"] = top
+    if not verdicts:
+        return laws.too_few("three numbers of blocks are needed")
+    best = max(row["accuracy"] for row in table)
+    sentence = f"More blocks memorize more; the best of the trials reaches {best:.3f}."
+    return Finding(verdicts[0], sentence, numbers, {"blocks": table})
+
+
+def curve_study(
+    name: str, source: str, classes: int, N: dict[str, int], blocks: tuple[int, ...]
+) -> Study:
+    def grid(variant: str, profile: str) -> list[Cell]:
+        corpus = text.SYSTEM if variant == OFFLINE else text.local(source)
+        if corpus is None:
+            return []  # as published: only where the user has the data
+        how = {"classes": classes, "corpus": corpus}
+        if profile == "quick":
+            return TRAIN.grid(name, blocks=(1, 2, 4, 6, 8, 12), N=N["quick"], **how)
+        how |= {"rates": [0.06, 0.03, 0.01], "starts": 4}
+        return TRAIN.grid(name, blocks=blocks, N=N["full"], **how)
+
+    x = "blocks on either side"
+    axes = (
+        Axes("blocks", "accuracy", "variant", x, "best accuracy of the trials", label="{value}"),
+        Axes("blocks", "loss", "variant", x, label="{value}"),
+    )
+    return declare(f"kajitsuka2025/{name}", grid, analyse_curves, axes)
+
+
+FIG1 = curve_study("fig1", "multinli", 3, {"quick": 200, "full": 2000}, (1, 10, 20, 30, 40, 50))
+FIG2 = curve_study("fig2", "imdb", 2, {"quick": 300, "full": 3000}, (1, 10, 20, 30, 40))
 
 LADDER = [1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 32, 40, 50]
 QUICK_N = (100, 120, 140, 160, 180, 200)
 FULL_N = tuple(range(600, 1701, 100))
 BUILT_N = (100, 300, 1000, 3000, 10_000)
+STRAIGHT = 0.9  # R² of a log-log line from which its slope is called an exponent
 
 
 def grid(variant: str, profile: str) -> list[Cell]:
@@ -38,15 +81,12 @@ def grid(variant: str, profile: str) -> list[Cell]:
     return cells
 
 
-STRAIGHT = 0.9  # R² of a log-log line from which its slope is called an exponent
-
-
-def loglog(rows: list[Row], y: str) -> Interval | None:
+def loglog(rows: list[Row], y: str) -> laws.Interval | None:
     """The exponent of y ~ N^p by least squares of logarithms, 95 % bootstrap over seeds, R²."""
     x, values = figure.series(rows, "N", y)
     if len(np.unique(x)) < 3:
         return None
-    line = fit("linear", np.log(x), np.log(values), resamples=RESAMPLES)
+    line = laws.fitted("linear", np.log(x), np.log(values))
     return line.interval("b") | {"R2": line.r2}
 
 
@@ -80,8 +120,8 @@ def analyse(rows: list[Row]) -> Finding:
     return Finding(verdict, sentence, numbers, {"sizes": table})
 
 
-def draw(rows: list[Row], finding: Finding) -> Figure:
-    drawn, panel = figure.axes("Parameters needed for N sequences", "sequences N", "parameters")
+@figure.one_panel("Parameters needed for N sequences", "sequences N", "parameters")
+def draw(panel: figure.Panel, rows: list[Row]) -> None:
     for i, name in enumerate(("trained", "built")):
         for variant, mine in laws.by_variant([r for r in rows if r.experiment == name]).items():
             x, y = figure.series(mine, "N", "parameters")
@@ -97,29 +137,18 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
         figure.curve(panel, at, lower, "lower bound (Theorem 4.2)", 2, "--")
         figure.logarithmic(panel)
         panel.set_title("dotted: sqrt N through each", fontsize=9)
-        figure.legend(panel)
-    return drawn
 
 
 AXES = Axes("N", "parameters", "experiment", "sequences N", log="xy", label="{value}")
 FIG3 = declare("kajitsuka2025/fig3", grid, analyse, AXES, draw, STRAIGHT=STRAIGHT)
 
 
-def length_grid(variant: str, profile: str) -> list[Cell]:
-    how = {"data": "random", "d": 6}
-    if profile == "quick":
-        how |= {"N": 60, "sizes": LADDER[:8], "starts": 3, "epochs": 600}
-        return MINIMAL.grid("length", n=(5, 10, 30, 100), **how)
-    return MINIMAL.grid("length", n=(10, 100, 1000, 10_000), N=500, sizes=LADDER, **how)
-
-
 def analyse_length(rows: list[Row]) -> Finding:
     x, y = figure.series(rows, "n", "blocks")
     failed = sum(row["blocks"] is None for row in rows)
     if len(np.unique(x)) < 3:
-        return laws.too_few(
-            f"three lengths with a size that suffices are needed; {failed} had none"
-        )
+        needed = "three lengths with a size that suffices are needed"
+        return laws.too_few(f"{needed}; {failed} had none")
     slope = laws.slope(np.log10(x), y)
     at, mean, _ = figure.means(x, y)
     meets = slope["low"] <= 0.5 and slope["high"] >= -0.5
@@ -132,5 +161,40 @@ def analyse_length(rows: list[Row]) -> Finding:
     return Finding(verdict, sentence, {"blocks for a tenfold length": slope}, {"lengths": table})
 
 
+LENGTHS = by_profile(
+    MINIMAL, "length",
+    {"n": (5, 10, 30, 100), "N": 60, "sizes": LADDER[:8], "starts": 3, "epochs": 600},
+    {"n": (10, 100, 1000, 10_000), "N": 500, "sizes": LADDER}, data="random", d=6,
+)  # fmt: skip
 BLOCKS = Axes("n", "blocks", None, "tokens n", "blocks needed", log="x", bottom=0)
-LENGTH = declare("kajitsuka2025/length", length_grid, analyse_length, BLOCKS)
+LENGTH = declare("kajitsuka2025/length", LENGTHS, analyse_length, BLOCKS)
+
+
+def analyse_dimension(rows: list[Row]) -> Finding:
+    x, y = figure.series(rows, "m", "parameters")
+    failed = sum(row["parameters"] is None for row in rows)
+    if len(np.unique(x)) < 3:
+        return laws.too_few(f"three m with a size that suffices are needed; {failed} had none")
+    p = laws.exponent(x, y)
+    verdict = laws.judged(p["low"] <= 0.25 and p["high"] >= -0.25, True)
+    table = [
+        {"m": m} | {name: laws.mean(same, name) or 0.0 for name in ("blocks", "parameters")}
+        for m, same in laws.by(rows, "m").items()
+    ]
+    least = min((row for row in table if row["parameters"]), key=lambda row: row["parameters"])
+    sentence = (
+        f"The parameters that training needs go as m^{p['estimate']:.2f}; fewest at m = "
+        f"{least['m']} ({least['parameters']:.0f}); {failed} searches found no size."
+    )
+    return Finding(verdict, sentence, {"exponent of m": p}, {"dimensions": table})
+
+
+DIMENSIONS = by_profile(
+    MINIMAL, "dimension", {"N": 200, "m": (2, 3, 4, 6), "sizes": LADDER[:12]},
+    {"N": 600, "m": (2, 3, 4, 6, 8, 12), "sizes": LADDER},
+)  # fmt: skip
+NEEDED = (
+    Axes("m", "parameters", None, "dimension m", "parameters needed", bottom=0),
+    Axes("m", "blocks", None, "dimension m", "blocks needed", bottom=0),
+)
+DIMENSION = declare("kajitsuka2025/embedding-dimension", DIMENSIONS, analyse_dimension, NEEDED)
