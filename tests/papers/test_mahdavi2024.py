@@ -176,7 +176,7 @@ def test_a_missing_model_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch):
     absent = [c for c in cells if c.params["model"] in assumptions.MODELS]
     assert len(absent) == len(assumptions.MODELS) and not any(c.params["available"] for c in absent)
     found = assumptions.audited(absent[0].params, 0)
-    assert not found["available"] and "byheart.audits" in found["reason"]
+    assert not found["available"] and "not installed" in found["reason"]
 
 
 def test_saturation_is_counted_against_independent_heads():

@@ -181,7 +181,7 @@ def test_figures_are_the_same_twice(tmp_path: Path):
 
 def test_equal_counts():
     for d, H in ((7, 6), (10, 16), (13, 31)):
-        a, b = mlp.both("x", (d,), (H,), {}, mlp.equal_width)
+        a, b = mlp.both("x", ((d,), (H,)), {})
         sizes = [spec_of(c.params).parameters for c in (a, b)]
         assert abs(sizes[0] - sizes[1]) <= d + 1
 

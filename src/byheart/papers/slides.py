@@ -5,18 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from byheart.papers.declare import declare, largest_passing
-from byheart.studies import (
-    Axes,
-    Cell,
-    Finding,
-    Measurements,
-    Params,
-    Procedure,
-    Record,
-    Row,
-    figure,
-    laws,
-)
+from byheart.studies import figure, laws
+from byheart.studies.cell import Cell, Measurements, Params, Procedure
+from byheart.studies.study import Axes, Finding, Record, Row
 
 RECALLED = 0.99  # share of the facts that must be recalled
 ROWS = 4096  # keys asked at once

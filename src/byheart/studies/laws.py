@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from byheart.studies.cell import Params, Value
+from byheart.studies.cell import Params, Value, group
 from byheart.studies.figure import means, series
 from byheart.studies.fits import RESAMPLES, Fit, fit
 from byheart.studies.study import Finding, Row, Verdict
@@ -98,14 +98,6 @@ def worst(verdicts: Sequence[Verdict]) -> Verdict:
 
 def too_few(what: str) -> Finding:
     return Finding("undecided", f"Too few rows for a fit: {what}.")
-
-
-def group(rows: Sequence[Row], key: Callable[[Row], Value]) -> dict[Value, list[Row]]:
-    """Rows by a key, in the order in which the keys occur."""
-    groups: dict[Value, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return groups
 
 
 def by_variant(rows: Sequence[Row]) -> dict[str, list[Row]]:

@@ -92,16 +92,11 @@ def train(jobs: Jobs) -> list[Measurements]:
     trained = train_stack(spec_of(p), pairs(p), recipe_of(p), seeds, sample_seed=TASK_SEED)
     T0 = p["N"] ** p["S"]
     return [
-        {
-            "train_accuracy": o.train_accuracy,
-            "accuracy": o.accuracy,
-            "train_associations": phi_inverse(o.train_accuracy or 0.0, p["N"], T0),
-            "associations": phi_inverse(o.accuracy, p["N"], T0),
-            "loss": o.loss,
-            **_model(p, o),
-        }
+        {"train_accuracy": o.train_accuracy, "accuracy": o.accuracy, "loss": o.loss,
+         "train_associations": phi_inverse(o.train_accuracy or 0.0, p["N"], T0),
+         "associations": phi_inverse(o.accuracy, p["N"], T0), **_model(p, o)}
         for o in trained.outcomes
-    ]
+    ]  # fmt: skip
 
 
 def _model(p: Params, outcome: Outcome) -> Measurements:
@@ -141,17 +136,12 @@ def train_prior(jobs: Jobs) -> list[Measurements]:
     hits = (logits.argmax(-1) == data.targets).double().numpy()
     held = float(np.sort(prior)[::-1][: p["H"] * p["d_h"] + p["d"]].sum())
     return [
-        {
-            "train_accuracy": o.train_accuracy,
-            "accuracy": float(hit.mean()),
-            "prior_accuracy": float(hit @ prior),
-            "known": phi_inverse(float(hit.mean()), p["N"], data.T),
-            "promised": held + (1 - held) / p["N"],
-            "loss": o.loss,
-            **_model(p, o),
-        }
+        {"train_accuracy": o.train_accuracy, "accuracy": float(hit.mean()),
+         "prior_accuracy": float(hit @ prior), "loss": o.loss, **_model(p, o),
+         "known": phi_inverse(float(hit.mean()), p["N"], data.T),
+         "promised": held + (1 - held) / p["N"]}
         for o, hit in zip(trained.outcomes, hits, strict=True)
-    ]
+    ]  # fmt: skip
 
 
 def train_answers(jobs: Jobs) -> list[Measurements]:
@@ -178,15 +168,10 @@ def train_answers(jobs: Jobs) -> list[Measurements]:
     best = logits.topk(k, dim=-1).indices
     right = (pi.expand_as(logits).gather(-1, best) > 0).double().mean((1, 2))
     return [
-        {
-            "accuracy": o.accuracy,
-            "right": float(share),
-            "kl": float(loss),
-            "pairs_known": len(inputs) * k * (float(share) - k / N) / (1 - k / N),
-            **_model(p, o),
-        }
+        {"accuracy": o.accuracy, "right": float(share), "kl": float(loss), **_model(p, o),
+         "pairs_known": len(inputs) * k * (float(share) - k / N) / (1 - k / N)}
         for o, share, loss in zip(trained.outcomes, right, kl, strict=True)
-    ]
+    ]  # fmt: skip
 
 
 def step_work(p: Params) -> list[float]:
@@ -249,15 +234,12 @@ PRINTED: Params = {
 # Larger and deeper models: what all profiles share, and batch, batches and epochs of each.
 LENGTHS: dict[str, tuple[Params, dict[str, tuple[int, int, int]]]] = {
     "N = 70": (
-        {"N": 70}, {"paper": (1024, 256, 64), "full": (256, 128, 24), "quick": (256, 128, 8)}
-    ),
+        {"N": 70}, {"paper": (1024, 256, 64), "full": (256, 128, 24), "quick": (256, 128, 8)}),
     "N = 200": (
-        {"N": 200}, {"paper": (1024, 64, 64), "full": (256, 256, 8), "quick": (256, 256, 2)}
-    ),
+        {"N": 200}, {"paper": (1024, 64, 64), "full": (256, 256, 8), "quick": (256, 256, 2)}),
     "three layers": (
         {"N": 70, "layers": 3, "schedule": 0.0025},
-        {"paper": (512, 128, 64), "full": (128, 256, 16), "quick": (128, 256, 4)},
-    ),
+        {"paper": (512, 128, 64), "full": (128, 256, 16), "quick": (128, 256, 4)}),
 }  # fmt: skip
 HEADS = (1, 6, 11, 16, 21, 26, 31)
 """H of experiment 1; d_h of experiment 2 is 1..10."""
@@ -296,10 +278,10 @@ def measure_of(variant: str) -> str:
     return "accuracy" if variant == CORRECTED else "train_accuracy"
 
 
-def lower_bound(row: Row, H: float | None = None, d_h: float | None = None) -> float:
-    """φ(H d_h + d): what Corollary 2 promises of the best weights."""
-    H, d_h = row["H"] if H is None else H, row["d_h"] if d_h is None else d_h
-    return phi(H * d_h + row["d"], row["N"], row["N"] ** row["S"])
+def lower_bound(row: Row, **sizes: float) -> float:
+    """φ(H d_h + d): what Corollary 2 promises of the best weights, here or at other sizes."""
+    at = {**row.params, **sizes}
+    return phi(at["H"] * at["d_h"] + at["d"], at["N"], at["N"] ** at["S"])
 
 
 def mean_distance(rows: Sequence[Row], experiment: str, x: str, of: str) -> dict[str, float]:

@@ -23,9 +23,9 @@ BREAK = 10  # d_h of experiment 3, where the two pieces meet
 SLOWER = 0.5  # a second slope below this share of the first is a break
 GOOD = 0.97  # R² of the law in free dimensions
 
-EXP2 = {"d": 10, "d_h": (1, 2, 4, 5, 7, 10)}, {"d": 10, "d_h": range(1, 11)}
-grid_1b = grid_of("exp2", *({**sizes, "H": 20} for sizes in EXP2), shared=True)
-grid_8 = grid_of("dh-law", *({**sizes, "H": 8} for sizes in EXP2), shared=True)
+FEW, ALL = {"d": 10, "d_h": (1, 2, 4, 5, 7, 10)}, {"d": 10, "d_h": range(1, 11)}
+grid_1b = grid_of("exp2", {**FEW, "H": 20}, {**ALL, "H": 20}, shared=True)
+grid_8 = grid_of("dh-law", {**FEW, "H": 8}, {**ALL, "H": 8}, shared=True)
 
 
 def grid_large(variant: str, profile: str) -> list[Cell]:
@@ -276,12 +276,13 @@ GRIDS = {
 }  # fmt: skip
 GRID_2A = grid_of("exp3", {"d": (5, 8, 10, 11, 12, 15), "d_h": BREAK, "H": 20},
                   {"d": range(5, 16), "d_h": BREAK, "H": 20}, shared=True)  # fmt: skip
-DOF = {"GOOD": GOOD, "CEILING": BELOW}
 STUDIES = (
     *(
         declare(f"dana2025/{name}", grid, analyse, AXES, draw, LESS=2 - laws.NEAR)
         for name, grid in GRIDS.items()
     ),
     declare("dana2025/fig2a", GRID_2A, analyse_2a, AXES_2A, draw_2a, SLOWER=SLOWER),
-    declare("dana2025/dof-law", grid_dof, analyse_dof, AXES_DOF, draw_dof, **DOF),
+    declare(
+        "dana2025/dof-law", grid_dof, analyse_dof, AXES_DOF, draw_dof, GOOD=GOOD, CEILING=BELOW
+    ),
 )

@@ -5,15 +5,18 @@ Figures 3, 7 and 10, and the same with both trained out.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from byheart.papers.dana2025.experiment import CODED, HEADS, TRAIN, measure_of, training
-from byheart.papers.declare import declare
+from byheart.papers.declare import Grid, declare
 from byheart.studies import Axes, Cell, Finding, Params, Record, Row, Verdict, figure, laws
 from byheart.studies.fits import interval_of_mean
 
+Sizes = tuple[Sequence[int], Sequence[int]]
+"""Widths d = d_h, and numbers of heads H."""
 NAMES = {"attention": "attention only", "mlp": "one head and an MLP"}
 SAME = 0.01  # accuracies nearer than this are called equal
 CEILING = 0.98  # where both are perfect there is nothing to compare
@@ -34,42 +37,31 @@ def coded_width(d: int, H: int) -> int:
 
 
 def both(
-    experiment: str, widths: Sequence[int], heads: Sequence[int], how: Params,
-    hidden: Callable[[int, int], int] = coded_width,
-) -> list[Cell]:  # fmt: skip
-    """Attention-only Transformers with H heads, each beside one with an MLP of (about) its size."""
-    return [
-        cell
-        for d in widths
-        for H in heads
-        for cell in (
-            TRAIN.cell(experiment, d=d, H=H, **how),
-            TRAIN.cell(experiment, family="mlp", d=d, H=1, width=hidden(d, H), **how),
-        )
-    ]
+    experiment: str, sizes: Sizes, how: Params, hidden: Callable[[int, int], int] = equal_width
+) -> list[Cell]:
+    """Attention-only Transformers of all widths and numbers of heads, each beside one with an MLP
+    of (about) its size."""
+    cells = []
+    for d, H in itertools.product(*sizes):
+        cells.append(TRAIN.cell(experiment, d=d, H=H, **how))
+        cells.append(TRAIN.cell(experiment, family="mlp", d=d, H=1, width=hidden(d, H), **how))
+    return cells
 
 
-def grid_3(variant: str, profile: str) -> list[Cell]:
-    widths, heads = ((7, 10, 13), HEADS) if profile != "quick" else ((7,), HEADS[::2])
-    hidden = coded_width if variant == CODED else equal_width
-    return both("exp5", widths, heads, training("N = 70", profile), hidden)
+def grid_of(experiment: str, models: str, quick: Sizes, full: Sizes) -> Grid:
+    def grid(variant: str, profile: str) -> list[Cell]:
+        hidden = coded_width if variant == CODED else equal_width
+        sizes = quick if profile == "quick" else full
+        return both(experiment, sizes, training(models, profile), hidden)
 
-
-def grid_large(variant: str, profile: str) -> list[Cell]:
-    widths, heads = ((40, 50, 60), range(1, 12, 2)) if profile != "quick" else ((50,), (1, 3, 5))
-    return both("exp5 dim", widths, heads, training("N = 200", profile))
-
-
-def grid_deep(variant: str, profile: str) -> list[Cell]:
-    widths, heads = ((7, 10, 13), range(1, 22, 4)) if profile != "quick" else ((7,), (1, 5, 9))
-    return both("exp5 depth", widths, heads, training("three layers", profile))
+    return grid
 
 
 def grid_out(variant: str, profile: str) -> list[Cell]:
-    """N = 50, d = 10, equal counts; the usual 64 epochs, and four times as many."""
-    heads = (6, 11, 16, 21) if profile != "quick" else (6, 16)
-    short = both("as long as experiment 1", (10,), heads, {}, equal_width)
-    return short + both("four times as long", (10,), heads, {"epochs": 256}, equal_width)
+    """The usual 64 epochs, and four times as many."""
+    sizes = ((10,), (6, 11, 16, 21) if profile != "quick" else (6, 16))
+    short = both("as long as experiment 1", sizes, {})
+    return short + both("four times as long", sizes, {"epochs": 256})
 
 
 def difference(rows: Sequence[Row], measure: str) -> list[Record]:
@@ -138,14 +130,11 @@ def analyse_out(rows: list[Row]) -> Finding:
     differences = {name: difference(same, "accuracy") for name, same in groups}
     tables = {name: table for name, table in differences.items() if table}
     gains = []
-    for (family, H, w), same in laws.group(
-        rows, lambda r: (r["family"], r["H"], r["width"])
-    ).items():
-        means = [
-            float(np.mean([r["accuracy"] for r in s])) for s in laws.by(same, "epochs").values()
-        ]
-        if len(means) == 2:
-            short, long = means
+    models = laws.group(rows, lambda r: (r["family"], r["H"], r["width"]))
+    for (family, H, w), same in models.items():
+        lengths = laws.by(same, "epochs").values()
+        if len(lengths) == 2:
+            short, long = (float(np.mean([r["accuracy"] for r in mine])) for mine in lengths)
             gain = {"family": family, "H": H, "width": w, "short": short, "long": long}
             gains.append({**gain, "gain": long - short})
     gains.sort(key=lambda gain: gain["family"])
@@ -182,7 +171,13 @@ def draw(rows: list[Row], finding: Finding) -> figure.Figure:
 
 
 AXES = Axes("parameters", "train_accuracy", "family")
-GRIDS = {"fig3": grid_3, "fig7": grid_large, "fig10": grid_deep}
+GRIDS = {
+    "fig3": grid_of("exp5", "N = 70", ((7,), HEADS[::2]), ((7, 10, 13), HEADS)),
+    "fig7": grid_of("exp5 dim", "N = 200", ((50,), (1, 3, 5)), ((40, 50, 60), range(1, 12, 2))),
+    "fig10": grid_of(
+        "exp5 depth", "three layers", ((7,), (1, 5, 9)), ((7, 10, 13), range(1, 22, 4))
+    ),
+}
 STUDIES = (
     *(
         declare(f"dana2025/{name}", grid, analyse, AXES, draw, CEILING=CEILING, SAME=SAME)

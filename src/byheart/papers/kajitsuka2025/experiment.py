@@ -117,13 +117,10 @@ def train(params: Params, seed: int) -> Measurements:
     p = params
     outcomes = trials(p, p["blocks"], data_of(p, seed), seed, enough=False)
     best = max(outcomes, key=lambda o: (o.accuracy, -math.inf if o.loss is None else -o.loss))
-    return {
-        "accuracy": best.accuracy,
-        "loss": best.loss,
-        "mean_accuracy": sum(o.accuracy for o in outcomes) / len(outcomes),
-        "trials": len(outcomes),
-        "parameters": spec_of(p, p["blocks"]).parameters,
-    }
+    mean = sum(o.accuracy for o in outcomes) / len(outcomes)
+    told = {"mean_accuracy": mean, "trials": len(outcomes)}
+    size = spec_of(p, p["blocks"]).parameters
+    return {"accuracy": best.accuracy, "loss": best.loss, **told, "parameters": size}
 
 
 def minimal(params: Params, seed: int) -> Measurements:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -83,13 +82,12 @@ def audited(params: Params, seed: int) -> Measurements:
     p = params
     if not p["available"]:
         return {"available": False, "reason": p["reason"], "A2": None, "A1": None, "GP": None}
-    audits = import_module("byheart.audits")
-    settings = audits.AuditSettings(
-        length=p["n"], contexts=p["T"], draws=p["draws"], random=False, seed=seed
-    )
-    record = audits.audit(p["model"], text=[str(TEXT)], settings=settings).to_json()
-    layer = record["layers"][LAYERS.index(p["layer"])]
-    checks = layer["checks"]
+    from byheart.audits import AuditSettings, audit
+
+    how = {"length": p["n"], "contexts": p["T"], "draws": p["draws"]}
+    settings = AuditSettings(**how, random=False, seed=seed)
+    record = audit(p["model"], text=[str(TEXT)], settings=settings).to_json()
+    checks = record["layers"][LAYERS.index(p["layer"])]["checks"]
     main = record["settings"]["queries"][0]
     first, general = (checks[f"{name}.{main}"] for name in ("assumption1", "general_position"))
     return {
@@ -111,8 +109,6 @@ PRETRAINED = Procedure(
 def missing(model: str) -> str | None:
     """Why a pretrained model cannot be checked here; None if it can. Imports nothing: grids are
     made whenever studies are listed."""
-    if find_spec("byheart.audits") is None:
-        return "byheart.audits is not there"
     if not TEXT.exists():
         return f"there is no {TEXT} to read"
     absent = [package for package in MODELS[model] if find_spec(package) is None]

@@ -43,26 +43,21 @@ def newton(params: Params, seed: int) -> Measurements:
             "error": error, "fitted": error < FITTED, "starts": starts}  # fmt: skip
 
 
-def newton_share(share: float) -> float:
-    """Of the time at T = P: fewer iterations below, one start above."""
-    return 0.3 if share > 1 else share**12
+def newton_seconds(p: Params) -> float:
+    """CPU seconds of one fit: of the time at T = P, fewer iterations below, one start above."""
+    share = 0.3 if p["share"] > 1 else p["share"] ** 12
+    return 0.3 + share * 4e-4 * p["H"] * (p["n"] * p["d"]) ** 1.8
 
 
-NEWTON = Procedure(
-    newton,
-    seconds=lambda p: 0.3 + newton_share(p["share"]) * 4e-4 * p["H"] * (p["n"] * p["d"]) ** 1.8,
-)
+NEWTON = Procedure(newton, seconds=newton_seconds)
 
 
 def newton_grid(variant: str, profile: str) -> list[Cell]:
-    names = ("H", "n", "d", "d_h", "context")
-    return [
-        cell
-        for layer in (SMALL if profile == "quick" else LARGER)
-        for cell in NEWTON.grid(
-            "capacity-vs-P", **dict(zip(names, layer, strict=True)), share=SHARES
-        )
-    ]
+    cells = []
+    for layer in SMALL if profile == "quick" else LARGER:
+        sizes = dict(zip(("H", "n", "d", "d_h", "context"), layer, strict=True))
+        cells += NEWTON.grid("capacity-vs-P", **sizes, share=SHARES)
+    return cells
 
 
 def largest_fitted(rows: list[Row]) -> dict[int, tuple[int, list[int]]]:

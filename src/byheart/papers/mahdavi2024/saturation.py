@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from byheart.papers.declare import declare
-from byheart.papers.mahdavi2024.experiment import PAPER, spec_of
-from byheart.studies import Axes, Cell, Finding, Measurements, Params, Procedure, Row, figure, laws
+from byheart.papers.mahdavi2024.experiment import PAPER
+from byheart.specs import MultiHeadSpec
+from byheart.studies import figure, laws
+from byheart.studies.cell import Cell, Measurements, Params, Procedure
+from byheart.studies.study import Axes, Finding, Record, Row
 from byheart.theory.mahdavi2024 import theorem1_capacity
 
 if TYPE_CHECKING:
@@ -42,20 +45,14 @@ def statistics(params: Params, seed: int) -> Measurements:
         for shares in (stats.own_saturated, stats.other_saturated)
     )
     return {
-        **told,
-        "T": facts.T,
-        "saturated": float(stats.saturated.mean()),
-        "fresh_saturated": float(stats.fresh_saturated.mean()),
-        "own_saturated": own,
-        "other_saturated": other,
-        "correlation": stats.correlation,
-        "co_saturation": apart,
+        **told, "T": facts.T, "saturated": float(stats.saturated.mean()),
+        "fresh_saturated": float(stats.fresh_saturated.mean()), "own_saturated": own,
+        "other_saturated": other, "correlation": stats.correlation, "co_saturation": apart,
         "histogram": [int(v) for v in stats.histogram],
         "independent": [float(v) for v in stats.expected],
-        "breaks": float(stats.broken.mean()),
+        "breaks": float(stats.broken.mean()), "concentration": stats.concentration,
         "two_heads_or_more": float(stats.heads_needed[2:].sum() / facts.T),
-        "concentration": stats.concentration,
-    }
+    }  # fmt: skip
 
 
 def _memory(p: Params, seed: int) -> tuple[VectorMemory, Measurements]:
@@ -79,7 +76,7 @@ def _memory(p: Params, seed: int) -> tuple[VectorMemory, Measurements]:
         memory = multi_head_memory(facts, method, seed, quiet)
         return memory, {"accuracy": memory.construction.recalled / T, "steps": 0}
     facts = random_vectors(p["T"], n, d, classes=p["classes"], seed=seed)
-    spec = spec_of({**p, "d_h": d, "task": "classes", "context": "shared"})
+    spec = MultiHeadSpec(d, n, d, H, 1, p["classes"], True, embed=True, scale=True, decoder=True)
     if p["kind"] == "untrained":
         stack = initial(spec, [torch.Generator().manual_seed(seed)])
         weights, told = {k: w[0] for k, w in stack.items()}, {"accuracy": None, "steps": 0}
@@ -120,7 +117,7 @@ def grid(variant: str, profile: str) -> list[Cell]:
 
 def analyse(rows: list[Row]) -> Finding:
     groups = laws.group(rows, lambda row: (row["H"], KINDS.index(row["kind"])))
-    table = [
+    table: list[Record] = [
         {"model": KINDS[kind], "H": H, "T": same[0]["T"]}
         | {name: laws.mean(same, name) for name in COLUMNS}
         for (H, kind), same in sorted(groups.items())
@@ -150,15 +147,15 @@ def analyse(rows: list[Row]) -> Finding:
 
 def draw(rows: list[Row], finding: Finding) -> figure.Figure:
     """Examples by number of saturated heads, and what independent heads would give."""
-    kinds = [kind for kind in KINDS if kind in laws.by(rows, "kind")] or ["trained"]
+    groups = laws.by(rows, "kind")
+    kinds = [kind for kind in KINDS if kind in groups] or ["trained"]
     labels = "saturated heads of an example", "share of the examples"
     drawn, panels = figure.panels("Saturated heads", *labels, len(kinds), 3.4)
     for panel, kind in zip(panels, kinds, strict=True):
-        same = [row for row in rows if row["kind"] == kind]
         panel.set_title(kind, fontsize=9)
-        if not same:
+        if not rows:
             continue
-        first = [row for row in same if row["H"] == same[0]["H"]]
+        first = [row for row in groups[kind] if row["H"] == groups[kind][0]["H"]]
         share = np.mean([np.array(r["histogram"]) / r["T"] for r in first], 0)
         null = np.mean([np.array(r["independent"]) / r["T"] for r in first], 0)
         panel.bar(range(len(share)), share, color=figure.colour(0), label="measured")

@@ -11,20 +11,9 @@ import numpy as np
 
 from byheart.papers.declare import by_profile, declare, words_of
 from byheart.papers.mahdavi2024.experiment import PAPER, SCALED, TRAIN, TRAIN_DEEP, TRAIN_OWN
-from byheart.studies import (
-    Axes,
-    Cell,
-    Finding,
-    Params,
-    Record,
-    Row,
-    Study,
-    Verdict,
-    figure,
-    fit,
-    laws,
-)
+from byheart.studies import Cell, Params, Study, figure, fit, laws
 from byheart.studies.laws import below_ceiling, by, fitted
+from byheart.studies.study import Axes, Finding, Record, Row, Verdict
 
 Judgement = tuple[Verdict, Record, Record]
 """The verdict on the rows of one T, the line of the table, and the numbers of the finding."""
@@ -51,10 +40,10 @@ class Sweep:
     """A grid in one size x and in T; `base` of a profile is the scaled model or the paper's."""
 
     x: str
-    quick: Points
-    full: Points
     task: str
     context: str
+    quick: Points
+    full: Points
 
     @property
     def measured(self) -> str:
@@ -191,7 +180,8 @@ def _settings(sweep: Sweep, points: Points, base: Params) -> str:
     """One profile in words."""
     labels = "scalar labels" if sweep.task == "values" else f"{base['classes']} classes"
     fixed = [f"{k} = {v}" for k, v in points.fixed.items() if k in ("H", "n", "d_h")]
-    grid = [f"{sweep.x} = {_list(points.values)}", f"T = {_list(points.T)}"]
+    sizes = {sweep.x: points.values, "T": points.T}.items()
+    grid = [f"{name} = {' '.join(f'{v:,}' for v in values)}" for name, values in sizes]
     steps = f"{points.fixed.get('least_steps', base['least_steps']):,}"
     if base["epochs"]:
         steps = f"max({base['epochs']} T / {base['batch']}, {steps})"
@@ -200,53 +190,31 @@ def _settings(sweep: Sweep, points: Points, base: Params) -> str:
     return ", ".join(words)
 
 
-def _list(values: Sequence[int]) -> str:
-    return " ".join(f"{v:,}" for v in values)
-
-
 HEADS = (1, 5, 10, 20, 30, 40, 50, 60)  # and context sizes
 WIDTHS = (10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 64)
 FEW = (1, 2, 4, 6, 8, 10, 12)  # heads of the quick profiles
 SIZES = (2, 3, 4, 6, 8, 12, 16)  # contexts of the quick profiles
 KEYS = (1, 2, 3, 4, 8, 12, 16)  # head widths of the quick profiles
 SWEEPS = {
-    "fig2a": Sweep(
-        "H", Points(FEW, (1000, 1500), {"n": 8}),
-        Points(HEADS, (10_000, 20_000, 30_000, 40_000), {"n": 32}), "classes", "shared",
-    ),
-    "fig2b": Sweep(
-        "n", Points(SIZES, (1000, 1500), {"H": 6}),
-        Points(HEADS, (6_000, 10_000, 14_000, 18_000), {"H": 20}), "classes", "shared",
-    ),
-    "fig2c": Sweep(
-        "d_h", Points(KEYS, (1000,), {"H": 10, "n": 4}, (0.02, 0.04)),
-        Points(WIDTHS, (10_000, 15_000, 20_000), {"H": 30, "n": 32, "least_steps": 300_000}),
-        "classes", "shared",
-    ),
-    "heads-own-contexts": Sweep(
-        "H", Points(FEW, (1000, 1500), {"n": 8}),
-        Points(HEADS, tuple(range(30_000, 130_001, 20_000)), {"n": 32}), "classes", "own",
-    ),
-    "context-own-contexts": Sweep(
-        "n", Points(SIZES, (500, 1000), {"H": 4}),
-        Points(HEADS, (20_000, 30_000, 40_000, 50_000, 60_000), {"H": 20}), "classes", "own",
-    ),
-    "regression-heads": Sweep(
-        "H", Points(FEW, (250, 500), {"n": 8}),
-        Points(HEADS, (10_000, 15_000, 20_000, 25_000, 30_000), {"n": 32}), "values", "shared",
-    ),
-    "regression-context": Sweep(
-        "n", Points(SIZES, (250, 500), {"H": 6}),
-        Points(HEADS, (10_000, 15_000, 20_000, 25_000), {"H": 20}), "values", "shared",
-    ),
-    "regression-heads-own": Sweep(
-        "H", Points(FEW, (500, 1000), {"n": 8}),
-        Points(HEADS, (10_000, 30_000, 50_000, 70_000, 90_000), {"n": 32}), "values", "own",
-    ),
-    "regression-context-own": Sweep(
-        "n", Points(SIZES, (500,), {"H": 4}),
-        Points(HEADS, (10_000, 30_000, 50_000, 70_000, 90_000), {"H": 20}), "values", "own",
-    ),
+    "fig2a": Sweep("H", "classes", "shared", Points(FEW, (1000, 1500), {"n": 8}),
+        Points(HEADS, (10_000, 20_000, 30_000, 40_000), {"n": 32})),
+    "fig2b": Sweep("n", "classes", "shared", Points(SIZES, (1000, 1500), {"H": 6}),
+        Points(HEADS, (6_000, 10_000, 14_000, 18_000), {"H": 20})),
+    "fig2c": Sweep("d_h", "classes", "shared",
+        Points(KEYS, (1000,), {"H": 10, "n": 4}, (0.02, 0.04)),
+        Points(WIDTHS, (10_000, 15_000, 20_000), {"H": 30, "n": 32, "least_steps": 300_000})),
+    "heads-own-contexts": Sweep("H", "classes", "own", Points(FEW, (1000, 1500), {"n": 8}),
+        Points(HEADS, tuple(range(30_000, 130_001, 20_000)), {"n": 32})),
+    "context-own-contexts": Sweep("n", "classes", "own", Points(SIZES, (500, 1000), {"H": 4}),
+        Points(HEADS, (20_000, 30_000, 40_000, 50_000, 60_000), {"H": 20})),
+    "regression-heads": Sweep("H", "values", "shared", Points(FEW, (250, 500), {"n": 8}),
+        Points(HEADS, (10_000, 15_000, 20_000, 25_000, 30_000), {"n": 32})),
+    "regression-context": Sweep("n", "values", "shared", Points(SIZES, (250, 500), {"H": 6}),
+        Points(HEADS, (10_000, 15_000, 20_000, 25_000), {"H": 20})),
+    "regression-heads-own": Sweep("H", "values", "own", Points(FEW, (500, 1000), {"n": 8}),
+        Points(HEADS, (10_000, 30_000, 50_000, 70_000, 90_000), {"n": 32})),
+    "regression-context-own": Sweep("n", "values", "own", Points(SIZES, (500,), {"H": 4}),
+        Points(HEADS, (10_000, 30_000, 50_000, 70_000, 90_000), {"H": 20})),
 }  # fmt: skip
 FIGURES: tuple[Study, ...] = tuple(sweep_study(name, sweep) for name, sweep in SWEEPS.items())
 
