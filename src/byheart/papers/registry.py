@@ -107,11 +107,10 @@ def find(name: str | os.PathLike[str]) -> list[Study]:
     every = all_studies()
     names = dict.fromkeys([s.name for s in every] + [s.paper for s in every])
     near = difflib.get_close_matches(text, names, n=3, cutoff=0.4)
+    guess = f"Did you mean {', '.join(near)}? " if near else ""
     raise ByheartError(
-        f"there is no study {text!r}. "
-        + (f"Did you mean {', '.join(near)}? " if near else "")
-        + "`byheart reproduce --list` names all of them; a paper's name runs all of its studies, "
-        "and a file (mine.py) those that it defines."
+        f"there is no study {text!r}. {guess}`byheart reproduce --list` names all of them; a "
+        "paper's name runs all of its studies, and a file (mine.py) those that it defines."
     )
 
 
@@ -132,11 +131,10 @@ def reproduce(
 
     `study`: a name ("dana2025/fig1a"; `byheart reproduce --list` has all), a file that defines
     STUDY, or a `Study`. `profile`: "quick" (minutes), "full" (every point), "paper" (the authors'
-    lengths too). `seeds`: how many, or which. `set`: other values of parameters of the grid, as in
-    {"d": (12, 16), "H": range(1, 32, 5)}. `only`: cells for which an expression holds ("H<=16").
-    `workers`: local processes, or the address of a Dask scheduler. `time_budget`: seconds after
-    which nothing new is begun. `store`: the SQLite file that keeps the rows, else
-    byheart-studies/PAPER.db.
+    lengths too). `seeds`: how many, or which. `set`: other values of parameters, as in {"d": (12,
+    16), "H": range(1, 32, 5)}. `only`: cells for which an expression holds ("H<=16"). `workers`:
+    local processes, or a Dask scheduler. `time_budget`: seconds after which nothing new is begun.
+    `store`: the SQLite file that keeps the rows, else byheart-studies/PAPER.db.
 
     >>> import tempfile, pathlib
     >>> store = pathlib.Path(tempfile.mkdtemp()) / "slides.db"

@@ -117,10 +117,8 @@ class Store(contextlib.AbstractContextManager["Store"]):
     def rows(
         self, study: str | None = None, variant: str | None = None, profile: str | None = None
     ) -> list[Row]:
-        """Rows with the study, experiment and variant they belong to, in a fixed order.
-
-        A cell of two studies is there once for each.
-        """
+        """Rows with the study, experiment and variant they belong to (of two studies: once for
+        each), in a fixed order."""
         wanted = {"study": study, "variant": variant, "profile": profile}
         asked = {name: value for name, value in wanted.items() if value is not None}
         where = " AND ".join(f"members.{name} = ?" for name in asked)

@@ -166,10 +166,7 @@ class Study:
 
     def with_values(self, values: Mapping[str, Sequence[object]]) -> Study:
         """The study on another grid: each of these parameters takes the values given, in every
-        combination, in the place of its own; what follows from a parameter follows.
-
-        A cell without one of the parameters keeps what it has.
-        """
+        combination; what follows from it follows. A cell without a parameter keeps what it has."""
         known = sorted(set().union(*map(self.parameter_names, PROFILES)))
         for name in values:
             if name not in known:

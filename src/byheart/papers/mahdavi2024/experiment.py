@@ -108,28 +108,17 @@ def train(jobs: Jobs) -> list[Measurements]:
     `share`: accuracy (classes), or the share of the labels' variance that is explained (values):
     frozen random attention of rank D explains D / T. `memorized`: share x T.
     """
-    p = jobs[0][0]
-    theorem = theorem1_capacity(p["H"], p["n"], p["d_h"])
-    shared = p["context"] == "shared"
-    P = effective_parameters(p["H"], p["n"], p["d"], p["d_h"], shared=shared)
-    return [{**row, "theorem": theorem, "P": P} for row in trained(jobs)]
-
-
-def train_deep(jobs: Jobs) -> list[Measurements]:
-    """Models of one depth, each trained on its own data."""
-    rows = trained(jobs)
-    for row in rows:
-        row["H"] = spec_of(jobs[0][0]).H
-        del row["share"]  # it is the accuracy
-    return rows
-
-
-def trained(jobs: Jobs) -> list[Measurements]:
-    """What every row says of its training."""
     from byheart.training import train_stack
 
     p, seeds = together(jobs)
     spec, data = spec_of(p), data_of(p, seeds)
+    sizes: Measurements = {"parameters": spec.parameters}
+    if "layers" in p:
+        sizes["H"] = spec.H
+    else:
+        shared = p["context"] == "shared"
+        sizes["theorem"] = theorem1_capacity(p["H"], p["n"], p["d_h"])
+        sizes["P"] = effective_parameters(p["H"], p["n"], p["d"], p["d_h"], shared=shared)
     rows = []
     for m, o in enumerate(train_stack(spec, data, recipe_of(p), seeds).outcomes):
         names = ("accuracy", "train_accuracy", "loss", "steps", "diverged")
@@ -138,8 +127,8 @@ def trained(jobs: Jobs) -> list[Measurements]:
         if p["task"] == "values":
             loss = math.nan if o.loss is None else o.loss
             share = 1 - loss / float(data.targets[m].var(correction=0))
-        row |= {"share": share, "memorized": share * p["T"], "parameters": spec.parameters}
-        rows.append(row)
+        told = {} if "layers" in p else {"share": share}  # of deep models it is the accuracy
+        rows.append({**row, **told, "memorized": share * p["T"], **sizes})
     return rows
 
 
@@ -173,7 +162,7 @@ TRAIN = _procedure(largest=3)
 # Contexts of their own are up to a gigabyte a model in the paper's sizes: one at a time.
 TRAIN_OWN = _procedure(largest=1)
 TRAIN_DEEP = Procedure(
-    stack=train_deep,
+    stack=train,
     name="byheart.papers.mahdavi2024.depth:train",
     largest=3,
     seconds=lambda p: train_seconds({**p, "H": p["heads"]}) * (1 + 0.3 * p["layers"]),
