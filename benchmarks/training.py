@@ -26,8 +26,8 @@ import byheart as bh
 from byheart.engine import engine
 from byheart.models import multi_head
 from byheart.models.threads import one_thread
-from byheart.papers.dana2025.published import HEADS as PUBLISHED_HEADS
-from byheart.papers.dana2025.published import PUBLISHED
+from byheart.papers.dana2025.experiment import HEADS as PUBLISHED_HEADS
+from byheart.papers.dana2025.experiment import PUBLISHED
 from byheart.specs import (
     AttentionOnlySpec,
     MultiHeadSpec,

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         load,
     )
     from byheart.models.memory import owner
-    from byheart.papers.reproduction import reproduce
+    from byheart.papers.registry import reproduce
     from byheart.reports.write import explore, report
     from byheart.specs import AssociativeSpec, AttentionOnlySpec, MultiHeadSpec, Spec
     from byheart.studies import Study

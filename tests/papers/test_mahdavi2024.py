@@ -11,7 +11,7 @@ from made_up import Law, verdict
 
 from byheart.papers import find
 from byheart.papers.mahdavi2024 import assumptions, capacity, experiment
-from byheart.papers.mahdavi2024.experiment import PAPER, SCALED, train_cell
+from byheart.papers.mahdavi2024.experiment import SCALED, TRAIN
 from byheart.theory.mahdavi2024 import effective_parameters, theorem1_capacity
 
 
@@ -130,19 +130,19 @@ def test_data_of_a_seed_does_not_depend_on_its_stack(context: str, task: str):
 
 def test_stacked_and_single_training_agree():
     """The same starts, data and batches: differences are of rounding only."""
-    p = train_cell("x", SCALED, H=2, n=4, d=8, d_h=8, T=60, least_steps=20).params
+    p = TRAIN.cell("x", H=2, n=4, d=8, d_h=8, T=60, least_steps=20).params
     both = experiment.train([(p, 1), (p, 2)])
     apart = [experiment.train([(p, seed)])[0] for seed in (1, 2)]
     for alone, stacked in zip(apart, both, strict=True):
         assert alone["loss"] == pytest.approx(stacked["loss"], rel=1e-3)
-    values = train_cell("x", SCALED, H=2, n=4, d=8, d_h=8, T=60, least_steps=20, task="values")
+    values = TRAIN.cell("x", H=2, n=4, d=8, d_h=8, T=60, least_steps=20, task="values")
     [found] = experiment.train([(values.params, 1)])
     assert found["share"] <= 1 and found["memorized"] == pytest.approx(60 * found["share"])
 
 
 def test_an_unknown_setting_is_refused():
     with pytest.raises(TypeError, match="heads"):
-        train_cell("x", PAPER, heads=3)
+        TRAIN.cell("x", heads=3)
 
 
 def test_newton_fits_below_p_and_not_above():
@@ -176,7 +176,7 @@ def test_a_missing_model_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch):
     absent = [c for c in cells if c.params["model"] in assumptions.MODELS]
     assert len(absent) == len(assumptions.MODELS) and not any(c.params["available"] for c in absent)
     found = assumptions.audited(absent[0].params, 0)
-    assert not found["available"] and "byheart.audits" in found["reason"]
+    assert not found["available"] and "not installed" in found["reason"]
 
 
 def test_saturation_is_counted_against_independent_heads():

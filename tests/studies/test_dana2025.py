@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from byheart.papers import all_studies, find
-from byheart.papers.dana2025 import STUDIES, dof, mlp
-from byheart.papers.dana2025.experiment import TRAIN, recipe_of, spec_of, train
-from byheart.papers.dana2025.published import PUBLISHED
+from byheart.papers.dana2025 import STUDIES, mlp
+from byheart.papers.dana2025.experiment import PUBLISHED, TRAIN, recipe_of, spec_of, train
+from byheart.papers.dana2025.head_width import free_dimensions
 from byheart.studies import Row, Study, figure, run
 from byheart.studies.study import PROFILES
 from byheart.theory.dana2025 import phi_inverse
@@ -89,7 +89,7 @@ def made_up(study: Study, accuracy: Callable[[dict[str, Any]], float], seeds: in
 def dof_accuracy(p: dict[str, Any]) -> float:
     """Accuracy that follows the free dimensions, as measured on real models."""
     row = Row("", "", "", "", 0, p, {})
-    return 0.05 + 0.48 * dof.free_dimensions(row) * p["layers"] / p["N"] ** 2
+    return 0.05 + 0.48 * free_dimensions(row) * p["layers"] / p["N"] ** 2
 
 
 def quadratic(p: dict[str, Any]) -> float:
@@ -181,14 +181,14 @@ def test_figures_are_the_same_twice(tmp_path: Path):
 
 def test_equal_counts():
     for d, H in ((7, 6), (10, 16), (13, 31)):
-        a, b = mlp.both("x", (d,), (H,), {}, mlp.equal_width)
+        a, b = mlp.both("x", ((d,), (H,)), {})
         sizes = [spec_of(c.params).parameters for c in (a, b)]
         assert abs(sizes[0] - sizes[1]) <= d + 1
 
 
 def test_free_dimensions():
     def dims(**p: Any) -> int:
-        return dof.free_dimensions(Row("", "", "", "", 0, TRAIN.cell("x", **p).params, {}))
+        return free_dimensions(Row("", "", "", "", 0, TRAIN.cell("x", **p).params, {}))
 
     assert dims(d=10, H=20) == 4000 == dims(family="shared", d=10, d_h=10, H=20)
     assert dims(family="shared", d=10, d_h=5, H=20) == 1000

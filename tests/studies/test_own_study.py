@@ -17,7 +17,7 @@ from byheart.cli.main import app
 from byheart.errors import ByheartError, OptionError
 from byheart.papers import find, registry
 from byheart.studies import open_store, run
-from byheart.studies.values import read_assignments, read_values
+from byheart.studies.expression import read_assignments, read_values
 
 FILE = '''
 """How y grows with x: a study in one file."""

@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 from byheart.cli.main import app
 from byheart.papers import registry
 from byheart.studies import open_store
-from byheart.studies.table import COLUMNS
+from byheart.studies.result import COLUMNS
 
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., Result]

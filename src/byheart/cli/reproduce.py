@@ -68,10 +68,10 @@ def reproduce(
     """
     from byheart.papers import all_studies, find
     from byheart.studies import Execution, Selection, results
+    from byheart.studies import export as write
+    from byheart.studies.expression import read_assignments
+    from byheart.studies.result import check_export
     from byheart.studies.study import PROFILES
-    from byheart.studies.table import check_export
-    from byheart.studies.table import export as write
-    from byheart.studies.values import read_assignments
 
     check_choice("profile", profile, PROFILES)
     if list_studies:

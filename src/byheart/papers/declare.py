@@ -1,4 +1,5 @@
-"""A paper's studies: words from `words/PAPER.toml`, grids, analyses and figures from its code."""
+"""A paper's studies: words from `words/PAPER.toml`, grids, analyses and figures from its code;
+what several papers' experiments share."""
 
 from __future__ import annotations
 
@@ -6,16 +7,12 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
-from typing import TYPE_CHECKING
 
-from byheart.studies import laws
-from byheart.studies.cell import Cell, Params
-from byheart.studies.study import Axes, Finding, Record, Row, Study
+from byheart.studies import Axes, Cell, Finding, Params, Procedure, Record, Row, Study, figure, laws
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+Grid = Callable[[str, str], Sequence[Cell]]
 SHARED: Params = {"EXPONENT_RULE": laws.EXPONENT_RULE, "NEAR": laws.NEAR, "WIDE": laws.WIDE}
+PRECISE = 1.1  # a search for the largest number ends when the bracket is this narrow
 
 
 @lru_cache
@@ -27,10 +24,10 @@ def words_of(paper: str) -> Mapping[str, Record]:
 
 def declare(
     name: str,
-    grid: Sequence[Cell] | Callable[[str, str], Sequence[Cell]],
+    grid: Sequence[Cell] | Grid,
     analyse: Callable[[list[Row]], Finding],
     axes: Axes | tuple[Axes, ...],
-    figure: Callable[[list[Row], Finding], Figure] | None = None,
+    figure: Callable[[list[Row], Finding], figure.Figure] | None = None,
     *,
     settings: str | None = None,
     **numbers: object,
@@ -60,3 +57,34 @@ def declare(
     if settings is not None:
         fields["settings"] = settings
     return Study(name, grid, analyse, axes=axes, figure=figure, **fields)
+
+
+def by_profile(
+    procedure: Procedure, experiment: str, quick: Params, full: Params, **settings: object
+) -> Grid:
+    """A grid: `settings`, and those of the quick profile or of the others."""
+
+    def grid(variant: str, profile: str) -> list[Cell]:
+        return procedure.grid(experiment, **settings, **(quick if profile == "quick" else full))
+
+    return grid
+
+
+def largest_passing(
+    passes: Callable[[int], bool], start: int, most: int = 1 << 16, precise: float = PRECISE
+) -> int:
+    """The largest T found with passes(T): doubling from `start`, then bisection to 10 %.
+
+    >>> largest_passing(lambda T: T <= 100, 16) in range(91, 101)
+    True
+    >>> largest_passing(lambda T: T <= 3, 16)
+    3
+    """
+    low, high = 0, start
+    while high <= most and passes(high):
+        low, high = high, 2 * high
+    while high - low > 1 and high > precise * low:
+        middle = (low + high) // 2 if low == 0 else round((low * high) ** 0.5)
+        middle = min(max(middle, low + 1), high - 1)
+        low, high = (middle, high) if passes(middle) else (low, middle)
+    return low

@@ -1,19 +1,24 @@
-"""Which studies there are: the papers', those of other packages, those in a file of one's own."""
+"""Which studies there are: the papers', those of other packages, those in a file of one's own;
+`bh.reproduce` runs one."""
 
 from __future__ import annotations
 
 import difflib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module, resources
+from typing import cast
 
 from byheart._plugins import leave_out, plugins
+from byheart._progress import Report as Tell
+from byheart._progress import quiet
 from byheart.errors import ByheartError
-from byheart.studies.files import module_of
+from byheart.studies.result import FOLDER, Execution, Selection, StudyResult, results
 from byheart.studies.study import Study
+from byheart.studies.work import module_of
 
 # Every module has STUDIES, a tuple of studies whose names begin with the paper's.
 MODULES: dict[str, str] = {
@@ -46,7 +51,8 @@ def studies_in(thing: object, where: str) -> tuple[Study, ...]:
     STUDIES."""
     for name in ("STUDIES", "STUDY"):
         thing = getattr(thing, name, thing)
-    several = tuple(thing) if isinstance(thing, Iterable) else (thing,)
+    is_one = not isinstance(thing, Iterable)
+    several = (thing,) if is_one else tuple(cast("Iterable[object]", thing))
     studies = tuple(study for study in several if isinstance(study, Study))
     if not studies or len(studies) < len(several):
         raise ByheartError(
@@ -101,9 +107,50 @@ def find(name: str | os.PathLike[str]) -> list[Study]:
     every = all_studies()
     names = dict.fromkeys([s.name for s in every] + [s.paper for s in every])
     near = difflib.get_close_matches(text, names, n=3, cutoff=0.4)
+    guess = f"Did you mean {', '.join(near)}? " if near else ""
     raise ByheartError(
-        f"there is no study {text!r}. "
-        + (f"Did you mean {', '.join(near)}? " if near else "")
-        + "`byheart reproduce --list` names all of them; a paper's name runs all of its studies, "
-        "and a file (mine.py) those that it defines."
+        f"there is no study {text!r}. {guess}`byheart reproduce --list` names all of them; a "
+        "paper's name runs all of its studies, and a file (mine.py) those that it defines."
     )
+
+
+def reproduce(
+    study: str | os.PathLike[str] | Study,
+    profile: str = "quick",
+    *,
+    seeds: int | Sequence[int] | None = None,
+    set: Mapping[str, object] | None = None,
+    variant: str | None = None,
+    only: str | None = None,
+    workers: int | str = 1,
+    time_budget: float | None = None,
+    progress: Tell = quiet,
+    store: str | os.PathLike[str] | None = None,
+) -> StudyResult:
+    """Run a study, fit, draw, and say what follows; go on where an earlier run was cut off.
+
+    `study`: a name ("dana2025/fig1a"; `byheart reproduce --list` has all), a file that defines
+    STUDY, or a `Study`. `profile`: "quick" (minutes), "full" (every point), "paper" (the authors'
+    lengths too). `seeds`: how many, or which. `set`: other values of parameters, as in {"d": (12,
+    16), "H": range(1, 32, 5)}. `only`: cells for which an expression holds ("H<=16"). `workers`:
+    local processes, or a Dask scheduler. `time_budget`: seconds after which nothing new is begun.
+    `store`: the SQLite file that keeps the rows, else byheart-studies/PAPER.db.
+
+    >>> import tempfile, pathlib
+    >>> store = pathlib.Path(tempfile.mkdtemp()) / "slides.db"
+    >>> result = reproduce("slides/associative", seeds=1, set={"d": (16, 32, 64)}, store=store)
+    >>> len(result.rows), result.rows[0]["d"], result.finding.verdict in ("undecided", "confirmed")
+    (6, 16, False)
+    """
+    studies = [study] if isinstance(study, Study) else find(study)
+    if len(studies) > 1:
+        names = ", ".join(one.name for one in studies)
+        raise ByheartError(f"{study} has {len(studies)} studies: name one of {names}.")
+    values: dict[str, Sequence[object]] = {
+        name: value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+        for name, value in (set or {}).items()
+    }
+    selection = Selection(profile, variant, only, seeds, values)
+    execution = Execution(workers, time_budget, progress=progress)
+    known = frozenset(one.name for one in all_studies())
+    return next(results(studies, selection, execution, store=store, folder=FOLDER, known=known))

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from byheart.papers.declare import declare
-from byheart.papers.search import largest_passing
+from byheart.papers.declare import declare, largest_passing
 from byheart.studies import figure, laws
 from byheart.studies.cell import Cell, Measurements, Params, Procedure
 from byheart.studies.study import Axes, Finding, Record, Row
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 RECALLED = 0.99  # share of the facts that must be recalled
 ROWS = 4096  # keys asked at once
@@ -49,13 +43,10 @@ def recalled(T: int, d: int, answers: int, seed: int) -> float:
 
 def capacity(params: Params, seed: int) -> Measurements:
     """The largest T of which 99 % are recalled, to 5 %."""
-    p = params
-
-    def passes(T: int) -> bool:
-        return recalled(T, p["d"], p["answers"], seed) >= RECALLED
-
-    T = largest_passing(passes, max(2, p["d"] // 4), precise=1.05)
-    return {"T": T, "of_d": T / p["d"]}
+    d, answers = params["d"], params["answers"]
+    passes = lambda T: recalled(T, d, answers, seed) >= RECALLED  # noqa: E731
+    T = largest_passing(passes, max(2, d // 4), precise=1.05)
+    return {"T": T, "of_d": T / d}
 
 
 CAPACITY = Procedure(
@@ -68,18 +59,18 @@ def grid(variant: str, profile: str) -> list[Cell]:
     few, widths = (32, 64, 128, 256, 512, 1024), (16, 32, 64, 128, 192, 256)
     if profile == "quick":
         few, widths = few[:5], widths[:4]
-    return CAPACITY.grid("associative", answers=FEW, d=few) + CAPACITY.grid(
-        "associative", answers=0, d=widths
-    )
+    grids = [CAPACITY.grid("associative", answers=n, d=d) for n, d in ((FEW, few), (0, widths))]
+    return grids[0] + grids[1]
+
+
+def by_task(rows: list[Row]) -> dict[str, list[Row]]:
+    return {name: [row for row in rows if row["answers"] == n] for n, name in TASKS.items()}
 
 
 def analyse(rows: list[Row]) -> Finding:
     numbers: Record = {}
     table, verdicts = [], []
-    for answers, name in TASKS.items():
-        x, y = figure.series([row for row in rows if row["answers"] == answers], "d", "T")
-        if len(np.unique(x)) < 3:
-            continue
+    for name, _, x, y in laws.enough(by_task(rows), "d", "T", 3):
         p = laws.exponent(x, y)
         numbers[f"exponent of d, {name}"] = p
         verdicts.append(laws.exponent_verdict(p, 1.0))
@@ -94,18 +85,14 @@ def analyse(rows: list[Row]) -> Finding:
     return Finding(laws.worst(verdicts), f"Capacity by {told}.", numbers, {"widths": table})
 
 
-def draw(rows: list[Row], finding: Finding) -> Figure:
-    drawn, panel = figure.axes("The associative memory", "width d", "facts recalled (99 %)")
-    for i, (answers, name) in enumerate(TASKS.items()):
-        x, y = figure.series([row for row in rows if row["answers"] == answers], "d", "T")
-        figure.points(panel, x, y, name, i)
+@figure.one_panel("The associative memory", "width d", "facts recalled (99 %)")
+def draw(panel: figure.Panel, rows: list[Row]) -> None:
+    figure.groups(panel, by_task(rows), "d", "T")
     if rows:
         d = np.array(sorted({float(row["d"]) for row in rows}))
         figure.curve(panel, d, d, "d", 2, "--")
         figure.curve(panel, d, d**2, "d²", 3, ":")
         figure.logarithmic(panel)
-        figure.legend(panel)
-    return drawn
 
 
 AXES = Axes("d", "T", "answers", "width d", "facts recalled (99 %)", log="xy")

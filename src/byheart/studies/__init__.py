@@ -5,41 +5,16 @@
 `byheart.papers`. docs/studies.md: how to add one.
 """
 
-from byheart.studies.cell import Cell, Jobs, Measurements, Params, Procedure
+from byheart.studies.cell import Cell, Jobs, Measurements, Params, Procedure, together
 from byheart.studies.fits import choose, fit
-from byheart.studies.progress import Progress, duration
-from byheart.studies.result import Execution, Selection, StudyResult, results
-from byheart.studies.run import Report, Stopped, rows_of, run, status
+from byheart.studies.result import Execution, Selection, StudyResult, export, results
+from byheart.studies.run import Progress, Report, Stopped, duration, rows_of, run, status
 from byheart.studies.store import Store, StoreBusy, StoreError, open_store
-from byheart.studies.study import Axes, Finding, Row, Study
-from byheart.studies.table import export
+from byheart.studies.study import Axes, Finding, Record, Row, Study, Verdict
 
 __all__ = [
-    "Axes",
-    "Cell",
-    "Execution",
-    "Finding",
-    "Jobs",
-    "Measurements",
-    "Params",
-    "Procedure",
-    "Progress",
-    "Report",
-    "Row",
-    "Selection",
-    "Stopped",
-    "Store",
-    "StoreBusy",
-    "StoreError",
-    "Study",
-    "StudyResult",
-    "choose",
-    "duration",
-    "export",
-    "fit",
-    "open_store",
-    "results",
-    "rows_of",
-    "run",
-    "status",
-]
+    "Axes", "Cell", "Execution", "Finding", "Jobs", "Measurements", "Params", "Procedure",
+    "Progress", "Record", "Report", "Row", "Selection", "Stopped", "Store", "StoreBusy",
+    "StoreError", "Study", "StudyResult", "Verdict", "choose", "duration", "export", "fit",
+    "open_store", "results", "rows_of", "run", "status", "together",
+]  # fmt: skip

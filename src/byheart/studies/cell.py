@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from byheart.errors import ByheartError, did_you_mean
-from byheart.studies.files import Function, shipped
+from byheart.studies.work import Function, shipped
 
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 Value = Any
 """Of a parameter or a measurement: a number, text, true/false, null, or a list of them."""
 Params = Mapping[str, Value]
@@ -28,18 +30,14 @@ def _as_given(params: Params) -> Params:
 
 @dataclass(frozen=True)
 class Procedure:
-    """How a cell is computed: a pure function at the top level of a module.
+    """How a cell is computed: a pure function at the top level of a module (docs/studies.md).
 
-    `function(params, seed)` returns a dict of measurements (numbers, text, None, lists of them).
-    If many jobs are cheaper together, `stack([(params, seed), ...])` is given in its place and
-    returns one dict each: jobs that agree in all parameters but those in `differ` are computed
-    together, at most `largest` at once.
-
+    `function(params, seed)` returns a dict of measurements, or `stack([(params, seed), ...])` one
+    each, at most `largest` at once, of jobs that agree in all parameters but those in `differ`.
     `name` is part of a cell's hash: the function's module and name, unless it is given. Give the
-    old one when you move or rename a function, and another one when it computes something else.
-    `seconds(params)` estimates the CPU seconds of one job, for the order of work and the time
-    left; it changes no result. `cell` and `grid` make cells: `defaults` are the parameters that
-    they have unless a study says otherwise, `complete` fills in those that follow from others.
+    old one when you move a function, another one when it computes something else. `seconds(params)`
+    estimates the CPU seconds of one job. `defaults` are the parameters of cells that do not say
+    otherwise, `complete` fills in those that follow from others.
     """
 
     function: Callable[[dict[str, Value], int], Measurements] | None = None
@@ -58,7 +56,7 @@ class Procedure:
         work = self.work
         if not callable(work) or "<" in getattr(work, "__qualname__", "<"):
             raise ByheartError(
-                f"a procedure's function must stand at the top level of a module, so that workers "
+                f"a procedure's function must stand at the top level of a module, where workers "
                 f"find it by its name: {work!r} does not."
             )
         if not self.name:
@@ -72,10 +70,8 @@ class Procedure:
         return function
 
     def cell(self, experiment: str = "", **settings: Value) -> Cell:
-        """A cell: the defaults with some of them changed, completed.
-
-        With `parameters`, every setting must be one of these or of the defaults.
-        """
+        """A cell: the defaults with some of them changed, completed. With `parameters`, every
+        setting must be one of these or of the defaults."""
         if self.parameters is not None:
             known = {*self.defaults, *self.parameters}
             for name in settings.keys() - known:
@@ -116,12 +112,13 @@ class Cell:
     hash: str = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
+        params = dict(self.params)
         try:
-            text = canonical({"way": self.procedure.name, "params": dict(self.params)})
+            text = canonical({"way": self.procedure.name, "params": params})
         except (TypeError, ValueError) as error:
+            kinds = "numbers, text, true/false, null or lists of them"
             raise ByheartError(
-                f"a cell's parameters must be numbers, text, true/false, null or lists of them: "
-                f"{error} in {dict(self.params)!r}"
+                f"a cell's parameters must be {kinds}: {error} in {params!r}"
             ) from None
         object.__setattr__(self, "hash", hashlib.sha256(text.encode()).hexdigest()[:32])
 
@@ -132,17 +129,23 @@ class Cell:
         return 1.0 if seconds is None else max(1e-6, seconds(self.params))
 
     def with_settings(self, changes: Params) -> Cell:
-        """The cell with some settings changed, and what follows from them.
-
-        >>> def square(params): return {"area": params["side"] ** 2, **params}
-        >>> import operator
-        >>> cell = Procedure(operator.pow, complete=square).cell(side=2)
-        >>> dict(cell.with_settings({"side": 3}).params)
-        {'area': 9, 'side': 3}
-        """
+        """The cell with some settings changed, and what follows from them."""
         if self.settings is None:
             return Cell(self.procedure, {**self.params, **changes}, self.experiment)
         return self.procedure.cell(self.experiment, **{**self.settings, **changes})
+
+
+def together(jobs: Jobs) -> tuple[Params, list[int]]:
+    """The parameters that the jobs of a stack share, and their seeds."""
+    return jobs[0][0], [seed for _, seed in jobs]
+
+
+def group(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Items by a key, in the order in which the keys occur."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def canonical(value: object) -> str:

@@ -1,36 +1,22 @@
-"""`only='H<=16'`: comparisons of parameters with constants, joined by and, or, not.
-
-The text is parsed by Python's parser and evaluated node by node; anything but names, numbers,
-text, comparisons, + - * / and the three words is refused. Nothing is ever called.
-"""
+"""What users ask of a grid: cells for which `only='H<=16'` holds, values such as "1:31:5"."""
 
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable
+import json
+from collections.abc import Iterable
 
-from byheart.errors import ByheartError
-from byheart.studies.cell import Params, Value
+from byheart.errors import ByheartError, OptionError
+from byheart.studies.cell import Params
 
-Operation = Callable[[Value, Value], Value]
-COMPARE: dict[type[ast.cmpop], Operation] = {
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.In: lambda a, b: a in b,
-    ast.NotIn: lambda a, b: a not in b,
-}
-ARITHMETIC: dict[type[ast.operator], Operation] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
-LONGEST = 500
+LONGEST = 500  # characters of an expression
+MOST = 10_000  # values of one parameter
+# Names, numbers, text, comparisons, + - * / and the words and, or, not, in: nothing is ever called.
+ALLOWED = (
+    ast.Expression, ast.Name, ast.Load, ast.Constant, ast.Tuple, ast.List, ast.Compare, ast.Lt,
+    ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.BinOp, ast.Add, ast.Sub,
+    ast.Mult, ast.Div, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub,
+)  # fmt: skip
 
 
 class Expression:
@@ -48,64 +34,75 @@ class Expression:
 
     def __init__(self, text: str) -> None:
         self.text = text
+        expected = "`only` takes comparisons such as 'H<=16 and d==10', found"
         try:
             if len(text) > LONGEST:
                 raise SyntaxError(f"more than {LONGEST} characters")
-            self.body = ast.parse(text.strip(), mode="eval").body
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise ByheartError(
-                f"`only` takes comparisons such as 'H<=16 and d==10', found {text!r}: {error}"
-            ) from None
-        self._check(self.body)
-
-    def _check(self, node: ast.AST) -> None:
-        fine = (ast.BoolOp, ast.Compare, ast.Name, ast.Constant, ast.Tuple, ast.List, ast.Load,
-                ast.And, ast.Or, ast.Not, ast.USub)  # fmt: skip
-        operators = (*COMPARE, *ARITHMETIC)
-        if isinstance(node, (ast.BinOp, ast.UnaryOp, *fine, *operators)):
-            for child in ast.iter_child_nodes(node):
-                self._check(child)
-            return
-        raise ByheartError(
-            f"`only` takes comparisons such as 'H<=16 and d==10', found {type(node).__name__} in "
-            f'"{self.text}"'
-        )
+            tree = ast.parse(text.strip(), mode="eval")
+            for node in ast.walk(tree):
+                if not isinstance(node, ALLOWED):
+                    raise ByheartError(f'{expected} {type(node).__name__} in "{text}"')
+            self.code = compile(tree, "only", "eval")
+        except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
+            raise ByheartError(f"{expected} {text!r}: {error}") from None
 
     def __call__(self, params: Params) -> bool:
         try:
-            return bool(self._value(self.body, params))
+            return bool(eval(self.code, {"__builtins__": {}}, dict(params)))
+        except NameError as error:
+            raise ByheartError(
+                f"`only={self.text}`: there is no parameter {error.name!r}; there are "
+                f"{', '.join(sorted(params))}"
+            ) from None
         except (TypeError, ZeroDivisionError, OverflowError) as error:
             raise ByheartError(f"`only={self.text}`: {error}") from None
 
-    def _value(self, node: ast.AST, params: Params) -> Value:
-        match node:
-            case ast.Constant(value=value):
-                return value
-            case ast.Name(id=name):
-                if name not in params:
-                    raise ByheartError(
-                        f"`only={self.text}`: there is no parameter {name!r}; there are "
-                        f"{', '.join(sorted(params))}"
-                    )
-                return params[name]
-            case ast.Tuple(elts=parts) | ast.List(elts=parts):
-                return tuple(self._value(part, params) for part in parts)
-            case ast.BoolOp(op=ast.And(), values=parts):
-                return all(self._value(part, params) for part in parts)
-            case ast.BoolOp(values=parts):
-                return any(self._value(part, params) for part in parts)
-            case ast.UnaryOp(op=ast.Not(), operand=part):
-                return not self._value(part, params)
-            case ast.UnaryOp(operand=part):
-                return -self._value(part, params)
-            case ast.BinOp(left=a, op=op, right=b):
-                return ARITHMETIC[type(op)](self._value(a, params), self._value(b, params))
-            case ast.Compare(left=left, ops=ops, comparators=others):
-                value = self._value(left, params)
-                for op, other in zip(ops, others, strict=True):
-                    following = self._value(other, params)
-                    if not COMPARE[type(op)](value, following):
-                        return False
-                    value = following
-                return True
-        raise AssertionError(node)
+
+def read_values(text: str) -> list[object]:
+    """Values with commas between them; `start:stop:step` counts, `stop` included where it is met.
+
+    >>> read_values("12,16"), read_values("1:31:10"), read_values("0:1:0.5,true,mse")
+    ([12, 16], [1, 11, 21, 31], [0.0, 0.5, 1.0, True, 'mse'])
+    """
+    values: list[object] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        numbers = [_value(number) for number in part.split(":")]
+        values += numbers if len(numbers) == 1 else _count(part, numbers)
+    if not values:
+        raise OptionError("set", "NAME=VALUE,VALUE or NAME=START:STOP:STEP", text)
+    return values
+
+
+def read_assignments(texts: Iterable[str]) -> dict[str, list[object]]:
+    """NAME=VALUES, several of them.
+
+    >>> read_assignments(["d=12,16", "H=1:3"])
+    {'d': [12, 16], 'H': [1, 2, 3]}
+    """
+    assignments: dict[str, list[object]] = {}
+    for text in texts:
+        name, sign, values = text.partition("=")
+        if not sign or not name.strip():
+            raise OptionError("set", "NAME=VALUE,VALUE or NAME=START:STOP:STEP", text)
+        assignments[name.strip()] = read_values(values)
+    return assignments
+
+
+def _value(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _count(part: str, numbers: list[object]) -> list[object]:
+    """start, start + step, ..., up to stop."""
+    real = [x for x in numbers if isinstance(x, (int, float)) and not isinstance(x, bool)]
+    if len(real) < len(numbers) or len(real) > 3:
+        raise OptionError("set", "START:STOP or START:STOP:STEP in numbers", part)
+    start, stop, step = (*real, 1)[:3]
+    if step == 0 or (stop - start) / step < 0 or (stop - start) / step >= MOST:
+        raise OptionError("set", f"a range of 1 to {MOST:,} values", part)
+    if isinstance(step, float):
+        start = float(start)
+    return [start + i * step for i in range(int((stop - start) / step + 1e-9) + 1)]

@@ -6,19 +6,22 @@ import base64
 import io
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from byheart import _style
 from byheart._style import COLOURS, new_figure
-from byheart.studies.cell import Value
-from byheart.studies.study import Axes, Record, Row
+from byheart.studies.cell import group
+from byheart.studies.study import Axes, Finding, Record, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Panel
     from matplotlib.figure import Figure
+
+    Add = Callable[[Panel, list[Row]], None]
+    Draw = Callable[[list[Row], Finding], Figure]
 
 SHARPNESS = (110, 80, 60)  # dots an inch of a picture, as many as there is room for
 # What a reader looks for first, on the x axis and on the y axis, where a study does not say.
@@ -61,14 +64,10 @@ def shades(number: int) -> list[str]:
 
 
 def series(
-    rows: Iterable[Row], x: str | Callable[[Row], float], y: str | Callable[[Row], float]
+    rows: Iterable[Row], x: str | Callable[[Row], float], y: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """The points (x, y) of rows that have both, ordered by x."""
-
-    def value(row: Row, name: str | Callable[[Row], float]) -> float | None:
-        return name(row) if callable(name) else row.get(name)
-
-    pairs = [(value(row, x), value(row, y)) for row in rows]
+    pairs = [(x(row) if callable(x) else row.get(x), row.get(y)) for row in rows]
     kept = sorted((float(a), float(b)) for a, b in pairs if a is not None and b is not None)
     return np.array([a for a, _ in kept]), np.array([b for _, b in kept])
 
@@ -95,10 +94,8 @@ def points(
     at, mean, deviation = means(x, y)
     ink = i if isinstance(i, str) else colour(i)
     panel.plot(x, y, ".", color=ink, alpha=0.25, ms=4)
-    style = "-" if line else ""
-    panel.errorbar(
-        at, mean, deviation, fmt=f"o{style}", ms=4, lw=1.4, capsize=2, color=ink, label=label
-    )
+    how = {"fmt": "o-" if line else "o", "ms": 4, "lw": 1.4, "capsize": 2}
+    panel.errorbar(at, mean, deviation, color=ink, label=label, **how)
 
 
 def curve(
@@ -122,13 +119,34 @@ def legend(panel: Panel, most: int = 4) -> None:
     names = panel.get_legend_handles_labels()[1]
     if not names:
         return
-    if len(names) <= most:
-        panel.legend(frameon=False, fontsize=8)
-    else:
-        panel.legend(
-            frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0),
-            borderaxespad=0.0,
-        )  # fmt: skip
+    beside = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
+    panel.legend(frameon=False, fontsize=8, **(beside if len(names) > most else {}))
+
+
+def groups(
+    panel: Panel, rows: Mapping[str, Sequence[Row]], x: str, y: str, *, line: bool = True
+) -> None:
+    """The points of every group of rows, by its name."""
+    for i, (name, same) in enumerate(rows.items()):
+        points(panel, *series(same, x, y), name, i, line=line)
+
+
+def one_panel(title: str, x: str, y: str, top: float | None = None) -> Callable[[Add], Draw]:
+    """Of a function that adds to a panel, the figure of a study: the axes (from 0 to `top`), what
+    the function adds, and the legend."""
+
+    def figure_of(add: Add) -> Draw:
+        def draw(rows: list[Row], _: Finding) -> Figure:
+            figure, panel = axes(title, x, y)
+            add(panel, rows)
+            if top is not None:
+                panel.set_ylim(0, top)
+            legend(panel)
+            return figure
+
+        return draw
+
+    return figure_of
 
 
 def draw_axes(title: str, shown: Sequence[Axes], rows: Sequence[Row]) -> Figure:
@@ -157,12 +175,10 @@ def lines(axes: Axes, rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
     """The rows of each line, with its label, in the order of the values."""
     if axes.by is None:
         return [("measured", list(rows))]
-    groups: dict[Value, list[Row]] = {}
-    for row in rows:  # a name may be a parameter and a measurement: the parameter is meant
-        value = row.params[axes.by] if axes.by in row.params else row.get(axes.by)
-        groups.setdefault(value, []).append(row)
-    numbers = all(isinstance(value, (int, float)) for value in groups)
-    ordered = sorted(groups.items(), key=lambda item: item[0] if numbers else str(item[0]))
+    by = axes.by  # a name may be a parameter and a measurement: the parameter is meant
+    same_by = group(rows, lambda row: row.params[by] if by in row.params else row.get(by))
+    numbers = all(isinstance(value, (int, float)) for value in same_by)
+    ordered = sorted(same_by.items(), key=lambda item: item[0] if numbers else str(item[0]))
     return [
         (axes.label.format(name=axes.by, value=f"{v:,}" if isinstance(v, int) else v), same)
         for v, same in ordered
@@ -172,21 +188,15 @@ def lines(axes: Axes, rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
 def suitable(rows: Sequence[Row]) -> Axes:
     """Axes for rows of a study that says none: the first parameter that varies, the measurement
     that readers look for first, and a line for each value of one other parameter that varies."""
-    numeric = [name for name in _names(rows, "measurements") if _numbers(rows, name)]
+    numeric = [n for n in {n: 0 for row in rows for n in row.measurements} if _numbers(rows, n)]
     measured = sorted(numeric, key=lambda n: FIRST_Y.index(n) if n in FIRST_Y else len(FIRST_Y))
-    varying = [
-        name for name in _names(rows, "params")
-        if len({str(row.params.get(name)) for row in rows}) > 1
-    ]  # fmt: skip
+    params = dict.fromkeys(name for row in rows for name in row.params)
+    varying = [n for n in params if len({str(row.params.get(n)) for row in rows}) > 1]
     along = [name for name in (*FIRST_X, *varying) if name in varying and _numbers(rows, name)]
     x = along[0] if along else "seed"
     others = [name for name in varying if name != x]
     by = others[0] if others else "variant" if len({row.variant for row in rows}) > 1 else None
     return Axes(x, measured[0] if measured else "seconds", by)
-
-
-def _names(rows: Sequence[Row], kind: str) -> list[str]:
-    return list(dict.fromkeys(name for row in rows for name in getattr(row, kind)))
 
 
 def _numbers(rows: Sequence[Row], name: str) -> bool:

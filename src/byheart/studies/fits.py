@@ -7,7 +7,7 @@ over θ alone (a grid of starts, refined around the best), with exact least squa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +35,12 @@ class Law:
     @property
     def parameters(self) -> int:
         return 1 + (self.curve is not None) + (self.shape is not None)
+
+    def at(self, x: Array, values: Mapping[str, float]) -> Array:
+        """y at x with these parameters."""
+        if self.curve is None:
+            return np.full_like(x, values["a"])
+        return values["a"] + values["b"] * self.curve(x, values[self.shape] if self.shape else 0.0)
 
 
 def _power(x: Array, p: Array | float) -> Array:
@@ -73,7 +79,6 @@ class Fit:
 
     law: str
     values: dict[str, float]
-    rss: float
     points: int
     r2: float
     aicc: float
@@ -81,12 +86,7 @@ class Fit:
     intervals: dict[str, tuple[float, float]]
 
     def __call__(self, x: Sequence[float] | Array) -> Array:
-        law = LAWS[self.law]
-        x = np.asarray(x, float)
-        if law.curve is None:
-            return np.full_like(x, self.values["a"])
-        theta = self.values[law.shape] if law.shape else 0.0
-        return self.values["a"] + self.values["b"] * law.curve(x, theta)
+        return LAWS[self.law].at(np.asarray(x, float), self.values)
 
     def interval(self, name: str) -> dict[str, float]:
         """{"estimate", "low", "high"} of one parameter."""
@@ -94,28 +94,17 @@ class Fit:
         return {"estimate": self.values[name], "low": low, "high": high}
 
     def to_json(self) -> Record:
-        law = LAWS[self.law]
         return {
-            "law": self.law,
-            "formula": law.formula,
-            **self.values,
-            "intervals": {k: list(v) for k, v in self.intervals.items()},
-            "R2": self.r2,
-            "AICc": self.aicc,
-            "cross_validated": self.cross_validated,
-            "points": self.points,
-        }
+            "law": self.law, "formula": LAWS[self.law].formula, **self.values,
+            "intervals": {k: list(v) for k, v in self.intervals.items()}, "R2": self.r2,
+            "AICc": self.aicc, "cross_validated": self.cross_validated, "points": self.points,
+        }  # fmt: skip
 
 
 def fit(
-    law: str | Law,
-    x: Sequence[float] | Array,
-    y: Sequence[float] | Array,
-    *,
-    resamples: int = 0,
-    rng: int = 0,
-    validate: bool = True,
-) -> Fit:
+    law: str | Law, x: Sequence[float] | Array, y: Sequence[float] | Array, *,
+    resamples: int = 0, rng: int = 0, validate: bool = True,
+) -> Fit:  # fmt: skip
     """Least squares of a law; with `resamples`, bootstrap intervals (seeds resampled at each x).
 
     >>> x = np.repeat([1.0, 2, 3, 4], 2)
@@ -131,22 +120,17 @@ def fit(
             f"the {law.name} law {law.formula} has {law.parameters} parameters: it needs as many "
             f"different x, found {distinct}."
         )
-    values, rss = _solve(law, x, y[:, None])
+    solved, (rss,) = _solve(law, x, y[:, None])
+    values = {name: float(v[0]) for name, v in solved.items()}
     intervals: dict[str, tuple[float, float]] = {}
     if resamples:
         drawn, _ = _solve(law, x, _resampled(x, y, resamples, rng))
         intervals = {name: _percentiles(v) for name, v in drawn.items()}
     total = float(((y - y.mean()) ** 2).sum())
-    return Fit(
-        law.name,
-        {name: float(v[0]) for name, v in values.items()},
-        float(rss[0]),
-        len(x),
-        1 - float(rss[0]) / total if total > 0 else 1.0,
-        _aicc(float(rss[0]), len(x), law.parameters),
-        _left_out(law, x, y) if validate else math.nan,
-        intervals,
-    )
+    r2 = 1 - float(rss) / total if total > 0 else 1.0
+    aicc = _aicc(float(rss), len(x), law.parameters)
+    left_out = _left_out(law, x, y) if validate else math.nan
+    return Fit(law.name, values, len(x), r2, aicc, left_out, intervals)
 
 
 @dataclass(frozen=True)
@@ -162,13 +146,10 @@ class Choice:
 
 
 def choose(
-    x: Sequence[float] | Array,
-    y: Sequence[float] | Array,
-    laws: Sequence[str] = ("linear", "quadratic", "power", "saturating"),
-    *,
-    resamples: int = RESAMPLES,
-    rng: int = 0,
-) -> Choice:
+    x: Sequence[float] | Array, y: Sequence[float] | Array,
+    laws: Sequence[str] = ("linear", "quadratic", "power", "saturating"), *,
+    resamples: int = RESAMPLES, rng: int = 0,
+) -> Choice:  # fmt: skip
     """Compare laws by AICc and by the error at left-out x.
 
     A law is chosen if its AICc is smaller by 4 or more than that of every other, and no other
@@ -183,23 +164,20 @@ def choose(
     able = [name for name in laws if LAWS[name].parameters < distinct]
     if not able:
         raise ByheartError(f"none of {', '.join(laws)} can be compared on {distinct} different x.")
-    fits = sorted(
-        (fit(name, x, y, resamples=resamples, rng=rng) for name in able), key=lambda f: f.aicc
-    )
-    best, others = fits[0], fits[1:]
+    fitted = [fit(name, x, y, resamples=resamples, rng=rng) for name in able]
+    fits = best, *others = tuple(sorted(fitted, key=lambda f: f.aicc))
     if not others:
-        return Choice(tuple(fits), best.law, "only one law could be fitted")
+        return Choice(fits, best.law, "only one law could be fitted")
     close = [f.law for f in others if f.aicc - best.aicc < TELLS]
     better = [f.law for f in others if f.cross_validated < 0.9 * best.cross_validated]
     if close or better:
         why = f"AICc of {best.law} and {', '.join(close)} differ by less than {TELLS:g}"
         if not close:
-            why = (
-                f"{best.law} has the best AICc, but {', '.join(better)} predicts left-out x better"
-            )
-        return Choice(tuple(fits), None, f"the data cannot tell: {why}")
+            predictors = ", ".join(better)
+            why = f"{best.law} has the best AICc, but {predictors} predicts left-out x better"
+        return Choice(fits, None, f"the data cannot tell: {why}")
     gap = others[0].aicc - best.aicc
-    return Choice(tuple(fits), best.law, f"AICc smaller by {gap:.1f} than {others[0].law}")
+    return Choice(fits, best.law, f"AICc smaller by {gap:.1f} than {others[0].law}")
 
 
 def interval_of_mean(
@@ -270,10 +248,9 @@ def _resampled(x: Array, y: Array, resamples: int, seed: int) -> Array:
 def _aicc(rss: float, n: int, parameters: int) -> float:
     """n log(rss/n) + 2k + 2k(k+1)/(n-k-1), k counting the variance too."""
     k = parameters + 1
-    floor = max(rss, n * 1e-24)
     if n - k - 1 <= 0:
         return math.inf
-    return n * math.log(floor / n) + 2 * k + 2 * k * (k + 1) / (n - k - 1)
+    return n * math.log(max(rss, n * 1e-24) / n) + 2 * k + 2 * k * (k + 1) / (n - k - 1)
 
 
 def _left_out(law: Law, x: Array, y: Array) -> float:
@@ -285,6 +262,6 @@ def _left_out(law: Law, x: Array, y: Array) -> float:
     for value in values:
         rest = x != value
         solved, _ = _solve(law, x[rest], y[rest, None])
-        others = Fit(law.name, {k: float(v[0]) for k, v in solved.items()}, 0, 0, 0, 0, 0, {})
-        squares.append(float((y[~rest].mean() - others(np.array([value]))[0]) ** 2))
+        predicted = law.at(np.array([value]), {k: float(v[0]) for k, v in solved.items()})
+        squares.append(float((y[~rest].mean() - predicted[0]) ** 2))
     return math.sqrt(sum(squares) / len(squares))

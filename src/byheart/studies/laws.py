@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from byheart.studies.cell import Params, Value
-from byheart.studies.figure import means
-from byheart.studies.fits import RESAMPLES, fit
+from byheart.studies.cell import Params, Value, group
+from byheart.studies.figure import means, series
+from byheart.studies.fits import RESAMPLES, Fit, fit
 from byheart.studies.study import Finding, Row, Verdict
 
 CEILING = 0.95  # lines are fitted up to and including the first accuracy above it
@@ -28,9 +28,14 @@ def below_ceiling(
     return x <= last if including else x < last
 
 
+def fitted(law: str, x: np.ndarray, y: np.ndarray) -> Fit:
+    """A law by least squares, with 95 % bootstrap intervals over seeds."""
+    return fit(law, x, y, resamples=RESAMPLES, validate=False)
+
+
 def slope(x: np.ndarray, y: np.ndarray) -> Interval:
-    """b of y = a + b x by least squares, with its 95 % bootstrap interval over seeds."""
-    return fit("linear", x, y, resamples=RESAMPLES, validate=False).interval("b")
+    """b of y = a + b x with its interval."""
+    return fitted("linear", x, y).interval("b")
 
 
 def exponent(x: np.ndarray, y: np.ndarray) -> Interval:
@@ -96,19 +101,34 @@ def too_few(what: str) -> Finding:
 
 
 def by_variant(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Rows by variant, in the order in which the study has them."""
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(row.variant, []).append(row)
-    return groups
+    return group(rows, lambda row: row.variant)
 
 
 def by(rows: Sequence[Row], name: str) -> dict[Value, list[Row]]:
     """Rows by the value of a parameter, in order."""
-    groups: dict[Value, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(row[name], []).append(row)
-    return dict(sorted(groups.items()))
+    return dict(sorted(group(rows, lambda row: row[name]).items()))
+
+
+def lines(rows: Sequence[Row], name: str) -> list[tuple[str, Value, list[Row]]]:
+    """Rows by variant and, within it, by the value of a parameter."""
+    variants = by_variant(rows).items()
+    return [(v, value, same) for v, mine in variants for value, same in by(mine, name).items()]
+
+
+def enough(
+    groups: Mapping[Value, list[Row]], x: str, y: str, least: int
+) -> Iterator[tuple[Value, list[Row], np.ndarray, np.ndarray]]:
+    """The groups of rows that have `least` different x or more: key, rows, x and y."""
+    for key, rows in groups.items():
+        at, values = series(rows, x, y)
+        if len(np.unique(at)) >= least:
+            yield key, rows, at, values
+
+
+def mean(rows: Sequence[Row], name: str) -> float | None:
+    """The mean of a measurement over the rows that have it; None where none has."""
+    values = [row[name] for row in rows if row[name] is not None]
+    return float(np.mean(values)) if values else None
 
 
 def by_cell(rows: Sequence[Row]) -> dict[str, list[Row]]:

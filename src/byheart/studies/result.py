@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import os
@@ -11,6 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from byheart._folders import save_file
@@ -18,13 +21,13 @@ from byheart._json import plain
 from byheart._progress import Report as Tell
 from byheart._progress import quiet
 from byheart._tables import data_frame
-from byheart.errors import check_choice
+from byheart.errors import ByheartError, OptionError, check_choice
 from byheart.studies import figure
-from byheart.studies.files import FileFunction, shipped
+from byheart.studies.cell import group
 from byheart.studies.run import Report, Seeds, rows_of, run
 from byheart.studies.store import coordinating, open_store
 from byheart.studies.study import PROFILES, Finding, Record, Row, Study, Verdict
-from byheart.studies.table import export, records
+from byheart.studies.work import FileFunction, shipped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,6 +36,10 @@ if TYPE_CHECKING:
 FOLDER = "byheart-studies"
 PICTURE = 900_000  # bytes of a figure inside a page or a store
 WORDS = ("title", "source", "claim", "measurement", "rule", "settings", "disagreements")
+# First columns of every export; what a row does not have is empty.
+COLUMNS = ("study", "experiment", "variant", "N", "S", "d", "d_h", "H", "layers", "width", "seed",
+           "train_accuracy", "accuracy", "seconds")  # fmt: skip
+LAST = ("error", "cell", "device", "threads", "stack", "versions")
 
 
 @dataclass(frozen=True)
@@ -123,14 +130,10 @@ class StudyResult:
 
     def to_json(self) -> Record:
         return {
-            "study": self.study.name,
-            "profile": self.profile,
-            "rows": len(self.rows),
-            "failed": len(self.failed),
-            "seconds": sum(row.seconds for row in self.rows),
-            **self.finding.to_json(),
-            "store": os.fspath(self.store),
-        }
+            "study": self.study.name, "profile": self.profile, "rows": len(self.rows),
+            "failed": len(self.failed), "seconds": sum(row.seconds for row in self.rows),
+            **self.finding.to_json(), "store": os.fspath(self.store),
+        }  # fmt: skip
 
     def save(self, folder: str | os.PathLike[str], mark: str = "") -> dict[str, Path]:
         """Write figure, rows and finding as files; `mark` becomes part of their names."""
@@ -177,14 +180,10 @@ class StudyResult:
 
 
 def results(
-    studies: Sequence[Study],
-    selection: Selection,
-    execution: Execution,
-    *,
-    store: str | os.PathLike[str] | None = None,
-    folder: str | os.PathLike[str] = FOLDER,
+    studies: Sequence[Study], selection: Selection, execution: Execution, *,
+    store: str | os.PathLike[str] | None = None, folder: str | os.PathLike[str] = FOLDER,
     known: frozenset[str] = frozenset(),
-) -> Iterator[StudyResult]:
+) -> Iterator[StudyResult]:  # fmt: skip
     """Run studies, those of one store at once, and give what each found.
 
     Rows are kept in `store`, or in PAPER.db in the `folder`. The store keeps an account of studies
@@ -192,29 +191,90 @@ def results(
     """
     if selection.values:
         studies = [study.with_values(selection.values) for study in studies]
-    by_store: dict[Path, list[Study]] = {}
-    for study in studies:
-        path = Path(folder) / f"{study.paper}.db" if store is None else Path(store)
-        by_store.setdefault(path, []).append(study)
+    by_store = group(studies, lambda study: Path(store or Path(folder) / f"{study.paper}.db"))
     rows = {"variant": selection.variant, "only": selection.only, "seeds": selection.seeds}
-    e, began = execution, time.monotonic()
+    e, profile, began = execution, selection.profile, time.monotonic()
     for path, together in by_store.items():
         report = None
         if e.compute:
             gone = time.monotonic() - began
             report = run(
-                together, path, profile=selection.profile, workers=e.workers, progress=e.progress,
+                together, path, profile=profile, workers=e.workers, progress=e.progress,
                 time_budget=None if e.time_budget is None else max(0.0, e.time_budget - gone),
                 retry_failed=e.retry_failed, **rows,
             )  # fmt: skip
         for study in together:
             with open_store(path, create=False) as opened:
-                good, bad = rows_of(study, opened, selection.profile, **rows)
-            result = StudyResult(
-                study, selection.profile, good, bad, study.analyse(good), path, report
-            )
+                good, bad = rows_of(study, opened, profile, **rows)
+            result = StudyResult(study, profile, good, bad, study.analyse(good), path, report)
             if e.compute and (study.name not in known or selection.values):
                 with coordinating(path) as opened:
                     opened.add_account(study.name, result.account())
             yield result
             report = None  # said once
+
+
+def flat(row: Row) -> Record:
+    """One record: names, parameters, measurements, seconds, where it was made."""
+    inside = {k: v for k, v in {**row.params, **row.measurements}.items() if k != "seed"}
+    labels = {name: getattr(row, name) for name in ("study", "experiment", "variant", "seed")}
+    versions = " ".join(f"{name}={value}" for name, value in sorted(row.versions.items()))
+    rest = {name: getattr(row, name) for name in ("seconds", *LAST[:-1])}
+    return {**inside, **labels, **rest, "versions": versions}
+
+
+def records(rows: Sequence[Row]) -> tuple[list[str], list[Record]]:
+    """Columns and records: the fixed columns first, then what the rows have besides."""
+    table = [flat(row) for row in rows]
+    others = sorted({name for record in table for name in record} - {*COLUMNS, *LAST})
+    return [*COLUMNS, *others, *LAST], table
+
+
+def export(rows: Sequence[Row], path: str | os.PathLike[str]) -> int:
+    """Write rows to a .csv or .parquet file, whole or not at all; the number written."""
+    target = Path(path)
+    check_export(target)
+    columns, table = records(rows)
+    if target.suffix.lower() == ".csv":
+        out = io.StringIO()
+        writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(table)
+        save_file(target, out.getvalue().encode())
+    else:
+        save_file(target, _parquet(columns, table))
+    return len(table)
+
+
+def check_export(path: str | os.PathLike[str]) -> None:
+    """Refuse a file that could not be written, before any work."""
+    target = Path(path)
+    if target.suffix.lower() not in (".csv", ".parquet"):
+        raise OptionError("export", "a file that ends in .csv or .parquet", str(path))
+    if not target.parent.is_dir():
+        raise ByheartError(f"{path} cannot be written: there is no folder {target.parent}.")
+    if target.suffix.lower() == ".parquet":
+        _pyarrow()
+
+
+def _parquet(columns: list[str], table: list[Record]) -> bytes:
+    pa, pq = _pyarrow()
+    arrays = {}
+    for name in columns:
+        values = [record.get(name) for record in table]
+        try:
+            arrays[name] = pa.array(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):  # text in one cell, a number in another
+            arrays[name] = pa.array([None if v is None else str(v) for v in values])
+    out = io.BytesIO()
+    pq.write_table(pa.table(arrays), out)
+    return out.getvalue()
+
+
+def _pyarrow() -> tuple[ModuleType, ModuleType]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise ByheartError("Parquet needs pyarrow: pip install 'byheart[parquet]'") from None
+    return pyarrow, pyarrow.parquet

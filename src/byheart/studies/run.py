@@ -1,4 +1,5 @@
-"""The coordinator: hands stacks of missing jobs to an engine and writes what comes back."""
+"""The coordinator: hands stacks of missing jobs to an engine and writes what comes back; how far
+it is, as a text for people that also carries its numbers."""
 
 from __future__ import annotations
 
@@ -8,24 +9,65 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
 from dataclasses import dataclass, replace
 
+from byheart import _progress
 from byheart._progress import Report as Tell
 from byheart._progress import quiet
 from byheart.engine import engine, places
 from byheart.errors import ByheartError
-from byheart.studies.cell import Cell, Job, stacks, work_of
+from byheart.studies.cell import Cell, Job, group, stacks, work_of
 from byheart.studies.expression import Expression
-from byheart.studies.progress import Progress
-from byheart.studies.store import Result, Store, coordinating
+from byheart.studies.store import Store, coordinating
 from byheart.studies.study import Row, Study
-from byheart.studies.work import compute, describe
+from byheart.studies.work import Result, compute, describe
 
-INTERRUPTED = 130  # 128 + SIGINT
+
+def duration(seconds: float | None) -> str:
+    """Seconds for people.
+
+    >>> duration(3.2), duration(75), duration(7300), duration(None)
+    ('3 s', '1 min 15 s', '2 h 2 min', 'unknown')
+    """
+    if seconds is None:
+        return "unknown"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+class Progress(_progress.Progress):
+    """Where a run is: jobs `done` of `total`, `failed` ones, `seconds` gone, an estimate of those
+    `left`, jobs of this run a minute (`rate`), and the `last` row; `words` leaves out the counts.
+    """
+
+    failed: int
+    seconds: float
+    left: float | None
+    rate: float
+    last: Row | None
+    words: str
+
+
+def in_a_few_words(row: Row) -> str:
+    """The sizes that vary most, and the accuracy or the error."""
+    names = ("N", "d", "d_h", "H", "T")
+    sizes = ", ".join(f"{name}={row.params[name]}" for name in names if name in row.params)
+    if row.error is not None:
+        return f"{sizes}: failed, {row.error.splitlines()[0][:60]}"
+    for name in ("accuracy", "facts", *row.measurements):
+        value = row.get(name)
+        if isinstance(value, (int, float)):
+            return f"{sizes}: {name} {value:.4g}"
+    return sizes
 
 
 class Stopped(ByheartError):
     """A run that was interrupted: what is done is kept, and the message says how to go on."""
 
-    exit_code = INTERRUPTED
+    exit_code = 130  # 128 + SIGINT
 
 
 @dataclass(frozen=True)
@@ -60,18 +102,11 @@ def plan(
 
 
 def run(
-    studies: Study | Sequence[Study],
-    store: str | os.PathLike[str],
-    *,
-    variant: str | None = None,
-    profile: str = "quick",
-    seeds: Seeds = None,
-    only: str | None = None,
-    workers: int | str = 1,
-    time_budget: float | None = None,
-    retry_failed: bool = False,
-    progress: Tell = quiet,
-) -> Report:
+    studies: Study | Sequence[Study], store: str | os.PathLike[str], *,
+    variant: str | None = None, profile: str = "quick", seeds: Seeds = None,
+    only: str | None = None, workers: int | str = 1, time_budget: float | None = None,
+    retry_failed: bool = False, progress: Tell = quiet,
+) -> Report:  # fmt: skip
     """Compute what is missing of one study, or of several at once, and keep it in the store.
 
     Rows are the same whatever the engine, the order, and how often the run was cut off. After
@@ -115,27 +150,21 @@ def run(
 
 class _Coordinator:
     def __init__(
-        self,
-        name: str,
-        store: Store,
-        planned: Sequence[tuple[tuple[str, str], list[Job]]],
-        retry_failed: bool,
-        progress: Tell,
-    ) -> None:
+        self, name: str, store: Store, planned: Sequence[tuple[tuple[str, str], list[Job]]],
+        retry_failed: bool, progress: Tell,
+    ) -> None:  # fmt: skip
         self.name, self.store, self.tell = name, store, progress
         there = store.keys(failed=False if retry_failed else None)
-        seen: set[tuple[str, int]] = set()
         self.waiting: list[list[Job]] = []
         self.owner: dict[tuple[str, int], tuple[str, str]] = {}  # study and variant of a job
         for owner, stack in planned:
-            new = [job for job in stack if job.key not in seen]
-            seen.update(job.key for job in new)
+            new = [job for job in stack if job.key not in self.owner]
             self.owner |= {job.key: owner for job in new}
             missing = [job for job in new if job.key not in there]
             if missing:
                 self.waiting.append(missing)
-        self.total = len(seen)
-        self.there = len(seen & there)
+        self.total = len(self.owner)
+        self.there = len(self.owner.keys() & there)
         self.done = self.failed = 0
         self.lost: set[tuple[str, int]] = set()  # first jobs of stacks whose worker died
         self.cost_done = 0.0
@@ -156,7 +185,7 @@ class _Coordinator:
                     if time_budget is not None and self._seconds() >= time_budget:
                         break
                     stack = self.waiting.pop(0)
-                    running[submit(executor, stack)] = stack
+                    running[executor.submit(compute, *work_of(stack))] = stack
                 if not running:
                     return  # no time left
                 finished, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
@@ -197,37 +226,34 @@ class _Coordinator:
         return time.perf_counter() - self.began
 
     def _progress(self, last: tuple[Job, Result] | None = None) -> Progress:
-        gone = self._seconds()
+        gone, done = self._seconds(), self.there + self.done
         left = gone * (self.cost - self.cost_done) / self.cost_done if self.cost_done else None
-        row = None
+        rate = 60 * self.done / max(gone, 1e-9)
+        row, words = None, "computing the others"
+        text = f"{self.name}: {done} of {self.total} rows are there; {words}"
         if last is not None:
             job, r = last
             (study, variant), cell = self.owner[job.key], job.cell
             measured = r.measurements, r.error, r.seconds
             row = Row(study, cell.experiment, variant, *job.key, cell.params, *measured)
-        return Progress.of(
-            self.name, self.there + self.done, self.total, failed=self.failed, seconds=gone,
-            left=left, rate=60 * self.done / max(gone, 1e-9), last=row,
-        )  # fmt: skip
+            words = f"{rate:.0f} a minute, {duration(left)} left; {in_a_few_words(row)}"
+            failures = f", {self.failed} failed" if self.failed else ""
+            text = f"{study}: {done} of {self.total} rows{failures}, {words}"
+        message = Progress(text, done=done, total=self.total)
+        message.failed, message.seconds, message.left = self.failed, gone, left
+        message.rate, message.last, message.words = rate, row, words
+        return message
 
     def report(self, seconds: float) -> Report:
-        planned_failures = {k for k in self.store.keys(failed=True) if k in self.owner}
+        failed = len(self.store.keys(failed=True) & self.owner.keys())
         missing = sum(len(stack) for stack in self.waiting)
-        return Report(self.total, self.there, self.done, len(planned_failures), missing, seconds)
-
-
-def submit(executor: Executor, stack: list[Job]) -> Future[list[Result]]:
-    return executor.submit(compute, *work_of(stack))
+        return Report(self.total, self.there, self.done, failed, missing, seconds)
 
 
 def smaller(stack: list[Job]) -> list[list[Job]]:
     """A failed stack in pieces: by cell, or job by job where it is one cell."""
-    cells: dict[str, list[Job]] = {}
-    for job in stack:
-        cells.setdefault(job.cell.hash, []).append(job)
-    if len(cells) > 1:
-        return list(cells.values())
-    return [[job] for job in stack]
+    cells = group(stack, lambda job: job.cell.hash)
+    return list(cells.values()) if len(cells) > 1 else [[job] for job in stack]
 
 
 @dataclass(frozen=True)
@@ -254,26 +280,18 @@ def status(study: Study, store: Store, profile: str, seeds: Seeds = None) -> Sta
 
 
 def rows_of(
-    study: Study,
-    store: Store,
-    profile: str,
-    *,
-    variant: str | None = None,
-    only: str | None = None,
-    seeds: Seeds = None,
-) -> tuple[list[Row], list[Row]]:
+    study: Study, store: Store, profile: str, *, variant: str | None = None,
+    only: str | None = None, seeds: Seeds = None,
+) -> tuple[list[Row], list[Row]]:  # fmt: skip
     """The study's rows that are there, and those that failed, in the order of its grid."""
     good: list[Row] = []
     bad: list[Row] = []
     numbers = set(study.seed_numbers(profile, seeds))
     for chosen in study.chosen_variants(variant):
         cells, _ = plan(study, chosen, profile, seeds, only)
-        there: dict[str, list[Row]] = {}
-        for row in store.rows(study.name, chosen, profile):
-            if row.seed in numbers:
-                there.setdefault(row.cell, []).append(row)
+        rows = [r for r in store.rows(study.name, chosen, profile) if r.seed in numbers]
+        there = group(rows, lambda row: (row.cell, row.experiment))
         for cell in cells:
-            for row in there.get(cell.hash, []):
-                if row.experiment == cell.experiment:
-                    (good if row.error is None else bad).append(replace(row, params=cell.params))
+            for row in there.get((cell.hash, cell.experiment), []):
+                (good if row.error is None else bad).append(replace(row, params=cell.params))
     return good, bad

@@ -13,13 +13,13 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from byheart.errors import ByheartError
-from byheart.studies.cell import Cell, Job, Measurements, canonical
+from byheart.studies.cell import Cell, Job, canonical
 from byheart.studies.study import Record, Row
+from byheart.studies.work import Result
 
 APPLICATION = 0x62796874  # "byht"
 SCHEMA = 1
@@ -42,7 +42,10 @@ CREATE TABLE runs (
 """
 # Stores of earlier versions have none.
 ACCOUNTS = "CREATE TABLE IF NOT EXISTS accounts (study TEXT PRIMARY KEY, account TEXT NOT NULL)"
-Columns = tuple[Any, ...]
+LABELS = ("study", "experiment", "variant", "cell", "seed")
+# What a row says of one computation: what replaces it when a failed one is computed again.
+COMPUTED = ("measurements", "error", "seconds", "versions", "device", "threads", "stack")
+KEEP = "It is left as it is. Give another `store`."
 
 
 class StoreError(ByheartError):
@@ -53,32 +56,15 @@ class StoreBusy(StoreError):
     """Another coordinator is writing to this store."""
 
 
-@dataclass(frozen=True)
-class Result:
-    """What a worker hands back for one job; `seconds` is its share of the CPU time."""
-
-    measurements: Measurements
-    error: str | None
-    seconds: float
-    versions: dict[str, str]
-    device: str
-    threads: int
-    stack: int
-
-
-class Store:
+class Store(contextlib.AbstractContextManager["Store"]):
     """An open store. `write` it only inside `coordinating()`."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        self.path = path
-        self.connection = connection
+        self.path, self.connection = path, connection
 
     def close(self) -> None:
         with contextlib.suppress(sqlite3.Error):
             self.connection.close()
-
-    def __enter__(self) -> Store:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -96,26 +82,15 @@ class Store:
     def add(self, results: Sequence[tuple[Job, Result]]) -> None:
         """The rows of one stack, all in one transaction. A row that failed is replaced."""
         rows = [
-            (
-                job.cell.hash,
-                job.seed,
-                job.cell.procedure.name,
-                canonical(dict(job.cell.params)),
-                json.dumps(r.measurements, sort_keys=True),
-                r.error,
-                r.seconds,
-                json.dumps(r.versions, sort_keys=True),
-                r.device,
-                r.threads,
-                r.stack,
-            )
+            (*job.key, job.cell.procedure.name, canonical(dict(job.cell.params)),
+             json.dumps(r.measurements, sort_keys=True), r.error, r.seconds,
+             json.dumps(r.versions, sort_keys=True), r.device, r.threads, r.stack)
             for job, r in results
-        ]
+        ]  # fmt: skip
         self._write(
             "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
-            "measurements = excluded.measurements, error = excluded.error, "
-            "seconds = excluded.seconds, versions = excluded.versions, device = excluded.device, "
-            "threads = excluded.threads, stack = excluded.stack WHERE rows.error IS NOT NULL",
+            + ", ".join(f"{name} = excluded.{name}" for name in COMPUTED)
+            + " WHERE rows.error IS NOT NULL",
             rows,
         )
 
@@ -125,12 +100,6 @@ class Store:
         """One run: how many rows it computed, and its wall seconds."""
         row = (studies, profile, workers, computed, failed, seconds)
         self._write("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", [row])
-
-    def runs(self) -> list[Record]:
-        """The runs that computed something, in order."""
-        names = ("studies", "profile", "workers", "computed", "failed", "seconds")
-        records = self._read(f"SELECT {', '.join(names)} FROM runs ORDER BY rowid")
-        return [dict(zip(names, row, strict=True)) for row in records]
 
     def add_account(self, study: str, account: Record) -> None:
         """What a study says of itself and of its rows, for a reader who does not have it."""
@@ -148,26 +117,24 @@ class Store:
     def rows(
         self, study: str | None = None, variant: str | None = None, profile: str | None = None
     ) -> list[Row]:
-        """Rows with the study, experiment and variant they belong to, in a fixed order.
-
-        A cell of two studies is there once for each.
-        """
-        clauses, values = [], []
-        for name, value in (("study", study), ("variant", variant), ("profile", profile)):
-            if value is not None:
-                clauses.append(f"members.{name} = ?")
-                values.append(value)
-        where = f"WHERE {' AND '.join(clauses)} " if clauses else ""
+        """Rows with the study, experiment and variant they belong to (of two studies: once for
+        each), in a fixed order."""
+        wanted = {"study": study, "variant": variant, "profile": profile}
+        asked = {name: value for name, value in wanted.items() if value is not None}
+        where = " AND ".join(f"members.{name} = ?" for name in asked)
         records = self._read(
-            "SELECT DISTINCT study, experiment, variant, rows.cell, seed, params, measurements, "
-            "error, seconds, versions, device, threads, stack FROM members JOIN rows "
-            f"ON members.cell = rows.cell {where}"
+            f"SELECT DISTINCT study, experiment, variant, rows.cell, seed, params, "
+            f"{', '.join(COMPUTED)} FROM members JOIN rows ON members.cell = rows.cell "
+            f"{'WHERE' if asked else ''} {where} "
             "ORDER BY study, variant, experiment, params, seed",
-            tuple(values),
+            tuple(asked.values()),
         )
-        return [_row(*row) for row in records]
+        names = (*LABELS, "params", *COMPUTED)
+        texts = ("params", "measurements", "versions")
+        rows = (dict(zip(names, record, strict=True)) for record in records)
+        return [Row(**row | {name: json.loads(row[name]) for name in texts}) for row in rows]
 
-    def _read(self, command: str, values: tuple[object, ...] = ()) -> list[Columns]:
+    def _read(self, command: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         try:
             return self.connection.execute(command, values).fetchall()
         except sqlite3.Error as error:
@@ -186,15 +153,6 @@ class Store:
             raise StoreError(f"{self.path} cannot be written: {why}. {next_step}") from None
 
 
-def _row(
-    study: str, experiment: str, variant: str, cell: str, seed: int, params: str,
-    measurements: str, error: str | None, seconds: float, versions: str, device: str,
-    threads: int, stack: int,
-) -> Row:  # fmt: skip
-    texts = json.loads(params), json.loads(measurements), error, seconds, json.loads(versions)
-    return Row(study, experiment, variant, cell, seed, *texts, device, threads, stack)
-
-
 def open_store(path: str | os.PathLike[str], *, create: bool = True) -> Store:
     """Open a store, or make an empty one; everything else at `path` is refused and kept."""
     location = Path(path)
@@ -203,16 +161,18 @@ def open_store(path: str | os.PathLike[str], *, create: bool = True) -> Store:
             raise StoreError(f"there is no store {path}. Run a study first, or give its `store`.")
         _create(location)
     _check_header(location)
+    uri, why = f"{location.resolve().as_uri()}?mode=ro", "SQLite's own check fails"
     try:
-        with contextlib.closing(
-            sqlite3.connect(f"{location.resolve().as_uri()}?mode=ro", uri=True)
-        ) as c:
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as c:
             sound = c.execute("PRAGMA quick_check").fetchall() == [("ok",)]
             tables = {name for (name,) in c.execute("SELECT name FROM sqlite_master")}
     except sqlite3.Error as error:
-        raise _damaged(location, str(error)) from None
+        sound, tables, why = False, set[str](), str(error)
     if not sound or not {"rows", "members", "runs"} <= tables:
-        raise _damaged(location, "SQLite's own check fails")
+        raise StoreError(
+            f"{location} is damaged or cut short ({why}). It is left as it is. Take a copy back "
+            "from a backup, or give another `store`."
+        )
     connection = sqlite3.connect(location, timeout=30)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -227,9 +187,7 @@ def coordinating(path: str | os.PathLike[str]) -> Iterator[Store]:
         location.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(f"{location}.lock", os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
-        raise StoreError(
-            f"{path} cannot be written: {error.strerror}. Give another `store`."
-        ) from None
+        raise _unwritable(path, error) from None
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -248,6 +206,10 @@ def coordinating(path: str | os.PathLike[str]) -> Iterator[Store]:
         os.close(handle)  # releases the lock; so does a kill
 
 
+def _unwritable(path: str | os.PathLike[str], error: OSError) -> StoreError:
+    return StoreError(f"{path} cannot be written: {error.strerror}. Give another `store`.")
+
+
 def _create(location: Path) -> None:
     """An empty store under a temporary name, then the right one: never half made."""
     try:
@@ -255,9 +217,7 @@ def _create(location: Path) -> None:
         handle, temporary = tempfile.mkstemp(prefix=f".{location.name}.", dir=location.parent)
         os.close(handle)
     except OSError as error:
-        raise StoreError(
-            f"{location} cannot be written: {error.strerror}. Give another `store`."
-        ) from None
+        raise _unwritable(location, error) from None
     try:
         with contextlib.closing(sqlite3.connect(temporary)) as connection:
             connection.executescript(
@@ -281,22 +241,14 @@ def _check_header(location: Path) -> None:
             head = file.read(100)
     except OSError as error:
         raise StoreError(f"{location} cannot be read: {error.strerror}.") from None
-    keep = "It is left as it is. Give another `store`."
     if len(head) < 100 or head[:16] != HEADER:
         what = "is empty" if not head else "is no SQLite file, or its beginning is lost"
-        raise StoreError(f"{location} {what}. {keep}")
+        raise StoreError(f"{location} {what}. {KEEP}")
     if int.from_bytes(head[68:72], "big") != APPLICATION:
-        raise StoreError(f"{location} is an SQLite file of another program. {keep}")
+        raise StoreError(f"{location} is an SQLite file of another program. {KEEP}")
     version = int.from_bytes(head[60:64], "big")
     if version > SCHEMA:
         raise StoreError(
             f"{location} was written by a newer byheart (schema {version}, this one knows "
-            f"{SCHEMA}). Update byheart. {keep}"
+            f"{SCHEMA}). Update byheart. {KEEP}"
         )
-
-
-def _damaged(location: Path, why: str) -> StoreError:
-    return StoreError(
-        f"{location} is damaged or cut short ({why}). It is left as it is. Take a copy back from a "
-        "backup, or give another `store`."
-    )

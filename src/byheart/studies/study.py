@@ -43,10 +43,9 @@ class Row:
     stack: int = 1
 
     def __getitem__(self, name: str) -> Value:
-        if name in self.measurements:
-            return self.measurements[name]
-        if name in self.params:
-            return self.params[name]
+        for values in (self.measurements, self.params):
+            if name in values:
+                return values[name]
         if name in ("study", "experiment", "variant", "cell", "seed", "seconds"):
             return getattr(self, name)
         names = sorted({*self.measurements, *self.params})
@@ -73,12 +72,9 @@ class Finding:
     tables: Mapping[str, Sequence[Params]] = field(default_factory=dict)
 
     def to_json(self) -> Record:
-        return {
-            "verdict": self.verdict,
-            "sentence": self.sentence,
-            "numbers": dict(self.numbers),
-            "tables": {name: [dict(r) for r in rows] for name, rows in self.tables.items()},
-        }
+        tables = {name: [dict(r) for r in rows] for name, rows in self.tables.items()}
+        said = {"verdict": self.verdict, "sentence": self.sentence}
+        return {**said, "numbers": dict(self.numbers), "tables": tables}
 
     @classmethod
     def from_json(cls, record: Params) -> Finding:
@@ -90,9 +86,9 @@ class Axes:
     """What one panel of a study's figure shows: y against x, a line for each value of `by`.
 
     `x`, `y` and `by` name parameters or measurements; `where` is the experiment whose rows are
-    shown (all, unless given); `bound` names a measurement that a theorem promises of y, drawn
-    dashed. `log` is "x", "y" or "xy"; `bottom` and `top` are ends of the y
-    axis. `label` of a line is a format of {name} and {value}; one line for all rows is "measured".
+    shown (all, unless given); `bound` a measurement that a theorem promises of y, drawn dashed;
+    `log` is "x", "y" or "xy"; `bottom` and `top` are ends of the y axis; `label` is a format of
+    {name} and {value}.
     """
 
     x: str
@@ -110,18 +106,14 @@ class Axes:
 
 @dataclass(frozen=True)
 class Study:
-    """A figure or table by name.
+    """A figure or table by name, "paper/figure"; docs/studies.md says how to write one.
 
-    `name`: "paper/figure"; `title`; `source`: where it is in the paper; `claim`: what the paper
-    says of it; `grid`: the cells, or a function `grid(variant, profile)` that gives them;
-    `measurement`: what is measured, in words; `analyse(rows)`: fit and verdict, `rule` being the
-    rule of the verdict in words; `axes`: what the figure shows, a panel each, and `figure(rows,
-    finding)`: a function that draws it where axes are not enough; `variants`: the first is the
-    default; `seeds`: how many for each profile; `settings`: what a reader must know of the grid
-    and the training; `disagreements`: where paper, code and data differ; `seconds`: CPU seconds by
-    profile, where they were measured as a whole (estimated from the cells otherwise); `aliases`:
-    other names. Rows that failed are not handed to `analyse` and `figure`; both must cope with a
-    part of the grid.
+    `grid`: the cells, or `grid(variant, profile)`; `analyse(rows)`: fit and verdict by the `rule`;
+    `axes`: what the figure shows, a panel each, or `figure(rows, finding)` that draws it. Rows that
+    failed are handed to neither; both must cope with a part of the grid. `variants`: the first is
+    the default; `seeds`: how many for each profile; `seconds`: CPU seconds by profile, where they
+    were measured as a whole. `source`, `claim`, `measurement`, `settings` (what a reader must know
+    of the grid and the training) and `disagreements` (of paper, code and data) are words.
     """
 
     name: str
@@ -174,10 +166,7 @@ class Study:
 
     def with_values(self, values: Mapping[str, Sequence[object]]) -> Study:
         """The study on another grid: each of these parameters takes the values given, in every
-        combination, in the place of its own; what follows from a parameter follows.
-
-        A cell without one of the parameters keeps what it has.
-        """
+        combination; what follows from it follows. A cell without a parameter keeps what it has."""
         known = sorted(set().union(*map(self.parameter_names, PROFILES)))
         for name in values:
             if name not in known:

@@ -1,20 +1,23 @@
 """The experiment of Dana et al. (2025): train one small Transformer, measure it twice.
 
 A cell fixes the sizes, the training and the task; all seeds of a cell share one task and one
-sample, as in the authors' code (their seed, 2222; our generator).
+sample, as in the authors' code (their seed, 2222; our generator). At the end: variants, training
+lengths, what the authors published, and the bound of Corollary 2.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from byheart.papers.declare import Grid
 from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
-from byheart.studies import Jobs, Measurements, Params, Procedure
-from byheart.theory.dana2025 import phi_inverse
+from byheart.studies import Cell, Jobs, Measurements, Params, Procedure, Row, laws, together
+from byheart.theory.dana2025 import phi, phi_inverse
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
 
     from byheart.training import Data, Outcome, Recipe
@@ -85,21 +88,15 @@ def train(jobs: Jobs) -> list[Measurements]:
     """
     from byheart.training import train_stack
 
-    p = jobs[0][0]
-    seeds = [seed for _, seed in jobs]
+    p, seeds = together(jobs)
     trained = train_stack(spec_of(p), pairs(p), recipe_of(p), seeds, sample_seed=TASK_SEED)
     T0 = p["N"] ** p["S"]
     return [
-        {
-            "train_accuracy": o.train_accuracy,
-            "accuracy": o.accuracy,
-            "train_associations": phi_inverse(o.train_accuracy or 0.0, p["N"], T0),
-            "associations": phi_inverse(o.accuracy, p["N"], T0),
-            "loss": o.loss,
-            **_model(p, o),
-        }
+        {"train_accuracy": o.train_accuracy, "accuracy": o.accuracy, "loss": o.loss,
+         "train_associations": phi_inverse(o.train_accuracy or 0.0, p["N"], T0),
+         "associations": phi_inverse(o.accuracy, p["N"], T0), **_model(p, o)}
         for o in trained.outcomes
-    ]
+    ]  # fmt: skip
 
 
 def _model(p: Params, outcome: Outcome) -> Measurements:
@@ -107,23 +104,12 @@ def _model(p: Params, outcome: Outcome) -> Measurements:
 
 
 def _logits(p: Params, weights: dict[str, Tensor], inputs: Tensor) -> Tensor:
-    """Logits of all models at all inputs."""
     import torch
 
     from byheart.models.architectures import module_of
 
     with torch.no_grad():
         return module_of(spec_of(p)).forward(spec_of(p), weights, inputs)
-
-
-def _zipf_sample(p: Params, T: int) -> tuple[np.ndarray, np.ndarray]:
-    """A Zipf prior over the T pairs in random order, and a sample drawn from it."""
-    import numpy as np
-
-    rng = np.random.default_rng([TASK_SEED, 1])
-    prior = rng.permutation(np.arange(1, T + 1.0) ** -p["zipf"])
-    prior /= prior.sum()
-    return prior, rng.choice(T, size=p["batch"] * p["batches"], p=prior)
 
 
 def train_prior(jobs: Jobs) -> list[Measurements]:
@@ -133,33 +119,29 @@ def train_prior(jobs: Jobs) -> list[Measurements]:
     the number of right pairs beyond guessing, φ^{-1}; `promised`: what Corollary 1 with the
     H d_h + d likeliest pairs promises of the prior's mass, guessing the rest.
     """
-    import numpy as np
     import torch
 
     from byheart.training import Data, train_stack
 
-    p = jobs[0][0]
+    p, seeds = together(jobs)
     data = pairs(p)
-    prior, drawn = _zipf_sample(p, data.T)
-    sample = torch.from_numpy(drawn)
+    rng = np.random.default_rng([TASK_SEED, 1])
+    prior = rng.permutation(np.arange(1, data.T + 1.0) ** -p["zipf"])
+    prior /= prior.sum()
+    sample = torch.from_numpy(rng.choice(data.T, size=p["batch"] * p["batches"], p=prior))
     recipe = recipe_of(p).but(sampling="without-replacement")
-    drawn_data = Data(data.inputs[sample], data.targets[sample])
-    trained = train_stack(spec_of(p), drawn_data, recipe, [seed for _, seed in jobs])
+    drawn = Data(data.inputs[sample], data.targets[sample])
+    trained = train_stack(spec_of(p), drawn, recipe, seeds)
     logits = _logits(p, trained.weights, data.inputs)
     hits = (logits.argmax(-1) == data.targets).double().numpy()
     held = float(np.sort(prior)[::-1][: p["H"] * p["d_h"] + p["d"]].sum())
     return [
-        {
-            "train_accuracy": o.train_accuracy,
-            "accuracy": float(hit.mean()),
-            "prior_accuracy": float(hit @ prior),
-            "known": phi_inverse(float(hit.mean()), p["N"], data.T),
-            "promised": held + (1 - held) / p["N"],
-            "loss": o.loss,
-            **_model(p, o),
-        }
+        {"train_accuracy": o.train_accuracy, "accuracy": float(hit.mean()),
+         "prior_accuracy": float(hit @ prior), "loss": o.loss, **_model(p, o),
+         "known": phi_inverse(float(hit.mean()), p["N"], data.T),
+         "promised": held + (1 - held) / p["N"]}
         for o, hit in zip(trained.outcomes, hits, strict=True)
-    ]
+    ]  # fmt: skip
 
 
 def train_answers(jobs: Jobs) -> list[Measurements]:
@@ -168,35 +150,28 @@ def train_answers(jobs: Jobs) -> list[Measurements]:
     `right`: share of right answers among the `answers` largest logits; `kl`: mean KL(π || softmax)
     in nats; `pairs_known`: right (key, answer) pairs beyond guessing.
     """
-    import numpy as np
     import torch
 
     from byheart.training import Data, train_stack
     from byheart.training.losses import example_losses
 
-    p = jobs[0][0]
+    p, seeds = together(jobs)
     N, k = p["N"], p["answers"]
     inputs = pairs(p).inputs
     rng = np.random.default_rng([TASK_SEED, 2])
     answers = torch.from_numpy(rng.permuted(np.tile(np.arange(N), (len(inputs), 1)), axis=1)[:, :k])
     pi = torch.zeros(len(inputs), N).scatter_(1, answers, 1 / k)
     data = Data(inputs, pi, kind="distribution")
-    seeds = [seed for _, seed in jobs]
     trained = train_stack(spec_of(p), data, recipe_of(p), seeds, sample_seed=TASK_SEED)
     logits = _logits(p, trained.weights, inputs)
     kl = example_losses("kl", logits, pi.expand_as(logits), "distribution").mean(1)
     best = logits.topk(k, dim=-1).indices
     right = (pi.expand_as(logits).gather(-1, best) > 0).double().mean((1, 2))
     return [
-        {
-            "accuracy": o.accuracy,
-            "right": float(share),
-            "kl": float(loss),
-            "pairs_known": len(inputs) * k * (float(share) - k / N) / (1 - k / N),
-            **_model(p, o),
-        }
+        {"accuracy": o.accuracy, "right": float(share), "kl": float(loss), **_model(p, o),
+         "pairs_known": len(inputs) * k * (float(share) - k / N) / (1 - k / N)}
         for o, share, loss in zip(trained.outcomes, right, kl, strict=True)
-    ]
+    ]  # fmt: skip
 
 
 def step_work(p: Params) -> list[float]:
@@ -236,13 +211,87 @@ def complete(params: Params) -> Params:
     return full
 
 
-_procedure = partial(
-    Procedure, largest=5, seconds=train_seconds, defaults=DEFAULTS, complete=complete
-)
-SIZES = ("d", "d_h", "H")
-ROWS = "byheart.papers.dana2025.ways"  # under this name the rows of stores are kept
-TRAIN = _procedure(stack=train, name=f"{ROWS}:train", parameters=SIZES)
-PRIOR = _procedure(stack=train_prior, name=f"{ROWS}:train_prior", parameters=(*SIZES, "zipf"))
-ANSWERS = _procedure(
-    stack=train_answers, name=f"{ROWS}:train_answers", parameters=(*SIZES, "answers")
-)
+def _procedure(stack: Callable[[Jobs], list[Measurements]], *parameters: str) -> Procedure:
+    return Procedure(
+        stack=stack, largest=5, seconds=train_seconds, defaults=DEFAULTS, complete=complete,
+        name=f"byheart.papers.dana2025.ways:{stack.__name__}",  # stores keep rows by this name
+        parameters=("d", "d_h", "H", *parameters),
+    )  # fmt: skip
+
+
+TRAIN = _procedure(train)
+PRIOR = _procedure(train_prior, "zipf")
+ANSWERS = _procedure(train_answers, "answers")
+
+# Variants of the studies: as the authors' code does it, as their text says it, and with both
+# measured as the theorems speak.
+CODED, AS_PUBLISHED, CORRECTED = "as-coded", "as-published", "corrected"
+# The training as the paper prints it: .1 -> .05, 64 batches of 1,024, positions at the input, no
+# 1/sqrt(d_h).
+PRINTED: Params = {
+    "schedule": PUBLISHED_SCHEDULE, "batch": 1024, "positions": "input", "scale": False,
+}  # fmt: skip
+# Larger and deeper models: what all profiles share, and batch, batches and epochs of each.
+LENGTHS: dict[str, tuple[Params, dict[str, tuple[int, int, int]]]] = {
+    "N = 70": (
+        {"N": 70}, {"paper": (1024, 256, 64), "full": (256, 128, 24), "quick": (256, 128, 8)}),
+    "N = 200": (
+        {"N": 200}, {"paper": (1024, 64, 64), "full": (256, 256, 8), "quick": (256, 256, 2)}),
+    "three layers": (
+        {"N": 70, "layers": 3, "schedule": 0.0025},
+        {"paper": (512, 128, 64), "full": (128, 256, 16), "quick": (128, 256, 4)}),
+}  # fmt: skip
+HEADS = (1, 6, 11, 16, 21, 26, 31)
+"""H of experiment 1; d_h of experiment 2 is 1..10."""
+BY_HEADS = (0.1298, 0.3243, 0.5063, 0.6852, 0.8608, 0.9634, 0.9974)
+BY_WIDTH = (0.0815, 0.1096, 0.1554, 0.2094, 0.2879, 0.3567, 0.4534, 0.5457, 0.6391, 0.8044)
+PUBLISHED: dict[str, dict[int, float]] = {
+    "exp1": dict(zip(HEADS, BY_HEADS, strict=True)),
+    "exp2": dict(enumerate(BY_WIDTH, start=1)),
+}
+"""Mean training-sample accuracy of 5 seeds at d = 10, N = 50, from the authors' data files."""
+
+
+def training(models: str, profile: str) -> Params:
+    """N, depth and training of larger models in a profile."""
+    shared, lengths = LENGTHS[models]
+    return {**shared, **dict(zip(("batch", "batches", "epochs"), lengths[profile], strict=True))}
+
+
+def grid_of(
+    experiment: str, quick: Params, full: Params, models: str | None = None, *, shared: bool = False
+) -> Grid:
+    """The quick profile's sizes and those of the others; `shared`: with one bottleneck for all
+    heads as coded, with projections of each head otherwise."""
+
+    def grid(variant: str, profile: str) -> list[Cell]:
+        family = {"family": "shared"} if shared and variant == CODED else {}
+        sizes = quick if profile == "quick" else full
+        how = training(models, profile) if models else {}
+        return TRAIN.grid(experiment, **family, **sizes, **how)
+
+    return grid
+
+
+def measure_of(variant: str) -> str:
+    """The accuracy a variant speaks of: the authors' (training sample), or over all facts."""
+    return "accuracy" if variant == CORRECTED else "train_accuracy"
+
+
+def lower_bound(row: Row, **sizes: float) -> float:
+    """φ(H d_h + d): what Corollary 2 promises of the best weights, here or at other sizes."""
+    at = {**row.params, **sizes}
+    return phi(at["H"] * at["d_h"] + at["d"], at["N"], at["N"] ** at["S"])
+
+
+def mean_distance(rows: Sequence[Row], experiment: str, x: str, of: str) -> dict[str, float]:
+    """{"mean |ours - published|" + of: ...} of training-sample accuracies as coded at d = 10;
+    nothing where there are no rows to compare."""
+    mine = [r for r in rows if r.experiment == experiment and r.variant == CODED and r["d"] == 10]
+    published = PUBLISHED[experiment]
+    off = [
+        float(np.mean([row["train_accuracy"] for row in same])) - published[at]
+        for at, same in laws.group(mine, lambda row: row[x]).items()
+        if at in published
+    ]
+    return {f"mean |ours - published|{of}": float(np.mean(np.abs(off)))} if off else {}

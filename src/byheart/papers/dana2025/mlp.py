@@ -5,23 +5,18 @@ Figures 3, 7 and 10, and the same with both trained out.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from byheart.papers.dana2025 import settings
-from byheart.papers.dana2025.experiment import TRAIN
-from byheart.papers.dana2025.published import HEADS
-from byheart.papers.dana2025.settings import CODED
-from byheart.papers.declare import declare
-from byheart.studies import Axes, Cell, Finding, Params, Row, figure, laws
+from byheart.papers.dana2025.experiment import CODED, HEADS, TRAIN, measure_of, training
+from byheart.papers.declare import Grid, declare
+from byheart.studies import Axes, Cell, Finding, Params, Record, Row, Verdict, figure, laws
 from byheart.studies.fits import interval_of_mean
-from byheart.studies.study import Record, Verdict
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+Sizes = tuple[Sequence[int], Sequence[int]]
+"""Widths d = d_h, and numbers of heads H."""
 NAMES = {"attention": "attention only", "mlp": "one head and an MLP"}
 SAME = 0.01  # accuracies nearer than this are called equal
 CEILING = 0.98  # where both are perfect there is nothing to compare
@@ -42,45 +37,31 @@ def coded_width(d: int, H: int) -> int:
 
 
 def both(
-    experiment: str, widths: Sequence[int], heads: Sequence[int], how: Params,
-    hidden: Callable[[int, int], int] = coded_width,
-) -> list[Cell]:  # fmt: skip
-    """Attention-only Transformers with H heads, each beside one with an MLP of (about) its size."""
-    return [
-        cell
-        for d in widths
-        for H in heads
-        for cell in (
-            TRAIN.cell(experiment, d=d, H=H, **how),
-            TRAIN.cell(experiment, family="mlp", d=d, H=1, width=hidden(d, H), **how),
-        )
-    ]
+    experiment: str, sizes: Sizes, how: Params, hidden: Callable[[int, int], int] = equal_width
+) -> list[Cell]:
+    """Attention-only Transformers of all widths and numbers of heads, each beside one with an MLP
+    of (about) its size."""
+    cells = []
+    for d, H in itertools.product(*sizes):
+        cells.append(TRAIN.cell(experiment, d=d, H=H, **how))
+        cells.append(TRAIN.cell(experiment, family="mlp", d=d, H=1, width=hidden(d, H), **how))
+    return cells
 
 
-def grid_3(variant: str, profile: str) -> list[Cell]:
-    """N = 70, d = d_h = 7, 10, 13, k = 1, 6, ..., 31: H = k, or w = 2 d (k - 1) as coded."""
-    widths, heads = ((7, 10, 13), HEADS) if profile != "quick" else ((7,), HEADS[::2])
-    hidden = coded_width if variant == CODED else equal_width
-    return both("exp5", widths, heads, settings.seventy(profile), hidden)
+def grid_of(experiment: str, models: str, quick: Sizes, full: Sizes) -> Grid:
+    def grid(variant: str, profile: str) -> list[Cell]:
+        hidden = coded_width if variant == CODED else equal_width
+        sizes = quick if profile == "quick" else full
+        return both(experiment, sizes, training(models, profile), hidden)
 
-
-def grid_large(variant: str, profile: str) -> list[Cell]:
-    """N = 200, d = d_h = 40, 50, 60, w = 0, 4d, ..., 20d beside H = 1, 3, ..., 11."""
-    widths, heads = ((40, 50, 60), range(1, 12, 2)) if profile != "quick" else ((50,), (1, 3, 5))
-    return both("exp5 dim", widths, heads, settings.large(profile))
-
-
-def grid_deep(variant: str, profile: str) -> list[Cell]:
-    """Three layers, N = 70, d = d_h = 7, 10, 13, w = 0, 8d, ..., 40d beside H = 1, 5, ..., 21."""
-    widths, heads = ((7, 10, 13), range(1, 22, 4)) if profile != "quick" else ((7,), (1, 5, 9))
-    return both("exp5 depth", widths, heads, settings.deep(profile))
+    return grid
 
 
 def grid_out(variant: str, profile: str) -> list[Cell]:
-    """N = 50, d = 10, equal counts; the usual 64 epochs, and four times as many."""
-    heads = (6, 11, 16, 21) if profile != "quick" else (6, 16)
-    short = both("as long as experiment 1", (10,), heads, {}, equal_width)
-    return short + both("four times as long", (10,), heads, {"epochs": 256}, equal_width)
+    """The usual 64 epochs, and four times as many."""
+    sizes = ((10,), (6, 11, 16, 21) if profile != "quick" else (6, 16))
+    short = both("as long as experiment 1", sizes, {})
+    return short + both("four times as long", sizes, {"epochs": 256})
 
 
 def difference(rows: Sequence[Row], measure: str) -> list[Record]:
@@ -88,14 +69,13 @@ def difference(rows: Sequence[Row], measure: str) -> list[Record]:
     measured; the MLP's mean is interpolated linearly in its true count."""
     table = []
     for d, same in laws.by(rows, "d").items():
-        aot = [r for r in same if r["family"] == "attention"]
-        mlp = [r for r in same if r["family"] == "mlp"]
-        if not aot or not mlp:
+        families = laws.by(same, "family")
+        if families.keys() != NAMES.keys():
             continue
-        x, y = figure.series(mlp, "parameters", measure)
+        x, y = figure.series(families["mlp"], "parameters", measure)
         at, mean, deviation = figure.means(x, y)
         number = len(y) / len(at)
-        for parameters, mine in laws.by(aot, "parameters").items():
+        for parameters, mine in laws.by(families["attention"], "parameters").items():
             if not at[0] <= parameters <= at[-1] * 1.01:
                 continue
             other = float(np.interp(parameters, at, mean))
@@ -104,18 +84,12 @@ def difference(rows: Sequence[Row], measure: str) -> list[Record]:
             if min(own.mean(), other) > CEILING:
                 continue
             low, high = interval_of_mean(own)
-            table.append(
-                {
-                    "d": d,
-                    "H": mine[0]["H"],
-                    "parameters": parameters,
-                    "attention": float(own.mean()),
-                    "mlp": other,
-                    "difference": float(own.mean()) - other,
-                    "low": low - other - 2 * spread,
-                    "high": high - other + 2 * spread,
-                }
-            )
+            table.append({
+                "d": d, "H": mine[0]["H"], "parameters": parameters,
+                "attention": float(own.mean()), "mlp": other,
+                "difference": float(own.mean()) - other,
+                "low": low - other - 2 * spread, "high": high - other + 2 * spread,
+            })  # fmt: skip
     return table
 
 
@@ -133,7 +107,7 @@ def compare(table: list[Record]) -> tuple[Verdict, str]:
 def analyse(rows: list[Row]) -> Finding:
     tables, numbers, words, verdicts = {}, {}, [], []
     for variant, mine in laws.by_variant(rows).items():
-        table = difference(mine, settings.measure_of(variant))
+        table = difference(mine, measure_of(variant))
         if not table:
             continue
         verdict, said = compare(table)
@@ -156,17 +130,14 @@ def analyse_out(rows: list[Row]) -> Finding:
     differences = {name: difference(same, "accuracy") for name, same in groups}
     tables = {name: table for name, table in differences.items() if table}
     gains = []
-    for family in NAMES:
-        cells: dict[tuple[int, int], dict[int, list[float]]] = {}
-        for row in rows:
-            if row["family"] == family:
-                key = (row["H"], row["width"])
-                cells.setdefault(key, {}).setdefault(row["epochs"], []).append(row["accuracy"])
-        for (H, w), by_length in cells.items():
-            if len(by_length) == 2:
-                short, long = (float(np.mean(by_length[e])) for e in sorted(by_length))
-                gain = {"family": family, "H": H, "width": w, "short": short, "long": long}
-                gains.append({**gain, "gain": long - short})
+    models = laws.group(rows, lambda r: (r["family"], r["H"], r["width"]))
+    for (family, H, w), same in models.items():
+        lengths = laws.by(same, "epochs").values()
+        if len(lengths) == 2:
+            short, long = (float(np.mean([r["accuracy"] for r in mine])) for mine in lengths)
+            gain = {"family": family, "H": H, "width": w, "short": short, "long": long}
+            gains.append({**gain, "gain": long - short})
+    gains.sort(key=lambda gain: gain["family"])
     if "four times as long" not in tables or not gains:
         return laws.too_few("both lengths of training are needed")
     ahead, said = compare(tables["four times as long"])
@@ -174,31 +145,25 @@ def analyse_out(rows: list[Row]) -> Finding:
     verdict = turned.get(ahead, ahead)  # the claim is about the MLP here
     last = max(g["gain"] for g in gains)
     out = "both are trained out" if last < SAME else f"four times the steps still add {last:.3f}"
-    numbers = {
-        f"mean gain of four times the steps, {NAMES[f]}": float(
-            np.mean([g["gain"] for g in gains if g["family"] == f])
-        )
-        for f in NAMES
-    }
+    mean = {f: float(np.mean([g["gain"] for g in gains if g["family"] == f])) for f in NAMES}
+    numbers = {f"mean gain of four times the steps, {NAMES[f]}": gain for f, gain in mean.items()}
     sentence = f"Trained four times as long, at equal true counts, {said}; {out}."
     return Finding(verdict, sentence, numbers, {**tables, "gain": gains})
 
 
-def draw(rows: list[Row], finding: Finding) -> Figure:
-    """Accuracy against the true number of parameters, both architectures."""
+def draw(rows: list[Row], finding: Finding) -> figure.Figure:
     groups = laws.by(rows, "experiment")
     panels = [(v, e) for v in laws.by_variant(rows) for e in groups] or [(CODED, "")]
-    drawn, columns = figure.panels(
-        "Attention only against one head and an MLP", "parameters", "accuracy", len(panels)
-    )
+    title = "Attention only against one head and an MLP"
+    drawn, columns = figure.panels(title, "parameters", "accuracy", len(panels))
     for panel, (variant, experiment) in zip(columns, panels, strict=True):
         mine = [r for r in groups.get(experiment, []) if r.variant == variant]
-        i = 0
-        for d, same in laws.by(mine, "d").items():
-            for family, models in laws.by(same, "family").items():
-                x, y = figure.series(models, "parameters", settings.measure_of(variant))
-                figure.points(panel, x, y, f"{NAMES[family]}, d = {d}", i)
-                i += 1
+        lines = {
+            f"{NAMES[family]}, d = {d}": models
+            for d, same in laws.by(mine, "d").items()
+            for family, models in laws.by(same, "family").items()
+        }
+        figure.groups(panel, lines, "parameters", measure_of(variant))
         panel.set_title(f"{variant}, {experiment}", fontsize=9)
         panel.set_ylim(0, 1.03)
         figure.legend(panel)
@@ -206,7 +171,13 @@ def draw(rows: list[Row], finding: Finding) -> Figure:
 
 
 AXES = Axes("parameters", "train_accuracy", "family")
-GRIDS = {"fig3": grid_3, "fig7": grid_large, "fig10": grid_deep}
+GRIDS = {
+    "fig3": grid_of("exp5", "N = 70", ((7,), HEADS[::2]), ((7, 10, 13), HEADS)),
+    "fig7": grid_of("exp5 dim", "N = 200", ((50,), (1, 3, 5)), ((40, 50, 60), range(1, 12, 2))),
+    "fig10": grid_of(
+        "exp5 depth", "three layers", ((7,), (1, 5, 9)), ((7, 10, 13), range(1, 22, 4))
+    ),
+}
 STUDIES = (
     *(
         declare(f"dana2025/{name}", grid, analyse, AXES, draw, CEILING=CEILING, SAME=SAME)

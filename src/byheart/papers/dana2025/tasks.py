@@ -5,19 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from byheart.papers.dana2025.experiment import ANSWERS, PRIOR, TRAIN
-from byheart.papers.declare import declare
-from byheart.studies import Axes, Cell, Finding, Row, laws
+from byheart.papers.declare import by_profile, declare
+from byheart.studies import Axes, Cell, Finding, Record, Row, Verdict, laws
 from byheart.studies.fits import interval_of_mean
-from byheart.studies.study import Record, Verdict
+
+LOSSES = ("cross-entropy", "cross-entropy-as-coded", "mse", "total-variation", "hinge")
 
 
 def groups(rows: list[Row], by: tuple[str, ...], measure: str) -> list[Record]:
     """Mean and interval of a measurement for every combination of parameters."""
-    values: dict[tuple[object, ...], list[float]] = {}
-    for row in rows:  # `loss` is a parameter and a measurement: the parameter is meant
-        values.setdefault(tuple(row.params[name] for name in by), []).append(row[measure])
+    # `loss` is a parameter and a measurement: the parameter is meant.
+    values = laws.group(rows, lambda row: tuple(row.params[name] for name in by))
     table = []
-    for key, measured in sorted(values.items(), key=lambda item: tuple(map(str, item[0]))):
+    for key, same in sorted(values.items(), key=lambda item: tuple(map(str, item[0]))):
+        measured = [row[measure] for row in same]
         low, high = interval_of_mean(measured)
         named = dict(zip(by, key, strict=True))
         table.append({**named, "mean": float(np.mean(measured)), "low": low, "high": high})
@@ -35,13 +36,6 @@ def ahead(pairs: list[tuple[Record, Record]]) -> Verdict:
     above = all(more["low"] > one["high"] for more, one in pairs)
     below = all(more["high"] < one["low"] for more, one in pairs)
     return laws.judged(bool(pairs) and above, bool(pairs) and below)
-
-
-def grid_zipf(variant: str, profile: str) -> list[Cell]:
-    """Priors i^-zipf over the 2,500 pairs, H = 6 and 16."""
-    if profile == "quick":
-        return PRIOR.grid("zipf", d=10, H=6, zipf=(0.0, 1.0))
-    return PRIOR.grid("zipf", d=10, H=(6, 16), zipf=(0.0, 0.5, 1.0, 1.5))
 
 
 def analyse_zipf(rows: list[Row]) -> Finding:
@@ -66,13 +60,6 @@ def analyse_zipf(rows: list[Row]) -> Finding:
     )
 
 
-def grid_answers(variant: str, profile: str) -> list[Cell]:
-    """1, 2 and 4 right answers a key, H = 6 and 16."""
-    if profile == "quick":
-        return ANSWERS.grid("multi-answer", d=10, H=6, answers=(1, 2), epochs=8)
-    return ANSWERS.grid("multi-answer", d=10, H=(6, 16), answers=(1, 2, 4), epochs=32)
-
-
 def analyse_answers(rows: list[Row]) -> Finding:
     table = groups(rows, ("H", "answers"), "pairs_known")
     kl = groups(rows, ("H", "answers"), "kl")
@@ -94,26 +81,15 @@ def analyse_answers(rows: list[Row]) -> Finding:
     )
 
 
-LOSSES = ("cross-entropy", "cross-entropy-as-coded", "mse", "total-variation", "hinge")
-
-
-def grid_losses(variant: str, profile: str) -> list[Cell]:
-    """Five losses at H = 6 and 16; the first is that of experiment 1."""
-    if profile == "quick":
-        return TRAIN.grid("losses", d=10, H=6, loss=(LOSSES[0], "mse", "hinge"))
-    return TRAIN.grid("losses", d=10, H=(6, 16), loss=LOSSES)
-
-
 def analyse_losses(rows: list[Row]) -> Finding:
     table = groups(rows, ("H", "loss"), "accuracy")
     wins, counted = 0, 0
-    for _, same in laws.by(rows, "H").items():
+    for same in laws.by(rows, "H").values():
         mine = {r["loss"]: r for r in groups(same, ("loss",), "accuracy")}
-        if "cross-entropy" not in mine or len(mine) < 2:
-            continue
-        counted += 1
-        others = [r for name, r in mine.items() if not name.startswith("cross-entropy")]
-        wins += all(mine["cross-entropy"]["low"] > r["high"] for r in others)
+        if "cross-entropy" in mine and len(mine) > 1:
+            counted += 1
+            others = [r for name, r in mine.items() if not name.startswith("cross-entropy")]
+            wins += all(mine["cross-entropy"]["low"] > r["high"] for r in others)
     if not counted:
         return laws.too_few("cross-entropy and another loss are needed")
     best = max(table, key=lambda r: r["mean"])
@@ -147,29 +123,25 @@ def analyse_depth(rows: list[Row]) -> Finding:
     )
 
 
+ZIPF = by_profile(
+    PRIOR, "zipf", {"H": 6, "zipf": (0.0, 1.0)}, {"H": (6, 16), "zipf": (0.0, 0.5, 1.0, 1.5)}, d=10
+)
+SEVERAL = by_profile(
+    ANSWERS, "multi-answer", {"H": 6, "answers": (1, 2), "epochs": 8},
+    {"H": (6, 16), "answers": (1, 2, 4), "epochs": 32}, d=10,
+)  # fmt: skip
+OTHER = by_profile(
+    TRAIN, "losses", {"H": 6, "loss": (LOSSES[0], "mse", "hinge")},
+    {"H": (6, 16), "loss": LOSSES}, d=10,
+)  # fmt: skip
+UNDER_PRIOR = Axes("zipf", "prior_accuracy", "H", y_label="accuracy under the prior",
+                   bound="promised")  # fmt: skip
+PAIRS = Axes("answers", "pairs_known", "H", y_label="pairs beyond guessing")
+LAYERS = Axes("layers", "accuracy", "d", y_label="accuracy, all facts")
+BY_LOSS = Axes("H", "accuracy", "loss", "heads H", "accuracy, all facts", label="{value}")
 STUDIES = (
-    declare(
-        "dana2025/zipf-prior",
-        grid_zipf,
-        analyse_zipf,
-        Axes("zipf", "prior_accuracy", "H", y_label="accuracy under the prior", bound="promised"),
-    ),
-    declare(
-        "dana2025/multi-answer",
-        grid_answers,
-        analyse_answers,
-        Axes("answers", "pairs_known", "H", y_label="pairs beyond guessing"),
-    ),
-    declare(
-        "dana2025/depth",
-        grid_depth,
-        analyse_depth,
-        Axes("layers", "accuracy", "d", y_label="accuracy, all facts"),
-    ),
-    declare(
-        "dana2025/losses",
-        grid_losses,
-        analyse_losses,
-        Axes("H", "accuracy", "loss", "heads H", "accuracy, all facts", label="{value}"),
-    ),
+    declare("dana2025/zipf-prior", ZIPF, analyse_zipf, UNDER_PRIOR),
+    declare("dana2025/multi-answer", SEVERAL, analyse_answers, PAIRS),
+    declare("dana2025/depth", grid_depth, analyse_depth, LAYERS),
+    declare("dana2025/losses", OTHER, analyse_losses, BY_LOSS),
 )

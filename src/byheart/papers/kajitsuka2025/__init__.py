@@ -1,8 +1,8 @@
 """Kajitsuka, Sato, "On the Optimal Memorization Capacity of Transformers" (ICLR 2025)."""
 
-from byheart.papers.kajitsuka2025.curves import FIG1, FIG2
-from byheart.papers.kajitsuka2025.extras import DIMENSION, HARDMAX, PRECISION
-from byheart.papers.kajitsuka2025.scaling import FIG3, LENGTH
+from byheart.papers.kajitsuka2025 import scaling as s
 from byheart.studies import Study
 
-STUDIES: tuple[Study, ...] = (FIG1, FIG2, FIG3, LENGTH, PRECISION, HARDMAX, DIMENSION)
+STUDIES: tuple[Study, ...] = (
+    *(s.FIG1, s.FIG2, s.FIG3, s.LENGTH, s.PRECISION, s.HARDMAX, s.DIMENSION),
+)

@@ -48,16 +48,10 @@ def spec_of(p: Params, blocks: int) -> FeedForwardTransformerSpec:
     """
     uniform = p["attention"] == "uniform"
     return FeedForwardTransformerSpec(
-        d=p["d"],
-        n=p["n"],
-        m=p["m"],
-        q=4 * p["m"],
-        blocks=2 * blocks,
+        d=p["d"], n=p["n"], m=p["m"], q=4 * p["m"], blocks=2 * blocks, uniform=uniform, read=0,
         attention="softmax" if uniform else p["attention"],
         d_out=1 if p["data"] == "random" else p["classes"],
-        uniform=uniform,
-        read=0,
-    )
+    )  # fmt: skip
 
 
 def data_of(p: Params, seed: int) -> Data:
@@ -76,8 +70,8 @@ def data_of(p: Params, seed: int) -> Data:
         return Data(inputs, (2 * signs - 1).float(), "value")
     if text.digest(p["corpus"]) != p["text"]:
         raise ByheartError(
-            f"the text of {p['corpus']} is not the one that this cell was made for: the files "
-            "have changed, or this worker has others."
+            f"the text of {p['corpus']} is not this cell's: the files have changed, or this worker "
+            "has others."
         )
     tokens, labels = text.examples(p["corpus"], N, n, p["classes"], seed)
     table = torch.randn(int(tokens.max()) + 1, d, generator=source)
@@ -105,15 +99,11 @@ def trials(p: Params, blocks: int, data: Data, seed: int, enough: bool) -> list[
     outcomes: list[Outcome] = []
     for rate in p["rates"]:
         recipe = kajitsuka2025(
-            steps=p["epochs"],
-            lr=rate,
-            loss="mse" if values else "cross-entropy",
+            steps=p["epochs"], lr=rate, loss="mse" if values else "cross-entropy",
             tolerance=0.999,  # of a label ±1: the sign is right
-            stop_at=1 - ERROR + 1e-6 if enough else 1.0,
-            evaluate_every=50,
-            keep_best=True,
+            stop_at=1 - ERROR + 1e-6 if enough else 1.0, evaluate_every=50, keep_best=True,
             surrogate=p["surrogate"],
-        )
+        )  # fmt: skip
         seeds = [seed + k for k in range(p["starts"])]
         spec = spec_of(p, blocks)
         outcomes += train_stack(spec, data, recipe, seeds, start=start_of(p, spec, seeds)).outcomes
@@ -127,13 +117,10 @@ def train(params: Params, seed: int) -> Measurements:
     p = params
     outcomes = trials(p, p["blocks"], data_of(p, seed), seed, enough=False)
     best = max(outcomes, key=lambda o: (o.accuracy, -math.inf if o.loss is None else -o.loss))
-    return {
-        "accuracy": best.accuracy,
-        "loss": best.loss,
-        "mean_accuracy": sum(o.accuracy for o in outcomes) / len(outcomes),
-        "trials": len(outcomes),
-        "parameters": spec_of(p, p["blocks"]).parameters,
-    }
+    mean = sum(o.accuracy for o in outcomes) / len(outcomes)
+    told = {"mean_accuracy": mean, "trials": len(outcomes)}
+    size = spec_of(p, p["blocks"]).parameters
+    return {"accuracy": best.accuracy, "loss": best.loss, **told, "parameters": size}
 
 
 def minimal(params: Params, seed: int) -> Measurements:
@@ -145,8 +132,7 @@ def minimal(params: Params, seed: int) -> Measurements:
     data = data_of(p, seed)
     best = 0.0
     for blocks in p["sizes"]:
-        outcomes = trials(p, blocks, data, seed, enough=True)
-        best = max(o.accuracy for o in outcomes)
+        best = max(o.accuracy for o in trials(p, blocks, data, seed, enough=True))
         if best > 1 - ERROR:
             needed = spec_of(p, blocks).parameters
             return {"blocks": blocks, "parameters": needed, "accuracy": best}
@@ -175,18 +161,15 @@ def built(params: Params, seed: int) -> Measurements:
     memory = memorize(tokens, labels, ff1=p["ff1"], max_bits=p["max_bits"], seed=seed)
     counts = memory.network.counts()
     wrong = int((memory.structured.evaluate(tokens) != labels).sum())
-    told = {
-        "parameters": counts.parameters,
-        "dense": counts.dense,
-        "depth": counts.depth,
-        "bits": counts.max_bits,
-        "total_bits": counts.total_bits,
-        "wrong": wrong,
-        "accuracy": 1 - wrong / p["N"],
+    right = {
+        name: float((evaluate_in(memory.network, tokens, name) == labels).mean())
+        for name in p["formats"]
     }
-    for name in p["formats"]:
-        told[name] = float((evaluate_in(memory.network, tokens, name) == labels).mean())
-    return told
+    return {
+        "parameters": counts.parameters, "dense": counts.dense, "depth": counts.depth,
+        "bits": counts.max_bits, "total_bits": counts.total_bits, "wrong": wrong,
+        "accuracy": 1 - wrong / p["N"], **right,
+    }  # fmt: skip
 
 
 def trial_seconds(p: Params, blocks: int) -> float:
@@ -219,17 +202,14 @@ def complete(params: Params) -> Params:
 ROWS = "byheart.papers.kajitsuka2025.ways"  # under this name the rows of stores are kept
 _procedure = partial(Procedure, defaults=DEFAULTS, complete=complete)
 TRAIN = _procedure(
-    train,
-    name=f"{ROWS}:train",
+    train, name=f"{ROWS}:train", parameters=("N", "blocks"),
     seconds=lambda p: trial_seconds(p, p["blocks"]),
-    parameters=("N", "blocks"),
-)
+)  # fmt: skip
 MINIMAL = _procedure(
-    minimal, name=f"{ROWS}:minimal", seconds=minimal_seconds, parameters=("N", "sizes")
+    minimal, name=f"{ROWS}:minimal", parameters=("N", "sizes"), seconds=minimal_seconds
 )
 BUILT = Procedure(
-    built,
-    name=f"{ROWS}:built",
+    built, name=f"{ROWS}:built",
     seconds=lambda p: 0.05 + 2.5e-4 * p["N"] + 2e-3 * p["N"] * len(p["formats"]),
     defaults={"n": 8, "V": 1000, "classes": 3, "ff1": "hash", "max_bits": None, "formats": []},
-)
+)  # fmt: skip

@@ -55,10 +55,7 @@ def words(text: str) -> tuple[str, ...]:
 
 def sentences_of(text: str) -> Iterator[Sentence]:
     """Sentences of plain text, without labels."""
-    for part in SENTENCE.split(text):
-        found = words(part)
-        if found:
-            yield found, None
+    return ((found, None) for part in SENTENCE.split(text) if (found := words(part)))
 
 
 def read_path(path: str | os.PathLike[str]) -> Iterator[Sentence]:
@@ -70,12 +67,11 @@ def read_path(path: str | os.PathLike[str]) -> Iterator[Sentence]:
     """
     place = Path(path)
     if place.is_dir():
-        for file in sorted(place.rglob("*")):
-            if file.is_file() and not file.is_symlink():
-                if file.parent.name in ("pos", "neg"):
-                    yield words(_text(file)), file.parent.name
-                else:
-                    yield from read_path(file)
+        for file in files_in(place):
+            if file.parent.name in ("pos", "neg"):
+                yield words(_text(file)), file.parent.name
+            else:
+                yield from read_path(file)
     elif not place.is_file():
         raise FactsError(f"there is no file or folder {place}.")
     elif place.suffix in (".csv", ".tsv", ".jsonl"):
@@ -86,6 +82,12 @@ def read_path(path: str | os.PathLike[str]) -> Iterator[Sentence]:
         yield from sentences_of(_text(place))
 
 
+def files_in(place: Path) -> list[Path]:
+    """A file, or all of a folder, without links."""
+    files = sorted(place.rglob("*")) if place.is_dir() else [place]
+    return [file for file in files if file.is_file() and not file.is_symlink()]
+
+
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
@@ -94,13 +96,12 @@ def _text(path: Path) -> str:
 
 
 def _documentation(path: Path) -> Iterator[Sentence]:
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     try:
         tree = ast.parse(_text(path))
     except (SyntaxError, ValueError) as error:
         raise FactsError(f"{path} is no Python source: {error}.") from None
     for node in ast.walk(tree):
-        if isinstance(node, kinds):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             yield from sentences_of(ast.get_docstring(node) or "")
 
 
@@ -110,9 +111,8 @@ def _table(path: Path) -> Iterator[Sentence]:
         records = [json.loads(line) for line in lines if line.strip()]
     else:
         # MultiNLI's tab-separated files have quotes inside that mean nothing.
-        tabs = path.suffix == ".tsv"
-        quoting = csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL
-        records = list(csv.DictReader(lines, delimiter="\t" if tabs else ",", quoting=quoting))
+        tabs = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+        records = list(csv.DictReader(lines, **(tabs if path.suffix == ".tsv" else {})))
     for i, record in enumerate(records):
         parts = [record[k] for k in ("sentence1", "sentence2") if record.get(k)]
         text = " ".join(parts) or record.get("text") or record.get("sentence")
@@ -126,11 +126,8 @@ def _table(path: Path) -> Iterator[Sentence]:
 
 
 def places(name: str) -> list[Path]:
-    """The files and folders of a corpus: "system", or a local path.
-
-    The licence texts of the operating system come first (where there are any), then the
-    documentation of the standard library.
-    """
+    """The files and folders of a corpus: a local path, or "system", the licence texts (where there
+    are any) and the documentation of the standard library."""
     if name != SYSTEM:
         return [Path(name)]
     library = Path(sysconfig.get_paths()["stdlib"])
@@ -143,10 +140,8 @@ def digest(name: str) -> str:
     """sha256 of the corpus's files, 16 digits: other machines may have other texts."""
     made = hashlib.sha256()
     for place in places(name):
-        files = sorted(place.rglob("*")) if place.is_dir() else [place]
-        for file in files:
-            if file.is_file() and not file.is_symlink():
-                made.update(file.name.encode() + b"\n" + file.read_bytes())
+        for file in files_in(place):
+            made.update(file.name.encode() + b"\n" + file.read_bytes())
     return made.hexdigest()[:16]
 
 
@@ -168,7 +163,7 @@ def examples(name: str, N: int, n: int, classes: int, seed: int) -> tuple[np.nda
     without positions, read at its first token, can give them different labels.
     """
     rng = np.random.default_rng(seed)
-    kept: dict[tuple[str, tuple[str, ...]], tuple[tuple[str, ...], str | None]] = {}
+    kept: dict[tuple[str, tuple[str, ...]], Sentence] = {}
     for sentence, label in corpus(name):
         if len(sentence) >= n:
             cut = sentence[:n]
@@ -178,13 +173,12 @@ def examples(name: str, N: int, n: int, classes: int, seed: int) -> tuple[np.nda
             f"{name}: {len(kept):,} different sentences of {n} words, {N:,} are asked for. Give a "
             "longer text, or ask for fewer."
         )
-    chosen = rng.permutation(len(kept))[:N]
-    rows = list(kept.values())
+    every = list(kept.values())
+    rows = [every[i] for i in rng.permutation(len(kept))[:N]]
     vocabulary: dict[str, int] = {}
-    tokens = np.array(
-        [[vocabulary.setdefault(word, len(vocabulary)) for word in rows[i][0]] for i in chosen]
-    )
-    given = [rows[i][1] for i in chosen]
+    number = lambda word: vocabulary.setdefault(word, len(vocabulary))  # noqa: E731
+    tokens = np.array([[number(word) for word in sentence] for sentence, _ in rows])
+    given = [label for _, label in rows]
     names = sorted({label for label in given if label is not None})
     if names and None not in given:
         if len(names) > classes:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from byheart.papers.declare import declare
-from byheart.studies import figure, laws
-from byheart.studies.cell import Cell, Measurements, Params, Procedure
-from byheart.studies.study import Axes, Finding, Record, Row
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from byheart.studies import Axes, Cell, Finding, Measurements, Params, Procedure, Row, figure, laws
 
 LAYERS = ("embeddings", "after one attention", "e + mean(E)")
 # Pretrained models by name, and the packages that must be installed for them.
@@ -89,13 +82,12 @@ def audited(params: Params, seed: int) -> Measurements:
     p = params
     if not p["available"]:
         return {"available": False, "reason": p["reason"], "A2": None, "A1": None, "GP": None}
-    audits = import_module("byheart.audits")
-    settings = audits.AuditSettings(
-        length=p["n"], contexts=p["T"], draws=p["draws"], random=False, seed=seed
-    )
-    record = audits.audit(p["model"], text=[str(TEXT)], settings=settings).to_json()
-    layer = record["layers"][LAYERS.index(p["layer"])]
-    checks = layer["checks"]
+    from byheart.audits import AuditSettings, audit
+
+    how = {"length": p["n"], "contexts": p["T"], "draws": p["draws"]}
+    settings = AuditSettings(**how, random=False, seed=seed)
+    record = audit(p["model"], text=[str(TEXT)], settings=settings).to_json()
+    checks = record["layers"][LAYERS.index(p["layer"])]["checks"]
     main = record["settings"]["queries"][0]
     first, general = (checks[f"{name}.{main}"] for name in ("assumption1", "general_position"))
     return {
@@ -106,10 +98,7 @@ def audited(params: Params, seed: int) -> Measurements:
     }
 
 
-DIGITS = Procedure(
-    digits,
-    seconds=lambda p: 0.5 + 3e-4 * p["draws"] + 6e-4 * p["T"],
-)
+DIGITS = Procedure(digits, seconds=lambda p: 0.5 + 3e-4 * p["draws"] + 6e-4 * p["T"])
 SECONDS = {"minilm": 0.0018, "smollm2": 0.014}  # CPU seconds a token of the contexts, measured
 PRETRAINED = Procedure(
     audited,
@@ -120,8 +109,6 @@ PRETRAINED = Procedure(
 def missing(model: str) -> str | None:
     """Why a pretrained model cannot be checked here; None if it can. Imports nothing: grids are
     made whenever studies are listed."""
-    if find_spec("byheart.audits") is None:
-        return "byheart.audits is not there"
     if not TEXT.exists():
         return f"there is no {TEXT} to read"
     absent = [package for package in MODELS[model] if find_spec(package) is None]
@@ -151,10 +138,13 @@ def analyse(rows: list[Row]) -> Finding:
         for row in rows if row.seed == 0
     ]  # fmt: skip
     known = [row for row in table if not row["note"]]
-    before = {row["layer"] == "embeddings" for row in known}
-    if before != {True, False}:
+    first = [row for row in known if row["layer"] == "embeddings"]
+    later = [row for row in known if row["layer"] != "embeddings"]
+    if not first or not later:
         return laws.too_few("a model before and after its first attention")
-    early, late, flat = exceptions(known)
+    early = [row["model"] for row in first if row["A1"] != 0]
+    late = [row["model"] for row in later if (row["A1"] or 0) < 0.99]
+    flat = [f"{row['model']} ({row['layer']})" for row in known if row["A2"] < 0.9]
     general = [row["GP"] > 0 for row in known if row["GP"] is not None]
     verdict = laws.judged(not (early or late or flat), True)
     sentence = (
@@ -165,28 +155,13 @@ def analyse(rows: list[Row]) -> Finding:
     return Finding(verdict, sentence, {}, {"assumptions": table})
 
 
-def exceptions(table: list[Record]) -> tuple[list[str], list[str], list[str]]:
-    """Models in which Assumption 1 holds before any attention, in which it fails after one, and
-    (with the layer) in which Assumption 2 fails."""
-    early, late, flat = [], [], []
-    for row in table:
-        if row["layer"] == "embeddings":
-            early += [row["model"]] if row["A1"] != 0 else []
-        elif (row["A1"] or 0) < 0.99:
-            late.append(row["model"])
-        if row["A2"] < 0.9:
-            flat.append(f"{row['model']} ({row['layer']})")
-    return early, late, flat
-
-
 def _but(exceptions: list[str]) -> str:
     return f" except in {', '.join(dict.fromkeys(exceptions))}" if exceptions else ""
 
 
-def draw(rows: list[Row], finding: Finding) -> Figure:
-    drawn, (panel,) = figure.panels(
-        "Assumptions before and after one attention", "", "share that holds", 1, 9.0
-    )
+def draw(rows: list[Row], finding: Finding) -> figure.Figure:
+    title = "Assumptions before and after one attention"
+    drawn, (panel,) = figure.panels(title, "", "share that holds", 1, 9.0)
     shown = [row for row in rows if row["available"] and row.seed == 0]
     for i, name in enumerate(CHECKS):
         at = np.arange(len(shown)) + 0.25 * (i - 1)

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from byheart.papers.declare import declare
-from byheart.papers.search import largest_passing
+from byheart.papers.declare import by_profile, declare, largest_passing
 from byheart.specs import MultiHeadSpec
-from byheart.studies import figure, laws
-from byheart.studies.cell import Cell, Measurements, Params, Procedure
-from byheart.studies.laws import Interval
-from byheart.studies.study import Axes, Finding, Record, Row
+from byheart.studies import Axes, Cell, Finding, Measurements, Params, Procedure, Row, figure, laws
 from byheart.theory.mahdavi2024 import effective_parameters, generic_rank, theorem1_capacity
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from byheart.facts import VectorFacts
 
 FITTED = 1e-6  # largest error of a label, labels in [0, 1]
 SHARES = (0.8, 0.9, 0.95, 1.0, 1.05)
@@ -54,36 +43,32 @@ def newton(params: Params, seed: int) -> Measurements:
             "error": error, "fitted": error < FITTED, "starts": starts}  # fmt: skip
 
 
-def newton_share(share: float) -> float:
-    """Of the time at T = P: fewer iterations below, one start above."""
-    return 0.3 if share > 1 else share**12
+def newton_seconds(p: Params) -> float:
+    """CPU seconds of one fit: of the time at T = P, fewer iterations below, one start above."""
+    share = 0.3 if p["share"] > 1 else p["share"] ** 12
+    return 0.3 + share * 4e-4 * p["H"] * (p["n"] * p["d"]) ** 1.8
 
 
-NEWTON = Procedure(
-    newton,
-    seconds=lambda p: 0.3 + newton_share(p["share"]) * 4e-4 * p["H"] * (p["n"] * p["d"]) ** 1.8,
-)
+NEWTON = Procedure(newton, seconds=newton_seconds)
 
 
 def newton_grid(variant: str, profile: str) -> list[Cell]:
-    layers = SMALL if profile == "quick" else LARGER
-    names = ("H", "n", "d", "d_h", "context")
     cells = []
-    for layer in layers:
-        sizes = dict(zip(names, layer, strict=True))
+    for layer in SMALL if profile == "quick" else LARGER:
+        sizes = dict(zip(("H", "n", "d", "d_h", "context"), layer, strict=True))
         cells += NEWTON.grid("capacity-vs-P", **sizes, share=SHARES)
     return cells
 
 
 def largest_fitted(rows: list[Row]) -> dict[int, tuple[int, list[int]]]:
     """P -> (theorem, the largest T that each seed fitted)."""
-    layers: dict[tuple[int, ...], dict[int, int]] = {}
-    for row in rows:
-        layer = tuple(row[name] for name in ("P", "theorem", "H", "n", "d_h", "context"))
-        seeds = layers.setdefault(layer, {})
-        seeds[row.seed] = max(seeds.get(row.seed, 0), row["T"] if row["fitted"] else 0)
-    ordered = sorted(layers.items(), key=lambda item: item[0][0])
-    return {P: (theorem, list(seeds.values())) for (P, theorem, *_), seeds in ordered}
+    names = ("P", "theorem", "H", "n", "d_h", "context")
+    layers = laws.group(rows, lambda row: tuple(row[name] for name in names))
+    largest = {}
+    for (P, theorem, *_), same in sorted(layers.items(), key=lambda item: item[0][0]):
+        seeds = laws.group(same, lambda row: row.seed).values()
+        largest[P] = theorem, [max(r["T"] * r["fitted"] for r in mine) for mine in seeds]
+    return largest
 
 
 def points(largest: dict[int, tuple[int, list[int]]]) -> tuple[np.ndarray, np.ndarray]:
@@ -113,10 +98,9 @@ def analyse_newton(rows: list[Row]) -> Finding:
     return Finding(verdict, sentence, {"slope against P": slope}, {"layers": table})
 
 
-def draw_newton(rows: list[Row], finding: Finding) -> Figure:
-    drawn, panel = figure.axes(
-        "Largest number of scalar labels fitted exactly", "effective parameters P", "examples T"
-    )
+@figure.one_panel("Largest number of scalar labels fitted exactly", "effective parameters P",
+                  "examples T")  # fmt: skip
+def draw_newton(panel: figure.Panel, rows: list[Row]) -> None:
     largest = largest_fitted(rows)
     if largest:
         P = np.array(list(largest), float)
@@ -124,19 +108,13 @@ def draw_newton(rows: list[Row], finding: Finding) -> Figure:
         figure.curve(panel, P, P, "P (hard limit)", 1, "--")
         theorem = np.array([t for t, _ in largest.values()], float)
         panel.plot(P, theorem, "s", color=figure.colour(2), ms=4, label="H(r-1)+1 (Theorem 1)")
-        figure.legend(panel)
-    return drawn
 
 
+AXES = Axes("P", "T", "fitted", "effective parameters P", "examples T")
 CAPACITY = declare(
-    "mahdavi2024/capacity-vs-P",
-    newton_grid,
-    analyse_newton,
-    Axes("P", "T", "fitted", "effective parameters P", "examples T"),
-    draw_newton,
-    SHARES=", ".join(f"{share:g} P" for share in SHARES),
-    FITTED=FITTED,
-)
+    "mahdavi2024/capacity-vs-P", newton_grid, analyse_newton, AXES, draw_newton,
+    SHARES=", ".join(f"{share:g} P" for share in SHARES), FITTED=FITTED,
+)  # fmt: skip
 
 CLASSES = 10
 METHODS = ("one-hot", "convex", "trained")
@@ -155,31 +133,28 @@ def held(params: Params, seed: int) -> Measurements:
     width = min(p["n"] if shared else p["d"], CLASSES)
     spec = MultiHeadSpec(p["d"], p["n"], p["d_h"], p["H"], width, CLASSES, shared)
 
-    def facts_of(T: int) -> VectorFacts:
-        return random_vectors(T, p["n"], p["d"], context, classes=CLASSES, seed=seed)
+    def holds(T: int) -> bool:
+        facts = random_vectors(T, p["n"], p["d"], context, classes=CLASSES, seed=seed)
+        if p["method"] != "trained":
+            convex = p["method"] == "convex"
+            proof, readout = ("random", "convex") if convex else ("one-hot", "exact")
+            method = MultiHead(proof=proof, readout=readout, H=p["H"], d_h=p["d_h"])
+            try:
+                return method.build(facts, seed).construction.recalled == T
+            except ByheartError:
+                return False
 
-    def built(T: int) -> bool:
-        convex = p["method"] == "convex"
-        proof, readout = ("random", "convex") if convex else ("one-hot", "exact")
-        method = MultiHead(proof=proof, readout=readout, H=p["H"], d_h=p["d_h"])
-        try:
-            return method.build(facts_of(T), seed).construction.recalled == T
-        except ByheartError:
-            return False
-
-    def trained(T: int) -> bool:
         import torch
 
         from byheart.training import Data, Recipe, train_stack
 
-        facts = facts_of(T)
         query, label, E = (torch.tensor(x) for x in (facts.query, facts.label, facts.context))
         data = Data(query.float(), label, "class", E.float(), contexts_differ=not shared)
         recipe = Recipe(steps=p["steps"], lr=p["lr"], warmup=0.05)
         outcomes = train_stack(spec, data, recipe, [seed, seed + 1]).outcomes
         return max(o.accuracy for o in outcomes) == 1.0
 
-    T = largest_passing(trained if p["method"] == "trained" else built, rank)
+    T = largest_passing(holds, rank)
     return {"T": T, "rank": rank, "theorem": theorem1_capacity(p["H"], p["n"], p["d_h"]),
             "parameters": spec.parameters, "of_rank": T / rank}  # fmt: skip
 
@@ -195,25 +170,12 @@ def held_seconds(p: Params) -> float:
 HELD = Procedure(held, seconds=held_seconds)
 
 
-def held_grid(variant: str, profile: str) -> list[Cell]:
-    if profile == "quick":
-        sizes = {"H": (1, 2, 3, 4), "n": 6, "d": 12, "d_h": 12, "steps": 1500}
-    else:
-        sizes = {"H": (1, 2, 4, 8), "n": 8, "d": 16, "d_h": 16, "steps": 10_000}
-    return HELD.grid("built-vs-trained", method=METHODS, context="shared", lr=0.02, **sizes)
-
-
 def analyse_held(rows: list[Row]) -> Finding:
-    slopes: dict[str, Interval] = {}
-    table: list[Record] = []
-    for method, same in laws.by(rows, "method").items():
-        x, y = figure.series(same, "H", "T")
-        if len(np.unique(x)) < 2:
-            continue
+    slopes, table = {}, []
+    for method, same, x, y in laws.enough(laws.by(rows, "method"), "H", "T", 2):
         slope = slopes[method] = laws.slope(x, y)
         table.append({"method": method, "examples_a_head": slope["estimate"], "low": slope["low"],
-                      "high": slope["high"],
-                      "of_rank": float(np.mean([row["of_rank"] for row in same]))})  # fmt: skip
+                      "high": slope["high"], "of_rank": laws.mean(same, "of_rank")})  # fmt: skip
     if not {"convex", "trained"} <= slopes.keys():
         return laws.too_few("built and trained layers of two sizes are needed")
     built, learned = slopes["convex"], slopes["trained"]
@@ -226,9 +188,10 @@ def analyse_held(rows: list[Row]) -> Finding:
     return Finding(verdict, sentence, numbers, {"methods": table})
 
 
-BUILT = declare(
-    "mahdavi2024/built-vs-trained",
-    held_grid,
-    analyse_held,
-    Axes("H", "T", "method", "heads H", "examples held", log="y", label="{value}"),
-)
+HELD_GRID = by_profile(
+    HELD, "built-vs-trained", {"H": (1, 2, 3, 4), "n": 6, "d": 12, "d_h": 12, "steps": 1500},
+    {"H": (1, 2, 4, 8), "n": 8, "d": 16, "d_h": 16, "steps": 10_000},
+    method=METHODS, context="shared", lr=0.02,
+)  # fmt: skip
+HELD_AXES = Axes("H", "T", "method", "heads H", "examples held", log="y", label="{value}")
+BUILT = declare("mahdavi2024/built-vs-trained", HELD_GRID, analyse_held, HELD_AXES)

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from byheart.specs import MultiHeadSpec
-from byheart.studies import Cell, Jobs, Measurements, Params, Procedure
+from byheart.specs import DeepMultiHeadSpec, MultiHeadSpec
+from byheart.studies import Jobs, Measurements, Params, Procedure, together
 from byheart.theory.mahdavi2024 import effective_parameters, theorem1_capacity
 
 if TYPE_CHECKING:
-    from byheart.training import Data, Outcome, Recipe
+    from byheart.training import Data, Recipe
 
 CONTEXT_SEED = 42  # the authors' seed; our generator
 LOOKS = 500  # steps between two evaluations, as in the authors' code
@@ -46,14 +46,21 @@ def steps_of(p: Params) -> int:
     return max(p["epochs"] * p["T"] // p["batch"], p["least_steps"])
 
 
-def spec_of(p: Params) -> MultiHeadSpec:
-    """The authors' model: embedding, scale and decoder, d_v = 1."""
+def spec_of(p: Params) -> MultiHeadSpec | DeepMultiHeadSpec:
+    """The authors' model: embedding, scale and decoder, d_v = 1; or, with `layers`, `heads` heads
+    in all spread evenly over them: the same parameters whatever the depth.
+
+    >>> p = {**SCALED, "n": 8, "d_h": 16, "heads": 12}
+    >>> [spec_of({**p, "layers": L}).parameters for L in (1, 2, 3, 6)]
+    [6698, 6698, 6698, 6698]
+    """
+    d, n, d_h, shared = p["d"], p["n"], p["d_h"], p["context"] == "shared"
     outputs = p["classes"] if p["task"] == "classes" else 1
-    shared = p["context"] == "shared"
-    return MultiHeadSpec(
-        p["d"], p["n"], p["d_h"], p["H"], 1, outputs, shared,
-        embed=True, scale=True, decoder=True,
-    )  # fmt: skip
+    if "layers" in p:
+        H = p["heads"] // p["layers"]
+        return DeepMultiHeadSpec(d, n, d_h, H, p["layers"], 1, outputs, shared)
+    parts = {"embed": True, "scale": True, "decoder": True}
+    return MultiHeadSpec(d, n, d_h, p["H"], 1, outputs, shared, **parts)
 
 
 def recipe_of(p: Params) -> Recipe:
@@ -62,14 +69,9 @@ def recipe_of(p: Params) -> Recipe:
 
     values = p["task"] == "values"
     return mahdavi2024(
-        p["T"],
-        steps=steps_of(p),
-        lr=p["lr"],
-        batch=p["batch"],
-        loss="mse" if values else "cross-entropy",
-        stop_at=None if values else 1.0,
-        evaluate_every=LOOKS,
-    )
+        p["T"], steps=steps_of(p), lr=p["lr"], batch=p["batch"], evaluate_every=LOOKS,
+        loss="mse" if values else "cross-entropy", stop_at=None if values else 1.0,
+    )  # fmt: skip
 
 
 def data_of(p: Params, seeds: Sequence[int]) -> Data:
@@ -80,14 +82,14 @@ def data_of(p: Params, seeds: Sequence[int]) -> Data:
     from byheart.training.data import generator
 
     T, n, d = p["T"], p["n"], p["d"]
-    own = p["context"] == "own"
+    own, classes = p["context"] == "own", p["task"] == "classes"
     queries, contexts, labels = [], [], []
     for seed in seeds:
         source = generator(seed, "data of mahdavi2024")
         if own:
             contexts.append(torch.rand(T, n, d, generator=source))
         queries.append(torch.rand(T, d, generator=source))
-        if p["task"] == "classes":
+        if classes:
             labels.append(torch.randint(p["classes"], (T,), generator=source))
         else:
             labels.append(torch.rand(T, 1, generator=source))
@@ -95,14 +97,9 @@ def data_of(p: Params, seeds: Sequence[int]) -> Data:
         context = torch.stack(contexts)
     else:
         context = torch.rand(n, d, generator=generator(CONTEXT_SEED, "context of mahdavi2024"))
-    return Data(
-        torch.stack(queries),
-        torch.stack(labels),
-        "class" if p["task"] == "classes" else "value",
-        context,
-        own=True,
-        contexts_differ=own,
-    )
+    kind = "class" if classes else "value"
+    examples = torch.stack(queries), torch.stack(labels)
+    return Data(*examples, kind, context, own=True, contexts_differ=own)
 
 
 def train(jobs: Jobs) -> list[Measurements]:
@@ -113,30 +110,26 @@ def train(jobs: Jobs) -> list[Measurements]:
     """
     from byheart.training import train_stack
 
-    p = jobs[0][0]
-    seeds = [seed for _, seed in jobs]
+    p, seeds = together(jobs)
     spec, data = spec_of(p), data_of(p, seeds)
-    trained = train_stack(spec, data, recipe_of(p), seeds)
-    shared = p["context"] == "shared"
-    sizes = {
-        "parameters": spec.parameters,
-        "theorem": theorem1_capacity(p["H"], p["n"], p["d_h"]),
-        "P": effective_parameters(p["H"], p["n"], p["d"], p["d_h"], shared=shared),
-    }
+    sizes: Measurements = {"parameters": spec.parameters}
+    if "layers" in p:
+        sizes["H"] = spec.H
+    else:
+        shared = p["context"] == "shared"
+        sizes["theorem"] = theorem1_capacity(p["H"], p["n"], p["d_h"])
+        sizes["P"] = effective_parameters(p["H"], p["n"], p["d"], p["d_h"], shared=shared)
     rows = []
-    for m, o in enumerate(trained.outcomes):
+    for m, o in enumerate(train_stack(spec, data, recipe_of(p), seeds).outcomes):
+        names = ("accuracy", "train_accuracy", "loss", "steps", "diverged")
+        row: Measurements = {name: getattr(o, name) for name in names}
         share = o.accuracy
         if p["task"] == "values":
             loss = math.nan if o.loss is None else o.loss
             share = 1 - loss / float(data.targets[m].var(correction=0))
-        rows.append({**outcome_of(o), "share": share, "memorized": share * p["T"], **sizes})
+        told = {} if "layers" in p else {"share": share}  # of deep models it is the accuracy
+        rows.append({**row, **told, "memorized": share * p["T"], **sizes})
     return rows
-
-
-def outcome_of(o: Outcome) -> Measurements:
-    """What every row says of its training."""
-    names = ("accuracy", "train_accuracy", "loss", "steps", "diverged")
-    return {name: getattr(o, name) for name in names}
 
 
 def train_seconds(p: Params) -> float:
@@ -150,8 +143,7 @@ def train_seconds(p: Params) -> float:
 def complete(params: Params) -> Params:
     """d_h is d unless given.
 
-    >>> a = train_cell("x", SCALED, H=2, n=8, T=500)
-    >>> a.hash == train_cell("y", SCALED, T=500, n=8, H=2, d_h=16).hash
+    >>> TRAIN.cell("x", H=2, n=8, T=500).hash == TRAIN.cell("y", T=500, n=8, H=2, d_h=16).hash
     True
     """
     return {"d_h": params["d"], **params}
@@ -162,15 +154,16 @@ _procedure = partial(
     stack=train,
     name="byheart.papers.mahdavi2024.ways:train",  # under this name the rows of stores are kept
     seconds=train_seconds,
+    defaults=SCALED,
     complete=complete,
-    parameters=(*SCALED, "H", "n", "T", "d_h"),
+    parameters=("H", "n", "T", "d_h"),
 )
 TRAIN = _procedure(largest=3)
 # Contexts of their own are up to a gigabyte a model in the paper's sizes: one at a time.
 TRAIN_OWN = _procedure(largest=1)
-
-
-def train_cell(experiment: str, base: Params, **settings: object) -> Cell:
-    """A cell of the experiment: `base` (`SCALED` or `PAPER`) with some settings changed."""
-    full = {**base, **settings}
-    return (TRAIN_OWN if full["context"] == "own" else TRAIN).cell(experiment, **full)
+TRAIN_DEEP = Procedure(
+    stack=train,
+    name="byheart.papers.mahdavi2024.depth:train",
+    largest=3,
+    seconds=lambda p: train_seconds({**p, "H": p["heads"]}) * (1 + 0.3 * p["layers"]),
+)

@@ -11,18 +11,18 @@ from byheart.papers.mahdavi2024.experiment import PAPER
 from byheart.specs import MultiHeadSpec
 from byheart.studies import figure, laws
 from byheart.studies.cell import Cell, Measurements, Params, Procedure
-from byheart.studies.study import Axes, Finding, Row
+from byheart.studies.study import Axes, Finding, Record, Row
 from byheart.theory.mahdavi2024 import theorem1_capacity
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from byheart.models.vector_memory import VectorMemory
 
 FRESH = 1000
 CONTRAST = 0.05  # of saturation and of correlation: smaller is no contrast
 KINDS = ("untrained", "trained", "literal", "one-hot")
-STEPS = {"quick": 8000, "full": 300_000, "paper": 300_000}
+COLUMNS = ("accuracy", "saturated", "fresh_saturated", "own_saturated", "other_saturated",
+           "correlation", "co_saturation", "breaks", "two_heads_or_more",
+           "concentration")  # fmt: skip
 
 
 def statistics(params: Params, seed: int) -> Measurements:
@@ -39,23 +39,20 @@ def statistics(params: Params, seed: int) -> Measurements:
     assert facts is not None
     fresh = np.random.default_rng(seed + 1).random((FRESH, facts.d)).astype(np.float32)
     stats = head_statistics(memory, fresh=fresh.astype(np.float64))
-    needed = stats.heads_needed
     apart = 0.5 * float(np.abs(stats.histogram - stats.expected).sum()) / facts.T
+    own, other = (
+        float(np.mean(kept)) if len(kept := shares[~np.isnan(shares)]) else None
+        for shares in (stats.own_saturated, stats.other_saturated)
+    )
     return {
-        **told,
-        "T": facts.T,
-        "saturated": float(stats.saturated.mean()),
-        "fresh_saturated": float(stats.fresh_saturated.mean()),
-        "own_saturated": _mean(stats.own_saturated[~np.isnan(stats.own_saturated)]),
-        "other_saturated": _mean(stats.other_saturated[~np.isnan(stats.other_saturated)]),
-        "correlation": stats.correlation,
-        "co_saturation": apart,
+        **told, "T": facts.T, "saturated": float(stats.saturated.mean()),
+        "fresh_saturated": float(stats.fresh_saturated.mean()), "own_saturated": own,
+        "other_saturated": other, "correlation": stats.correlation, "co_saturation": apart,
         "histogram": [int(v) for v in stats.histogram],
         "independent": [float(v) for v in stats.expected],
-        "breaks": float(stats.broken.mean()),
-        "two_heads_or_more": float(needed[2:].sum() / facts.T),
-        "concentration": stats.concentration,
-    }
+        "breaks": float(stats.broken.mean()), "concentration": stats.concentration,
+        "two_heads_or_more": float(stats.heads_needed[2:].sum() / facts.T),
+    }  # fmt: skip
 
 
 def _memory(p: Params, seed: int) -> tuple[VectorMemory, Measurements]:
@@ -101,10 +98,6 @@ def _memory(p: Params, seed: int) -> tuple[VectorMemory, Measurements]:
     return memory, told
 
 
-def _mean(values: np.ndarray | list[float]) -> float | None:
-    return float(np.mean(values)) if len(values) else None
-
-
 STATISTICS = Procedure(
     statistics,
     seconds=lambda p: 1.0 + (1.3e-3 * p["steps"] * p["H"] / 4 if p["kind"] == "trained" else 0.0),
@@ -112,25 +105,23 @@ STATISTICS = Procedure(
 
 
 def grid(variant: str, profile: str) -> list[Cell]:
-    sizes = ((4, 250),) if profile == "quick" else ((4, 550), (8, 1300))
-    fixed = {"n": 32, "d": 64, "classes": PAPER["classes"], "steps": STEPS[profile]}
-    fixed["stop_at"] = 1.0 if profile == "quick" else None
-    return [
-        cell
-        for H, T in sizes
-        for cell in STATISTICS.grid("saturation", kind=KINDS, H=H, T=T, **fixed)
-    ]
+    quick = profile == "quick"
+    cells = []
+    for H, T in ((4, 250),) if quick else ((4, 550), (8, 1300)):
+        cells += STATISTICS.grid(
+            "saturation", kind=KINDS, H=H, T=T, n=32, d=64, classes=PAPER["classes"],
+            steps=8000 if quick else 300_000, stop_at=1.0 if quick else None,
+        )  # fmt: skip
+    return cells
 
 
 def analyse(rows: list[Row]) -> Finding:
-    table = []
-    for (kind, H), same in _groups(rows).items():
-        table.append(
-            {"model": kind, "H": H, "T": same[0]["T"]}
-            | {name: _average(same, name) for name in (
-                "accuracy", "saturated", "fresh_saturated", "own_saturated", "other_saturated",
-                "correlation", "co_saturation", "breaks", "two_heads_or_more", "concentration")}
-        )  # fmt: skip
+    groups = laws.group(rows, lambda row: (row["H"], KINDS.index(row["kind"])))
+    table: list[Record] = [
+        {"model": KINDS[kind], "H": H, "T": same[0]["T"]}
+        | {name: laws.mean(same, name) for name in COLUMNS}
+        for (H, kind), same in sorted(groups.items())
+    ]
     trained = [row for row in table if row["model"] == "trained"]
     built = [row for row in table if row["model"] == "literal"]
     if not trained or not built:
@@ -154,28 +145,17 @@ def analyse(rows: list[Row]) -> Finding:
     return Finding(verdict, sentence, numbers, {"heads": table})
 
 
-def _groups(rows: list[Row]) -> dict[tuple[str, int], list[Row]]:
-    groups: dict[tuple[str, int], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row["kind"], row["H"]), []).append(row)
-    return dict(sorted(groups.items(), key=lambda item: (item[0][1], KINDS.index(item[0][0]))))
-
-
-def _average(rows: list[Row], name: str) -> float | None:
-    return _mean([row[name] for row in rows if row[name] is not None])
-
-
-def draw(rows: list[Row], finding: Finding) -> Figure:
+def draw(rows: list[Row], finding: Finding) -> figure.Figure:
     """Examples by number of saturated heads, and what independent heads would give."""
-    kinds = [kind for kind in KINDS if kind in laws.by(rows, "kind")] or ["trained"]
+    groups = laws.by(rows, "kind")
+    kinds = [kind for kind in KINDS if kind in groups] or ["trained"]
     labels = "saturated heads of an example", "share of the examples"
     drawn, panels = figure.panels("Saturated heads", *labels, len(kinds), 3.4)
     for panel, kind in zip(panels, kinds, strict=True):
-        same = [row for row in rows if row["kind"] == kind]
         panel.set_title(kind, fontsize=9)
-        if not same:
+        if not rows:
             continue
-        first = [row for row in same if row["H"] == same[0]["H"]]
+        first = [row for row in groups[kind] if row["H"] == groups[kind][0]["H"]]
         share = np.mean([np.array(r["histogram"]) / r["T"] for r in first], 0)
         null = np.mean([np.array(r["independent"]) / r["T"] for r in first], 0)
         panel.bar(range(len(share)), share, color=figure.colour(0), label="measured")
