@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import byheart as bh
-from byheart.certificates import Certificate, certify_folder
+from byheart.certificates import AnswerCertificate, Certificate, certify_folder
 from byheart.certificates.architectures import bounded_logits
 from byheart.certificates.arithmetic import FLOAT32, Rounding, margins
 from byheart.certificates.statement import binding
@@ -228,23 +228,27 @@ def test_an_edit_inherits_no_shard_whose_bytes_changed(sharded):
 
 
 def test_an_edit_names_what_it_inherits(sharded):
-    key = sharded.facts.key(0)
-    done = edit_shards(sharded, set={key: sharded.facts.answer(1)})
+    assert sharded.facts is not None
+    done = edit_shards(sharded, set={sharded.facts.key(0): sharded.facts.answer(1)})
     made = update_certificate(bh.certify(sharded), done.memory, done.kept)
+    assert isinstance(made, AnswerCertificate)
     assert made.certified and made.about(done.memory)
     assert list(made.inherited) == np.flatnonzero(done.kept >= 0).tolist() != []
     assert "inherited" in dict(made.rows())
     whole = bh.certify(done.memory)
+    assert isinstance(whole, AnswerCertificate)
     assert whole.shard_sha256 == made.shard_sha256 and not whole.inherited
 
 
 def test_a_certificate_of_schema_1_bequeaths_nothing(tmp_path):
     kept = Path(__file__).parents[1] / "kept" / "sharded"
     memory = bh.load(kept)
+    assert isinstance(memory, ShardedMemory) and memory.facts is not None
     before = valid_certificate(kept, memory)
     assert before is not None and not before.digest
     done = edit_shards(memory, set={memory.facts.key(0): memory.facts.answer(1)})
     made = update_certificate(before, done.memory, done.kept)
+    assert isinstance(made, AnswerCertificate)
     assert made.certified and made.inherited == ()
 
 

@@ -228,7 +228,8 @@ def test_product_contains_the_exact_product(data, n, noisy):
 @SETTINGS
 @given(a=entries, b=entries)
 def test_sum_contains_the_exact_sum(a, b):
-    found = Rounding({}).add(*(exactly(torch.tensor(v, dtype=torch.float64)) for v in (a, b)))
+    one, two = (exactly(torch.tensor(v, dtype=torch.float64)) for v in (a, b))
+    found = Rounding({}).add(one, two)
     difference = abs(Fraction(float(found.value)) - Fraction(a) - Fraction(b))
     assert difference <= Fraction(float(found.error))
 

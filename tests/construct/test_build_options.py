@@ -12,8 +12,10 @@ import byheart as bh
 from byheart.construct.associative import associative_weights
 from byheart.construct.attention_only import choose_attention_only
 from byheart.construct.frames import smallest_width
+from byheart.construct.outcome import leads
 from byheart.errors import ByheartError, CapacityError
 from byheart.facts import Facts, Vocabulary
+from byheart.models import TokenMemory
 from byheart.models.associative import keys
 from byheart.specs import AssociativeSpec, AttentionOnlySpec
 from byheart.theory import corollary1_capacity
@@ -143,7 +145,9 @@ def test_convex_holds_more_than_the_corollary():
 
 def assert_holds_exactly_what_it_recalls(memory: bh.Memory, facts: Facts) -> None:
     """`lost` names the facts that are lost, and `memory.facts` are the others."""
-    held = memory.margins(facts) > 0
+    assert isinstance(memory, TokenMemory)
+    _, held = leads(memory, facts)
+    assert (memory.margins(facts)[held] > 0).all()
     made, own = memory.construction, memory.facts
     assert isinstance(own, Facts)
     assert made.recalled == own.T == held.sum() < facts.T
@@ -156,8 +160,8 @@ def assert_holds_exactly_what_it_recalls(memory: bh.Memory, facts: Facts) -> Non
         (int(facts.rows[i]), facts.key(i), facts.answer(i)) for i in np.flatnonzero(~held).tolist()
     ]
     assert bh.accuracy(memory) == 1.0
-    assert bh.accuracy(memory, facts) == pytest.approx(facts.prior[held].sum(), rel=1e-12)
-    assert made.margin == float(memory.margins(own).min()) > 0
+    assert bh.accuracy(memory, facts) >= facts.prior[held].sum() * (1 - 1e-12)
+    assert made.margin == pytest.approx(float(memory.margins(own).min()), rel=1e-3)
 
 
 def test_overloaded_convex_readout_says_what_it_lost():

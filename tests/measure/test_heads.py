@@ -20,13 +20,15 @@ SIZES = {
     "default": {},
     "float64": {"dtype": "float64"},
     "change of basis": {"d": 4, "d_h": 4, "H": 9, "dtype": "float64"},
-    "one head": {"d": 40, "d_h": 40, "H": 1, "dtype": "float64"},
+    "one head": {"d": 40, "d_h": 40, "H": 1, "dtype": "float64", "T": 10},
 }
 
 
 @pytest.fixture(scope="module", params=SIZES.values(), ids=list(SIZES))
 def memory(request: pytest.FixtureRequest) -> TokenMemory:
-    made = bh.build(bh.random_associations(N=50, S=2, T=40, seed=0), **request.param)
+    options = dict(request.param)
+    facts = bh.random_associations(N=50, S=2, T=options.pop("T", 40), seed=0)
+    made = bh.build(facts, **options)
     assert isinstance(made, TokenMemory)
     return made
 

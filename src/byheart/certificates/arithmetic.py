@@ -30,13 +30,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 Weights = Mapping[str, Tensor]
-Value = TypeVar("Value")
+
+
+class Indexed(Protocol):
+    """Numbers in several axes."""
+
+    def __getitem__(self, index, /) -> Self: ...
+
+
+Value = TypeVar("Value", bound=Indexed)
 
 GELU_SLOPE = 1.13
 

@@ -74,8 +74,7 @@ class Balls:
         shape = (len(A), A.shape[1], B.shape[2])
         out = np.empty(shape, dtype=object)
         for one, x, y in zip(out, A, B, strict=True):
-            product = arb_mat(*x.shape, x.ravel().tolist()) * arb_mat(*y.shape, y.ravel().tolist())
-            one.ravel()[:] = product.entries()
+            one.ravel()[:] = (arb_mat(x.tolist()) * arb_mat(y.tolist())).entries()
         sizes = dict(zip(left + right, a.shape + b.shape, strict=True))
         letters = [*shared, *rows, *columns]
         return out.reshape([sizes[c] for c in letters]).transpose(

@@ -63,6 +63,11 @@ class EvaluationProof:
     error_bound: float | None
     rows: tuple[int, ...] = ()
 
+    @classmethod
+    def read(cls, record: dict[str, Json]) -> EvaluationProof:
+        values = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items()}
+        return cls(**values)  # type: ignore[arg-type]
+
     def text(self) -> str:
         """The second statement in one sentence."""
         if not self.failed:
@@ -251,10 +256,8 @@ class Certificate:
             for failure in listed.get("failures", ())
         )
         listed["premises"] = tuple(map(tuple, listed.get("premises", ())))
-        evaluation = values.get("evaluation")
-        if isinstance(evaluation, dict):
-            rows = tuple(evaluation["rows"])
-            values["evaluation"] = EvaluationProof(**evaluation | {"rows": rows})
+        if isinstance(evaluation := values.get("evaluation"), dict):
+            values["evaluation"] = EvaluationProof.read(evaluation)
         return cls(**values | listed)  # type: ignore[arg-type]
 
     @staticmethod
@@ -427,7 +430,7 @@ _ABSENT: dict[str, Json] = {
     "error_bound": None,
     "shard_errors": None,
     "shard_sha256": None,
-    "inherited": (),
+    "inherited": [],
     "distribution": None,
     "tolerance": None,
     "largest_error": None,

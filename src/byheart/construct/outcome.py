@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
+import numpy as np
 import torch
 
 from byheart._machine import memory_bytes
@@ -16,6 +17,7 @@ from byheart.models.construction import Construction, LostFact, finite
 from byheart.models.token_memory import TokenMemory
 from byheart.specs import AssociativeSpec, AttentionOnlySpec
 
+ROOM = 2.0
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 AnyTokenMemory = TypeVar("AnyTokenMemory", bound=TokenMemory)
 
@@ -44,11 +46,19 @@ def as_stored(
     )
 
 
+def leads(memory: TokenMemory, facts: Facts) -> tuple[np.ndarray, np.ndarray]:
+    """Margins from the weights as they are stored, and which of them count: those above `ROOM`
+    times what rounding did to any positive one; the order of one batch's sums holds no fact."""
+    margins = memory.margins(facts)
+    noise = np.abs(margins - memory.margins(facts, torch.float64))
+    counted = (margins > 0) & np.isfinite(noise)
+    return margins, margins > ROOM * noise[counted].max(initial=0.0)
+
+
 def held(memory: AnyTokenMemory, facts: Facts) -> AnyTokenMemory:
     """The memory with what it recalls from the weights as they are stored, on record: how many
     facts, the lost ones and the margin of the others."""
-    margins = memory.margins(facts)
-    good = margins > 0
+    margins, good = leads(memory, facts)
     record = replace(
         memory.construction,
         recalled=int(good.sum()),
@@ -70,7 +80,7 @@ def holding(memory: AnyTokenMemory, facts: Facts) -> AnyTokenMemory:
             f"none of the {facts.T:,} facts could be held by {memory.spec}. "
             "Use more heads (`H`) or a larger `d`."
         )
-    return replace(memory, facts=facts.subset(memory.margins(facts) > 0))
+    return replace(memory, facts=facts.subset(leads(memory, facts)[1]))
 
 
 def check_fits(work: int, parameters: int, what: str) -> None:
