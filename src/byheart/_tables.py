@@ -21,7 +21,7 @@ def data_frame(rows: Iterable[object], columns: Sequence[str] | None = None) -> 
         from pandas import DataFrame
     except ImportError:
         missing = "data frames need pandas, which is not installed"
-        raise ByheartError(f"{missing}: pip install 'byheart[pandas]'.") from None
+        raise ByheartError(f"{missing}: pip install pandas.") from None
     return DataFrame(list(rows), columns=columns)  # type: ignore[arg-type]
 
 

@@ -169,8 +169,10 @@ def test_failing_halfway_keeps_the_old_memory(
         )
     elif moment == "memory.json":
         monkeypatch.setattr(memory_files, "write_text", fail)
+    elif moment == "flush":
+        monkeypatch.setattr(os, "fsync", fail)
     else:
-        monkeypatch.setattr(_folders, {"flush": "_flush", "rename": "_put_in_place"}[moment], fail)
+        monkeypatch.setattr(_folders, "_put_in_place", fail)
     expected = MemoryFileError if isinstance(error, OSError) else KeyboardInterrupt
     with pytest.raises(expected) as caught:
         other_memory.save(place, force=True)
