@@ -76,7 +76,7 @@ def test_progress_is_told():
         ({"slack": -0.1}, "`slack` must be between 0 and 10, found -0.1"),
         ({"slack": 11}, "`slack` must be between 0 and 10, found 11"),
         ({"slack": math.nan}, "`slack` must be between 0 and 10, found nan"),
-        ({"d": 1}, "d = 1 tells at most 2 answers apart, found 9"),
+        ({"d": 1}, "`d=1` tells at most 2 answers apart, found 9"),
         ({"d": 0}, "`d` must be at least 1, found 0"),
         ({"H": 0}, "`H` must be at least 1, found 0"),
         ({"H": -3}, "`H` must be at least 1, found -3"),
@@ -86,7 +86,7 @@ def test_progress_is_told():
         ({"d": 4, "d_h": 5, "readout": "convex"}, "d_h <= d .*5 > 4.*`d_h=4`"),
         ({"method": "associative", "d": 0}, "`d` must be at least 1, found 0"),
         ({"method": "associative", "d": -1}, "`d` must be at least 1, found -1"),
-        ({"method": "associative", "d": 1}, "d = 1 tells at most 2 answers apart"),
+        ({"method": "associative", "d": 1}, "`d=1` tells at most 2 answers apart"),
     ],
     ids=lambda value: str(value)[:40],
 )

@@ -37,7 +37,7 @@ def frame(A: int, d: int, seed: int = 0) -> Tensor:
     if d == 1 and A > 2:
         raise ByheartError(
             f"`d=1` tells at most 2 answers apart, found {A} (Dana et al. 2025, Proposition 3: "
-            "d = 2 is enough)."
+            "d = 2 is enough). Use `d=2` or more."
         )
     if A <= d + 1:
         return _simplex(A, d)
