@@ -1,7 +1,7 @@
 """Files that others made, read without believing them: regular ones only, of bounded size, and JSON
 of bounded depth, whose numbers are finite.
 
-Every function raises `error`, a `ByheartError`, with the path, what was expected and what was found.
+Every function raises `error`, a `ByheartError`, with the path, what was expected and found.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def parse_json(
     error: type[ByheartError] = ByheartError,
     depth: int = JSON_DEPTH,
 ) -> Json:
-    """What a JSON text says: brackets at most `depth` deep, whole numbers of 64 bits, finite others,
-    no name twice in an object.
+    """What a JSON text says: brackets at most `depth` deep, whole numbers of 64 bits, other numbers
+    finite, no name twice in an object.
 
     >>> parse_json('{"a": [1, 2.5]}')
     {'a': [1, 2.5]}
