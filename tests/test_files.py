@@ -49,6 +49,7 @@ def test_a_large_file_is_refused_before_it_is_read(tmp_path):
         ("[1e999]", "finite"),
         ("[NaN]", "NaN"),
         ('{"a": 1, "a": 2}', "twice"),
+        ('["\\ud800"]', "surrogate"),
     ],
 )
 def test_hostile_json_is_refused(text, reason):

@@ -91,7 +91,10 @@ def parse_json(
         text = text if isinstance(text, str) else text.decode()
         if text.count("[") + text.count("{") > depth:
             _check_depth(text, depth)
-        return _DECODER.decode(text)
+        value = _DECODER.decode(text)
+        if "\\u" in text:  # half a surrogate pair is no text: it could not be shown or written
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except ValueError as problem:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         raise error(f"{where}: not JSON that can be read ({problem}).") from None
 
@@ -142,7 +145,7 @@ _DECODER = json.JSONDecoder(
 def _check_regular(status: os.stat_result, path: str | Path, error: type[ByheartError]) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = KINDS.get(stat.S_IFMT(status.st_mode), "something else")
-        raise error(f"{path}: expected a file, found {kind}.")
+        raise error(f"{path}: cannot be read: expected a file, found {kind}.")
 
 
 def _without_waiting(path: str, flags: int) -> int:
