@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import ClassVar, TypeVar
+from dataclasses import asdict, dataclass
+from typing import ClassVar
 
-from byheart._json import Json, plain
-
-Kind = TypeVar("Kind")
+from byheart._json import Json, plain, record
 
 
 @dataclass(frozen=True)
@@ -31,18 +29,6 @@ def shown(value: float | None) -> str:
     return "no competitor" if value is None or not math.isfinite(value) else f"{value:.3g}"
 
 
-def _record(record: Mapping[str, object], kind: type[Kind]) -> Kind:
-    """The dataclass of a JSON record, whose fields may be records themselves."""
-    known = {f.name: f.metadata.get("of") for f in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{k: _typed(v, known[k]) for k, v in record.items() if k in known})
-
-
-def _typed(value: object, kind: type | None) -> object:
-    if isinstance(value, list):
-        return tuple(_typed(v, kind) for v in value)
-    return _record(value, kind) if kind is not None and isinstance(value, Mapping) else value
-
-
 @dataclass(frozen=True, kw_only=True)
 class Construction:
     """What every method tells of its work.
@@ -61,7 +47,7 @@ class Construction:
 
     facts: int = 0
     recalled: int = 0
-    lost: tuple[LostFact, ...] = field(default=(), metadata={"of": LostFact})
+    lost: tuple[LostFact, ...] = ()
     capacity: int | None = None
     margin: float | None = None
     readout: str = ""
@@ -97,20 +83,21 @@ class Construction:
     def to_json(self) -> dict[str, Json]:
         """The record as JSON: every field, null where there is nothing to say."""
         kind = {} if self.kind == self.method else {"kind": self.kind}
-        record = {"method": self.method, **kind, **asdict(self)}
-        return {name: plain(value) for name, value in record.items()}
+        values = {"method": self.method, **kind, **asdict(self)}
+        return {name: plain(value) for name, value in values.items()}
 
     @classmethod
-    def from_json(cls, record: Mapping[str, object]) -> Construction:
-        """The record that `to_json` wrote; a ValueError names a method that nobody knows."""
-        kind = str(record.get("kind") or record.get("method"))
+    def from_json(cls, values: Mapping[str, object]) -> Construction:
+        """The record that `to_json` wrote; a ValueError names what is wrong with it, such as a
+        method that nobody knows."""
+        kind = str(values.get("kind") or values.get("method"))
         if kind not in cls.kinds:
             raise ValueError(f"made by the unknown method {kind!r}")
-        return cls.kinds[kind]._read(record)
+        return cls.kinds[kind]._read(values)
 
     @classmethod
-    def _read(cls, record: Mapping[str, object]) -> Construction:
-        return _record(record, cls)
+    def _read(cls, values: Mapping[str, object]) -> Construction:
+        return record(values, cls, "construction")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +151,7 @@ class ShardedConstruction(Construction, method="sharded"):
     s_max: float
     beta: float
     slack: float
-    abstain: Abstention | None = field(default=None, metadata={"of": Abstention})
+    abstain: Abstention | None = None
     edits: int = 0
 
     def _quality(self) -> list[tuple[str, str]]:
@@ -200,7 +187,7 @@ class SquareRootConstruction(Construction, method="sqrt"):
 
     answers: tuple[int, ...]
     grouping: str = "sorted"
-    unknown: Unknowns = field(metadata={"of": Unknowns})
+    unknown: Unknowns
 
     def _recalled(self) -> str:
         return f"{self.recalled:,} of {self.facts:,}, exactly"
@@ -251,14 +238,14 @@ class MultiHeadConstruction(Construction, method="multihead"):
     pivot: float | None = None
     residual: float | None = None
     iterations: int | None = None
-    starts: tuple[NewtonStart, ...] | None = field(default=None, metadata={"of": NewtonStart})
+    starts: tuple[NewtonStart, ...] | None = None
     effective_parameters: int | None = None
     theorem1: int | None = None
     conditions_seen: tuple[float, ...] | None = None
 
     @property
     def theorem(self) -> str:
-        return self.promises[self.proof]
+        return self.promises.get(self.proof, "")
 
     def _quality(self) -> list[tuple[str, str]]:
         rows = super()._quality()
@@ -315,8 +302,8 @@ class DistributionConstruction(Construction, method="attention", kind="distribut
     kl_ridge: float | None = None
     kl_convex: float | None = None
     iterations: int | None = None
-    theorem1: Theorem1Excess | None = field(default=None, metadata={"of": Theorem1Excess})
-    theorem3: Theorem3Quantities | None = field(default=None, metadata={"of": Theorem3Quantities})
+    theorem1: Theorem1Excess | None = None
+    theorem3: Theorem3Quantities | None = None
 
     def rows(self) -> list[tuple[str, str]]:
         rows = [
@@ -348,24 +335,24 @@ class Outcome:
     steps: int
     accuracy: float
     train_accuracy: float | None
-    loss: float
+    loss: float = math.nan
     diverged: int | None = None
     stopped: int | None = None
     seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.loss is None:  # JSON has no NaN
-            object.__setattr__(self, "loss", math.nan)
 
 
 @dataclass(frozen=True)
 class Training:
     """The recipe as JSON, the path of the gradients, and all starts, of which `best` was kept."""
 
-    recipe: Mapping[str, Json]
+    recipe: Mapping[str, object]
     path: str
     best: int
-    models: tuple[Outcome, ...] = field(metadata={"of": Outcome})
+    models: tuple[Outcome, ...]
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.best < len(self.models):
+            raise ValueError(f"best: start {self.best} of {len(self.models)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -375,7 +362,7 @@ class TrainedConstruction(Construction, method="train"):
     promise: ClassVar[str] = "by construction, Dana et al. 2025, Corollary 1"
     remedy: ClassVar[str] = "more `H`, a larger `d` or more `steps`"
 
-    training: Training = field(metadata={"of": Training})
+    training: Training
     bits_per_parameter: float | None = None
 
     def _quality(self) -> list[tuple[str, str]]:
@@ -402,9 +389,9 @@ class ImportedConstruction(Construction, method="import"):
     source: str = ""
 
     def to_json(self) -> dict[str, Json]:
-        record = super().to_json()
-        return record | {"from": record.pop("source")}
+        values = super().to_json()
+        return values | {"from": values.pop("source")}
 
     @classmethod
-    def _read(cls, record: Mapping[str, object]) -> Construction:
-        return super()._read({**record, "source": str(record.get("from", ""))})
+    def _read(cls, values: Mapping[str, object]) -> Construction:
+        return super()._read({**values, "source": values.get("from", "")})

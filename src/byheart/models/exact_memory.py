@@ -20,12 +20,13 @@ from byheart.exact.blocks import Network
 from byheart.exact.literal import evaluate
 from byheart.exact.parts import Parts, Structured, emit
 from byheart.models.construction import SquareRootConstruction
-from byheart.models.folder import NETWORK, Files, Record
+from byheart.models.folder import NETWORK, Files, Layouts, Record
 from byheart.models.memory import Dtype, FactTable, PageWords, Part, Recall
 from byheart.models.word_memory import WordMemory, token_table
 from byheart.specs import ExactSpec, TokenSpec
 
 UNKNOWN = "unknown"
+HEADER_BYTES, WEIGHT_BYTES = 1 << 16, 32  # of network.bin: its header, and places of a weight
 TABLE_CELLS = 20_000_000  # (token, position) pairs whose ids are kept for fast recall
 
 NO_FLOATS = (
@@ -182,6 +183,13 @@ class ExactMemory(WordMemory[np.ndarray]):
         return {NETWORK: exact_files.dump(self.integers)}
 
     @classmethod
+    def layouts(cls, record: Record) -> Layouts:
+        """The integers, in at most what their bits and places take."""
+        spec = ExactSpec(**record["spec"])
+        most = HEADER_BYTES + spec.total_bits // 8 + WEIGHT_BYTES * spec.parameters
+        return {**super().layouts(record), NETWORK: most}
+
+    @classmethod
     def fields_of(cls, record: Record, files: Files) -> dict[str, Any]:
         fields, content = super().fields_of(record, files), files[NETWORK]
         if not isinstance(content, bytes):
@@ -189,8 +197,10 @@ class ExactMemory(WordMemory[np.ndarray]):
         integers, made = exact_files.load(content), fields["construction"]
         if not isinstance(made, SquareRootConstruction):
             raise ValueError(f"integers made by {made.method}")
+        if fields["start_id"] is not None or fields["order"] is not None:
+            raise ValueError("integers that read a start token, or keys in another order")
         _check_network(fields["spec"], integers, made.answers)
-        return fields | {"integers": integers, "start_id": None, "order": None}
+        return fields | {"integers": integers}
 
 
 def _check_network(spec: ExactSpec, integers: Parts, answers: tuple[int, ...]) -> None:

@@ -20,7 +20,7 @@ from byheart._json import Json
 from byheart.errors import ByheartError, FactsError
 from byheart.facts import Distributions, Facts, VectorFacts
 from byheart.models.construction import Construction, shown
-from byheart.models.folder import MEMORY, Files, Record
+from byheart.models.folder import MEMORY, WEIGHTS, Files, Layouts, Record, tensors
 from byheart.specs import Spec
 from byheart.specs.base import Shapes
 
@@ -383,6 +383,21 @@ class Memory(ABC, Generic[Inputs]):
         """The fields of `memory.json` that this family has of its own."""
 
     @classmethod
+    def spec_of(cls, record: Record) -> Spec:
+        """The spec that a description names."""
+        for kind in cls.specs:
+            if kind.family == record["family"]:
+                return kind(**record["spec"])
+        raise ValueError(f"no {cls.__name__} is of the family {record['family']!r}")
+
+    @classmethod
+    def layouts(cls, record: Record) -> Layouts:
+        """What each file of a folder holds, by what its description says: nothing else is read.
+        A family that has other files than the weights of its spec names them here."""
+        shapes = cls.spec_of(record).weight_shapes()
+        return {WEIGHTS: tensors(shapes)} if shapes else {}
+
+    @classmethod
     @abstractmethod
     def from_files(cls, record: Record, files: Files) -> Self:
         """The memory that a description and its files make; a `ValueError` where they contradict
@@ -403,14 +418,6 @@ class Memory(ABC, Generic[Inputs]):
         with new_folder(folder, marker=MEMORY, force=force) as target:
             write_files(self, target, with_facts=with_facts)
         return Path(folder)
-
-
-def check_shapes(spec: Spec, weights: Mapping[str, Tensor]) -> None:
-    """Refuse weights that are not those of the spec."""
-    for name, shape in spec.weight_shapes().items():
-        found = tuple(weights[name].shape) if name in weights else "nothing"
-        if found != shape:
-            raise ValueError(f"{name}: expected shape {shape} for {spec}, found {found}")
 
 
 def projections(shapes: Shapes) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -21,14 +22,16 @@ from safetensors.torch import load as load_tensors
 from byheart._folders import write_text
 from byheart._plugins import load_plugin, points
 from byheart._version import __version__
-from byheart.errors import ByheartError, MemoryFileError
+from byheart.errors import ByheartError, FactsError, MemoryFileError
 from byheart.models.folder import (
     FACTS,
     INDEX,
     MEMORY,
     SCHEMA,
     WEIGHTS,
+    Layouts,
     Record,
+    check_tensors,
     read_file,
     read_record,
 )
@@ -136,28 +139,48 @@ def inspect(folder: str | Path, *, lazy: bool = False) -> LoadedMemory:
     path = Path(folder)
     record = read_record(path)
     damage = [] if record.get("digest") == _digest(record) else [f"{MEMORY} was changed by hand"]
-    sums = record["sha256"]
-    mapped = {WEIGHTS, FACTS} if lazy and INDEX in sums else set()
-    files = {}
-    for name, digest in sums.items():
-        data = b"" if name in mapped else read_file(path, name)
-        if name not in mapped and hashlib.sha256(data).hexdigest() != digest:
-            damage.append(f"{name} differs from the SHA-256 in {MEMORY}")
-        tensors = name.endswith(".safetensors")
-        files[name] = _tensors(path / name, None if name in mapped else data) if tensors else data
     try:
         kind = memory_class(record)
     except ByheartError as error:
         raise MemoryFileError(f"{path}: {error}") from None
     try:
+        layouts = kind.layouts(record)
+        files, others = _read(path, record["sha256"], layouts, lazy)
         memory = kind.from_files(record, files)
-        damage += [] if mapped else _other_facts(memory, record)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ByheartError) as error:
+        damage += others
+        damage += [] if lazy and INDEX in files else _other_facts(memory, record)
+    except MISFITS as error:
         raise MemoryFileError(
             f"{path}: the files do not belong together: {error}. "
             "Restore the folder from a copy or build the memory again."
         ) from None
     return LoadedMemory(memory, record, tuple(damage))
+
+
+# What contradictions between files come out as, in the families of other packages too.
+MISFITS = (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, FactsError)
+
+
+def _read(
+    folder: Path, sums: Mapping[str, str], layouts: Layouts, lazy: bool
+) -> tuple[dict[str, dict[str, torch.Tensor] | bytes], list[str]]:
+    """The files that the family knows, no others, and which of them differ from their sums. What a
+    file says of its size is compared with the spec before it is read."""
+    odd = sorted((sums.keys() - layouts.keys()) | (layouts.keys() - sums.keys() - {FACTS}))
+    if odd:
+        known = ", ".join(sorted(layouts))
+        raise ValueError(f"expected the SHA-256 of {known} in {MEMORY}, found {', '.join(sums)}")
+    mapped = {WEIGHTS, FACTS} if lazy and INDEX in sums else set()
+    files, damage = {}, []
+    for name, digest in sums.items():
+        layout = layouts[name]
+        size = layout if isinstance(layout, int) else check_tensors(folder, name, layout)
+        data = None if name in mapped else read_file(folder, name, size)
+        if data is not None and hashlib.sha256(data).hexdigest() != digest:
+            damage.append(f"{name} differs from the SHA-256 in {MEMORY}")
+        raw = isinstance(layout, int) and data is not None
+        files[name] = data if raw else _tensors(folder / name, data)
+    return files, damage
 
 
 def _other_facts(memory: Memory, record: Record) -> list[str]:

@@ -18,7 +18,17 @@ from byheart.errors import ByheartError, MemoryFileError
 from byheart.facts import Facts
 from byheart.models import sharded
 from byheart.models.construction import AttentionConstruction, ShardedConstruction
-from byheart.models.folder import DIGESTS, INDEX, WEIGHTS
+from byheart.models.folder import (
+    DIGESTS,
+    INDEX,
+    WEIGHTS,
+    WHOLE,
+    Layouts,
+    Record,
+    Sizes,
+    check_shapes,
+    tensors,
+)
 from byheart.models.memory import Dtype, HeadParts, Owner, Part
 from byheart.models.threads import one_thread
 from byheart.models.token_memory import TokenMemory, margin_parts, token_parts
@@ -43,6 +53,15 @@ class ShardedMemory(TokenMemory):
 
     spec: ShardedSpec
     construction: ShardedConstruction
+
+    def __post_init__(self) -> None:
+        weights, J = dict(self.weights), len(self.weights.get("u", ()))
+        if not 1 <= J <= self.spec.H:
+            raise ValueError(f"u: expected 1 to {self.spec.H:,} heads, found {J:,}")
+        if self.start_id is not None:
+            raise ValueError("start_id: expected none, the start token stands in front of all keys")
+        shapes = self.spec.weight_shapes() | tied(self.spec, J)
+        check_shapes(self.spec, shapes | digests(self.spec, DIGESTS in weights), weights)
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -168,6 +187,19 @@ class ShardedMemory(TokenMemory):
         weights[DIGESTS] = digests.view(-1, 32)
         return {WEIGHTS: dump_tensors({"W_O": W_O}), INDEX: dump_tensors(weights)}
 
+    @classmethod
+    def layouts(cls, record: Record) -> Layouts:
+        """W_O in a file of its own; the index holds all other weights, lattice and layout as whole
+        numbers, and at most as many tied heads as there are heads."""
+        spec = ShardedSpec(**record["spec"])
+        shapes = spec.weight_shapes()
+        index = tensors(
+            {name: shape for name, shape in shapes.items() if name not in FLOATING}, WHOLE
+        )
+        index |= tensors({name: shapes[name] for name in FLOATING if name in shapes})
+        index |= tensors(tied(spec, range(1, spec.H + 1))) | tensors(digests(spec), ("U8",))
+        return {**super().layouts(record), WEIGHTS: {"W_O": index.pop("W_O")}, INDEX: index}
+
     def check_shard(self, shard: int) -> None:
         """Refuse a lazily loaded memory whose shard is not the one that was written."""
         a, b = self.weights["head_start"][shard : shard + 2].tolist()
@@ -177,6 +209,20 @@ class ShardedMemory(TokenMemory):
                 f"shard {shard} of {WEIGHTS} differs from its SHA-256 in {INDEX}: it was changed. "
                 "Restore the memory from a copy or build it again."
             )
+
+
+FLOATING = ("W_E", "W_pos", "W_O", "W_U", "cancel", "u", "w", "V")
+
+
+def tied(spec: ShardedSpec, heads: int | range) -> dict[str, Sizes]:
+    """Shapes of the heads that all shards share; {} where every shard has its own."""
+    g = spec.d_g
+    return {} if spec.untied else {"u": (heads, g), "w": (heads, g), "V": (heads, g, spec.d_h)}
+
+
+def digests(spec: ShardedSpec, there: bool = True) -> dict[str, Sizes]:
+    """The shape of the shards' sums, in a memory that was read."""
+    return {DIGESTS: (spec.shards, 32)} if there else {}
 
 
 def shard_sha256(W_O: Tensor, a: int, b: int) -> bytes:

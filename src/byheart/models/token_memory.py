@@ -14,11 +14,12 @@ from safetensors.torch import save as dump_tensors
 from torch import Tensor
 
 from byheart._json import Json
+from byheart._json import record as typed_record
 from byheart.errors import FactsError
 from byheart.facts import Distributions, Facts
 from byheart.models.architectures import module_of
 from byheart.models.construction import DistributionConstruction
-from byheart.models.folder import FACTS, WEIGHTS, Files, Record
+from byheart.models.folder import FACTS, WEIGHTS, Files, Layouts, Record, check_shapes, tensors
 from byheart.models.memory import (
     Dtype,
     FactTable,
@@ -27,10 +28,9 @@ from byheart.models.memory import (
     Part,
     Recall,
     answer_margins,
-    check_shapes,
     projections,
 )
-from byheart.models.word_memory import WordMemory, token_table
+from byheart.models.word_memory import WordMemory, check_sums, token_table
 from byheart.specs import (
     AssociativeSpec,
     AttentionOnlySpec,
@@ -65,7 +65,7 @@ class TokenMemory(WordMemory[Tensor]):
     weights: Mapping[str, Tensor]
 
     def __post_init__(self) -> None:
-        check_shapes(self.spec, self.weights)
+        check_shapes(self.spec, self.spec.weight_shapes(), self.weights)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -268,32 +268,46 @@ class DistributionMemory(TokenMemory):
         return record
 
     @classmethod
+    def layouts(cls, record: Record) -> Layouts:
+        layouts, said = super().layouts(record), _about(record)
+        facts = layouts.get(FACTS)
+        if said is None or not isinstance(facts, dict):
+            return layouts
+        more = tensors({"support": (said.answers,)}, ("I32",))
+        more |= tensors({"probabilities": (*facts["prior"].shapes[0], said.answers)}, ("F64",))
+        return {**layouts, FACTS: facts | more}
+
+    @classmethod
     def fields_of(cls, record: Record, files: Files) -> dict:
         values = super().fields_of(record, files)
         return values | {"distribution": distribution_from(values["facts"], record, files)}
 
 
+@dataclass(frozen=True)
+class _About:
+    """What memory.json says of distributions."""
+
+    digest: str
+    answers: int
+    smoothing: str
+    never_asked: int
+
+
+def _about(record: Record) -> _About | None:
+    said = record.get("distribution")
+    return None if said is None else typed_record(said, _About, "distribution")
+
+
 def distribution_from(facts: Facts | None, record: Record, files: Files) -> Distributions | None:
     """The distributions in a folder; None where the facts were left out."""
-    tensors, about = files.get(FACTS), record.get("distribution")
-    names = {"support", "probabilities"}
-    arrays = (
-        {k: t.numpy() for k, t in tensors.items() if k in names}
-        if isinstance(tensors, dict)
-        else {}
-    )
-    if facts is None or (not arrays and about is None):
+    arrays, said = files.get(FACTS), _about(record)
+    if facts is None or said is None or not isinstance(arrays, dict):
         return None
-    if about is None or set(arrays) != names:
-        raise ValueError("probabilities are there without their support or record, or missing")
-    support, pi = arrays["support"].astype(np.int64), arrays["probabilities"]
-    if support.ndim != 1 or pi.shape != (facts.T, len(support)) or not len(support):
-        raise ValueError(f"probabilities have shape {pi.shape}, support has {support.shape}")
-    if support.min() < 0 or support.max() >= facts.N:
-        raise ValueError("support has token ids outside the vocabulary")
-    if not (np.isfinite(pi).all() and (pi >= 0).all()):
-        raise ValueError("probabilities are negative or not finite")
-    return Distributions(facts, support, pi, about["smoothing"], about["never_asked"])
+    support, pi = arrays["support"].numpy().astype(np.int64), arrays["probabilities"].numpy()
+    if len(np.unique(support)) < len(support) or support.min() < 0 or support.max() >= facts.N:
+        raise ValueError("support has token ids outside the vocabulary, or one of them twice")
+    check_sums(pi, "probabilities")
+    return Distributions(facts, support, pi, said.smoothing, said.never_asked)
 
 
 def margin_parts(

@@ -11,12 +11,22 @@ import torch
 from safetensors.torch import save as dump_tensors
 from torch import Tensor
 
-from byheart._json import Json
+from byheart._json import Json, typed
+from byheart._json import record as typed_record
 from byheart.errors import ByheartError, FactsError
 from byheart.facts import VectorFacts
 from byheart.models import multi_head
 from byheart.models.construction import Construction, MultiHeadConstruction
-from byheart.models.folder import FACTS, WEIGHTS, Files, Record
+from byheart.models.folder import (
+    FACTS,
+    WEIGHTS,
+    Files,
+    Layouts,
+    Record,
+    TensorLayout,
+    check_shapes,
+    tensors,
+)
 from byheart.models.memory import (
     Dtype,
     FactTable,
@@ -27,7 +37,6 @@ from byheart.models.memory import (
     Part,
     Recall,
     answer_margins,
-    check_shapes,
     projections,
 )
 from byheart.specs import MultiHeadSpec, Spec
@@ -74,7 +83,7 @@ class VectorMemory(Memory[VectorInputs]):
     context: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        check_shapes(self.spec, self.weights)
+        check_shapes(self.spec, self.spec.weight_shapes(), self.weights)
         if self.classes not in (None, self.spec.d_out):
             raise ValueError(f"{self.classes} classes, but {self.spec.d_out} outputs")
         if bool(self.spec.shared) != (self.context is not None):
@@ -341,39 +350,72 @@ class VectorMemory(Memory[VectorInputs]):
         return {"classes": self.classes, "facts": about, "vocabulary": []}
 
     @classmethod
+    def layouts(cls, record: Record) -> Layouts:
+        spec, about, files = cls.spec_of(record), _about(record), dict(super().layouts(record))
+        own = tensors({CONTEXT: (spec.n, spec.d)}, ("F64",)) if spec.shared else {}
+        files[WEIGHTS] = tensors(spec.weight_shapes()) | own
+        if about is not None:
+            T = about.count
+            table = tensors({"query": (T, spec.d)}, ("F64",)) | tensors({"rows": (T,)}, ("I64",))
+            if not spec.shared:
+                table |= tensors({CONTEXT: (T, spec.n, spec.d)}, ("F64",))
+            table["label"] = TensorLayout(((T,), (T, spec.d_out)), ("F64",))
+            if about.classes is not None:
+                table |= tensors({"label": (T,)}, ("I64",))
+            files[FACTS] = table
+        return files
+
+    @classmethod
+    def spec_of(cls, record: Record) -> MultiHeadSpec:
+        return MultiHeadSpec(**record["spec"])
+
+    @classmethod
     def from_files(cls, record: Record, files: Files) -> Self:
-        spec, weights, facts = MultiHeadSpec(**record["spec"]), _arrays(files[WEIGHTS]), None
-        context = weights.pop(CONTEXT, None)
+        spec, weights, facts = cls.spec_of(record), _arrays(files[WEIGHTS]), None
+        context, about = weights.pop(CONTEXT, None), _about(record)
         E = None if context is None else context.numpy()
-        if E is not None and E.shape != (spec.n, spec.d):
-            raise ValueError(f"the context has shape {E.shape}, the spec says ({spec.n}, {spec.d})")
-        if FACTS in files:
-            facts = facts_from(record["facts"], _arrays(files[FACTS]), spec, E)
-        made, classes = Construction.from_json(record["construction"]), record["classes"]
+        if FACTS in files and about is not None:
+            facts = facts_from(about, _arrays(files[FACTS]), E, spec.d_out)
+        made = Construction.from_json(record["construction"])
+        classes = typed(record["classes"], int | None, "classes")
+        groups = getattr(made, "groups", None) or ()
+        T = made.facts if facts is None else facts.T
+        if len(groups) > spec.H or any(not 0 <= i < T for group in groups for i in group):
+            raise ValueError("construction.groups: heads or examples that are not there")
         return cls(
             spec=spec, weights=weights, construction=made, facts=facts, classes=classes, context=E
         )
 
 
+@dataclass(frozen=True)
+class _AboutFacts:
+    """What memory.json says of examples."""
+
+    count: int
+    digest: str
+    name: str
+    classes: int | None
+    merged: int
+
+
+def _about(record: Record) -> _AboutFacts | None:
+    said = record["facts"]
+    return None if said is None else typed_record(said, _AboutFacts, "facts")
+
+
 def facts_from(
-    about: Record, tensors: Mapping[str, Tensor], spec: MultiHeadSpec, context: np.ndarray | None
+    about: _AboutFacts, content: Mapping[str, Tensor], context: np.ndarray | None, outputs: int
 ) -> VectorFacts:
     """The examples of a folder. Not the checks of `VectorFacts.make`: a changed file must still be
     evaluated, to say what is lost."""
-    arrays = {name: t.numpy() for name, t in tensors.items()}
-    E = context if context is not None else arrays[CONTEXT]
-    T, label = len(arrays["rows"]), arrays["label"]
-    said = about["name"], about["classes"], about["merged"]
-    facts = VectorFacts(E, arrays["query"], label, arrays["rows"], *said)
-    if facts.query.shape != (T, spec.d) or len(label) != T:
-        raise ValueError(f"{FACTS} has tables of unequal length")
-    if context is None and E.shape != (T, spec.n, spec.d):
-        raise ValueError(f"{FACTS} has contexts of shape {E.shape}")
-    if facts.classes is not None and not (
-        label.dtype == np.int64 and ((0 <= label) & (label < facts.classes)).all()
-    ):
+    arrays = {name: t.numpy() for name, t in content.items()}
+    E, label = context if context is not None else arrays[CONTEXT], arrays["label"]
+    if about.count < 1 or (about.classes is not None and not 1 <= about.classes <= outputs):
+        raise ValueError(f"{about.count} examples of {about.classes} classes, {outputs} outputs")
+    if about.classes is not None and (label.min() < 0 or label.max() >= about.classes):
         raise ValueError(f"{FACTS} has labels that are no classes")
-    return facts
+    said = about.name, about.classes, about.merged
+    return VectorFacts(E, arrays["query"], label, arrays["rows"], *said)
 
 
 def _arrays(content: dict[str, Tensor] | bytes) -> dict[str, Tensor]:

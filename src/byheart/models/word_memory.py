@@ -13,14 +13,38 @@ from safetensors.torch import save as dump_tensors
 from torch import Tensor
 
 from byheart._json import Json, plain
+from byheart._json import record as typed_record
 from byheart.errors import FactsError
 from byheart.facts import Distributions, Facts, Vocabulary
 from byheart.models.construction import Construction
-from byheart.models.folder import FACTS, Files, Record
+from byheart.models.folder import FACTS, MOST_KEY, Files, Layouts, Record, tensors
 from byheart.models.memory import FactTable, Inputs, Memory
 from byheart.specs import TokenSpec
 
-ABOUT = ("name", "columns", "answer_column", "merged", "skipped")  # what memory.json says of facts
+ABOUT = ("name", "columns", "answer_column", "merged", "skipped")  # of facts, in memory.json
+
+
+@dataclass(frozen=True)
+class _AboutFacts:
+    """What memory.json says of facts: their number and that of their tokens, and `ABOUT`."""
+
+    count: int
+    vocabulary: int
+    digest: str
+    name: str
+    columns: tuple[str, ...] | None
+    answer_column: str
+    merged: int
+    skipped: int
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """How keys are read, in memory.json."""
+
+    start_id: int | None
+    pad_id: int | None
+    order: tuple[int, ...] | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -110,47 +134,82 @@ class WordMemory(Memory[Inputs]):
     @classmethod
     def fields_of(cls, record: Record, files: Files) -> dict[str, Any]:
         """The fields of a memory from its description and files, checked against each other."""
-        kind = next(kind for kind in cls.specs if kind.family == record["family"])
-        spec, vocabulary = kind(**record["spec"]), Vocabulary(tuple(record["vocabulary"]))
-        N, start, order = spec.N, record["start_id"], record["order"]
+        spec, vocabulary = cls.spec_of(record), Vocabulary(tuple(record["vocabulary"]))
+        reading, N = typed_record(record, _Reading), spec.N
         if len(vocabulary) != N:
             raise ValueError(f"{len(vocabulary)} tokens in the vocabulary, N = {N} in the spec")
-        for name in ("start_id", "pad_id"):
-            if record[name] is not None and not 0 <= record[name] < N:
-                raise ValueError(f"{name} = {record[name]} is no token of the vocabulary")
-        keys = spec.S - (start is not None)
+        if reading.start_id not in (None, N - 1):
+            raise ValueError(f"start_id = {reading.start_id} is not the last token")
+        if reading.pad_id is not None and not 0 <= reading.pad_id < N:
+            raise ValueError(f"pad_id = {reading.pad_id} is no token of the vocabulary")
+        keys, order = _key_length(record, spec), reading.order
         if order is not None and sorted(order) != list(range(keys)):
             raise ValueError(f"order {order} does not permute {keys} key columns")
-        order = None if order is None else tuple(order)
-        reading = {"start_id": start, "pad_id": record["pad_id"], "order": order}
         made = Construction.from_json(record["construction"])
         facts = facts_from(record, files, vocabulary)
         held = {"spec": spec, "vocabulary": vocabulary, "construction": made, "facts": facts}
-        return held | reading
+        return held | vars(reading)
+
+    @classmethod
+    def spec_of(cls, record: Record) -> TokenSpec:
+        spec = super().spec_of(record)
+        if not isinstance(spec, TokenSpec) or spec.S > MOST_KEY:
+            raise ValueError(f"expected keys of at most {MOST_KEY:,} tokens, found {spec}")
+        return spec
+
+    @classmethod
+    def layouts(cls, record: Record) -> Layouts:
+        about, files = record["facts"], super().layouts(record)
+        if about is None:
+            return files
+        T = typed_record(about, _AboutFacts, "facts").count
+        table = tensors({"tokens": (T, _key_length(record, cls.spec_of(record)))}, ("I32",))
+        table |= tensors({"answers": (T,), "rows": (T,)}, ("I32",)) | tensors(
+            {"prior": (T,)}, ("F64",)
+        )
+        return {**files, FACTS: table}
 
     @classmethod
     def from_files(cls, record: Record, files: Files) -> Self:
         return cls(**cls.fields_of(record, files))
 
 
+def _key_length(record: Record, spec: TokenSpec) -> int:
+    """Tokens of a key: at least one, besides the start token."""
+    keys = spec.S - (record["start_id"] is not None)
+    if keys < 1:
+        raise ValueError("keys without tokens: there is a start token, and S = 1")
+    return keys
+
+
 def facts_from(record: Record, files: Files, vocabulary: Vocabulary) -> Facts | None:
     """The facts in a folder; None where they were left out."""
-    tensors = files.get(FACTS)
-    if not isinstance(tensors, dict):
+    content = files.get(FACTS)
+    if not isinstance(content, dict):
         return None
-    about, size = record["facts"], record["facts"]["vocabulary"]
-    arrays = {name: tensors[name].numpy() for name in ("tokens", "answers", "prior", "rows")}
-    words = {name: about[name] for name in ABOUT}
-    words["columns"] = None if about["columns"] is None else tuple(about["columns"])
-    own = Vocabulary(vocabulary.tokens[:size])
-    facts = Facts(**arrays, vocabulary=own, pad_id=record["pad_id"], **words)
-    if facts.tokens.ndim != 2 or not len(facts.tokens) == len(facts.answers) == len(facts.prior):
-        raise ValueError(f"{FACTS} has tables of unequal length")
-    if facts.tokens.min() < 0 or facts.answers.min() < 0:
-        raise ValueError(f"{FACTS} has negative token ids")
-    if max(facts.tokens.max(), facts.answers.max()) >= size:
+    about = typed_record(record["facts"], _AboutFacts, "facts")
+    arrays = {name: content[name].numpy() for name in ("tokens", "answers", "prior", "rows")}
+    size, ids = about.vocabulary, [arrays[name] for name in ("tokens", "answers")]
+    if about.count < 1 or not 1 <= size <= len(vocabulary):
+        raise ValueError(f"{about.count} facts over {size} of {len(vocabulary)} tokens")
+    if min(int(a.min()) for a in ids) < 0 or max(int(a.max()) for a in ids) >= size:
         raise ValueError(f"{FACTS} has token ids outside the vocabulary")
-    return facts
+    if about.columns is not None and len(about.columns) != arrays["tokens"].shape[1]:
+        raise ValueError(f"{len(about.columns)} names of columns for {arrays['tokens'].shape}")
+    check_sums(arrays["prior"], "the prior")
+    words = {name: getattr(about, name) for name in ABOUT}
+    own = Vocabulary(vocabulary.tokens[:size])
+    return Facts(**arrays, vocabulary=own, pad_id=record["pad_id"], **words)
+
+
+def check_sums(shares: np.ndarray, name: str) -> None:
+    """Refuse what is no distribution: shares that are finite and not negative, and sum to 1 but for
+    rounding, row by row."""
+    if not (np.isfinite(shares).all() and (shares >= 0).all()):
+        raise ValueError(f"{name}: expected finite shares that are not negative")
+    off = float(np.abs(shares.sum(axis=-1) - 1).max(initial=0))
+    if off > 4 * (shares.shape[-1] + 8) * np.finfo(np.float64).eps:
+        raise ValueError(f"{name}: expected shares that sum to 1, off by {off:.1e}")
 
 
 def token_table(facts: FactTable) -> Facts:

@@ -291,6 +291,11 @@ class ShardedSpec(TokenSpec):
     family = "sharded"
     least: ClassVar = {"bits": 0, "check": 0}
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.gate == "key" and self.S != 2:
+            raise ValueError(f"S must be 2 with the key gate, found {self.S}")
+
     def implied(self) -> Implied:
         return {"s2": self.s2 or self.s1**2}
 
@@ -323,7 +328,8 @@ class ShardedSpec(TokenSpec):
         N, H, g, out, groups = self.N, self.H, self.d_g, self.d_g + self.check, self.groups
         shapes: Shapes = {"W_E": (N, g), "W_pos": (self.S + 1, g)}
         shapes |= {"W_O": (H, self.d_h, out), "W_U": (g, N), "group": (N,)}
-        shapes |= {"point": (groups, self.k), "level": (groups,), "first": (groups,)}
+        shapes |= {"point": (groups, self.k), "far": (self.k,)}
+        shapes |= {"level": (groups,), "first": (groups,)}
         shapes["head_start"] = (self.shards + 1,)
         if self.bits:
             shapes["bits"] = (N, self.bits)
