@@ -10,10 +10,15 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
+from byheart.errors import ByheartError, CapacityError
+
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 LARGEST_KEPT = 2**25  # bytes; mallopt takes no larger threshold for mmap
 
 
+LARGEST_SHARE = 0.9  # of the memory; the rest is for Python, torch and the system
+SPEED = 3e10  # additions and multiplications a second, large products of matrices on one core
+LONGEST_DAYS = 365
 # How torch, the dynamic loader and the system say it where Python has no MemoryError.
 _OUT_OF_MEMORY = re.compile(
     "not enough memory|out of memory|allocate memory|bad_alloc|failed to map segment", re.IGNORECASE
@@ -58,6 +63,31 @@ def _group_limits(
                 yield int(text)
             if folder == base:
                 break
+
+
+def check_room(
+    needed: float, what: str, advice: str, error: type[ByheartError] = CapacityError
+) -> None:
+    """Refuse, before any work, what needs more bytes than this process may use."""
+    present = memory_bytes()
+    if needed > LARGEST_SHARE * present:
+        raise error(
+            f"{what} needs about {needed / 1e9:,.0f} GB of memory, this machine has "
+            f"{present / 1e9:.0f} GB. {advice}"
+        )
+
+
+def check_time(operations: float, what: str, advice: str) -> None:
+    """Refuse, before any work, what would not end: more than `LONGEST_DAYS` at `SPEED`.
+
+    >>> check_time(1e19, "it", "Give fewer `steps`.")
+    Traceback (most recent call last):
+    ...
+    byheart.errors.CapacityError: it takes about 3,858 days of one core. Give fewer `steps`.
+    """
+    days = operations / SPEED / 86400
+    if days > LONGEST_DAYS:
+        raise CapacityError(f"{what} takes about {days:,.0f} days of one core. {advice}")
 
 
 def out_of_memory(error: BaseException) -> bool:

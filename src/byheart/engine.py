@@ -3,9 +3,10 @@
 Every engine is a `concurrent.futures.Executor`: `submit(function, *arguments)` returns a future.
 Local workers and clusters are Dask's (`pip install 'byheart[cluster]'`): Dask moves the data and
 runs a task again whose worker died. It has no authentication: whoever reaches a scheduler or a
-worker can run code there, so local ones listen to this machine only, without a dashboard. Tasks must be plain functions of their arguments, so that
-running one twice changes nothing; each worker computes on one thread, so that results do not
-depend on how many there are.
+worker can run code there, so local ones listen to this machine only, without a dashboard.
+
+Tasks must be plain functions of their arguments, so that running one twice changes nothing; each
+worker computes on one thread, so that results do not depend on how many there are.
 """
 
 from __future__ import annotations
