@@ -21,7 +21,7 @@ LONGEST = 450
 LEVELS = [
     (
         *("facts", "errors", "specs", "engine", "_version", "_folders", "_machine", "_style"),
-        *("_plugins", "_json", "_search", "_progress", "_lazy", "_words", "_tables"),
+        *("_plugins", "_json", "_files", "_search", "_progress", "_lazy", "_words", "_tables"),
     ),
     ("exact",),
     ("models",),
