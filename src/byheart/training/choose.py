@@ -22,7 +22,7 @@ from byheart.training.kernels.regrouped import DeepPairs, FoldedMultiHead, Token
 from byheart.training.kernels.scalar_heads import ScalarHeads
 from byheart.training.learner import Learner, Weights
 from byheart.training.losses import check_loss
-from byheart.training.recipe import Recipe
+from byheart.training.recipe import Recipe, TrainableSpec
 
 Kernel = type[Learner[Any]]
 
@@ -92,7 +92,7 @@ def check_work(
 def check_planned(spec: TrainableSpec, T: int, recipe: Recipe, models: int, device: str) -> None:
     """`check_work` for tables of `T` facts that nobody has made yet."""
     one = torch.zeros((), dtype=torch.long)  # as many as wished, in no more memory
-    data = Data(one.expand(models, T, spec.S), one.expand(models, T), "answers")
+    data = Data(one.expand(models, T, spec.S), one.expand(models, T), own=True)
     if torch.device(device).type == "cpu":
         kernel = choose(spec, recipe.loss, data)
         check_work(kernel, spec, data, recipe, models, torch.float32.itemsize)
