@@ -47,12 +47,13 @@ def integers(values: ArrayLike, what: str, name: str) -> np.ndarray:
 
 
 def whole(**sizes: object) -> None:
-    """Refuse what is no integer >= 1; a seed may be 0."""
+    """Refuse what is no integer >= 1 of 64 bits; a seed may be 0."""
     for letter, value in sizes.items():
         least = 0 if letter == "seed" else 1
-        number = isinstance(value, (int, np.integer))
-        if not number or isinstance(value, bool) or int(value) < least:
-            raise FactsError(f"expected `{letter}` to be an integer >= {least}, found {value!r}.")
+        number = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+        if not number or not least <= int(value) < 2**63:
+            found = repr(value) if not number or int(value) < least else "one of more than 63 bits"
+            raise FactsError(f"expected `{letter}` to be an integer >= {least}, found {found}.")
 
 
 def row_numbers(rows: ArrayLike | None, T: int, name: str) -> np.ndarray:
