@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import json
 import os
 import shutil
@@ -15,7 +14,6 @@ from pathlib import Path
 from byheart.errors import ByheartError, MemoryFileError
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # linux/fs.h, fcntl.h
-SHORT = 60  # characters of a name in that of a temporary one: 255 bytes are allowed
 
 
 @contextlib.contextmanager
@@ -26,8 +24,7 @@ def new_folder(folder: str | Path, *, marker: str, force: bool) -> Iterator[Path
     missing = [p for p in target.parents if not os.path.lexists(p)]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        prefix = f".{target.name[:SHORT]}."
-        temporary = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
+        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     except OSError as error:
         blocked = isinstance(error, FileExistsError)
         reason = "a file is in the way" if blocked else error.strerror
@@ -75,11 +72,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file so that `path` holds the old or the new bytes at any moment. Only a regular file
-    is replaced: not a device, not a pipe."""
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:SHORT]}.", dir=path.parent)
+    """Write a file so that `path` holds the old or the new bytes at any moment."""
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -113,7 +107,7 @@ def _put_in_place(temporary: Path, target: Path, marker: str, force: bool) -> No
     if _exchange(temporary, target):
         return
     # No atomic exchange on this system: two renames, and back again if the second one fails.
-    old = Path(tempfile.mkdtemp(prefix=f".{target.name[:SHORT]}.old.", dir=target.parent))
+    old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
     try:
         os.rename(target, old / "memory")
         os.rename(temporary, target)
