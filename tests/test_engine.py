@@ -121,8 +121,24 @@ def test_errors_arrive_with_the_result():
         future.result()
 
 
-def test_local_workers():
-    assert squares(2) == [0, 1, 4, 9, 16]
+def test_local_workers_listen_to_this_machine_only():
+    """Dask has no authentication: its dashboard once listened on every interface."""
+    psutil = pytest.importorskip("psutil")  # distributed needs it
+    with engine(2) as executor:
+        futures = [executor.submit(pow, n, 2) for n in range(5)]
+        assert [future.result() for future in futures] == [0, 1, 4, 9, 16]
+        here = psutil.Process()
+        sockets = [
+            connection.laddr.ip
+            for process in (here, *here.children(recursive=True))
+            for connection in process.net_connections()
+            if connection.status == psutil.CONN_LISTEN
+        ]
+        routes = executor._client.run_on_scheduler(  # type: ignore[attr-defined]
+            lambda dask_scheduler: [str(r) for r in dask_scheduler.http_application.applications]
+        )
+    assert len(sockets) >= 4 and set(sockets) == {"127.0.0.1"}
+    assert not routes  # bokeh's pages would be applications
 
 
 def test_an_external_scheduler(scheduler: str):

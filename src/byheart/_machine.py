@@ -1,17 +1,105 @@
-"""What this machine can hold, and how it hands memory back."""
+"""What this machine can hold, what it says when it cannot, and how it hands memory back."""
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import re
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+from byheart.errors import ByheartError, CapacityError
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 LARGEST_KEPT = 2**25  # bytes; mallopt takes no larger threshold for mmap
 
 
+LARGEST_SHARE = 0.9  # of the memory; the rest is for Python, torch and the system
+SPEED = 3e10  # additions and multiplications a second, large products of matrices on one core
+LONGEST_DAYS = 365
+# How torch, the dynamic loader and the system say it where Python has no MemoryError.
+_OUT_OF_MEMORY = re.compile(
+    "not enough memory|out of memory|allocate memory|bad_alloc|failed to map segment", re.IGNORECASE
+)
+
+
 def memory_bytes() -> int:
-    """Physical memory, in bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Memory that this process may use, in bytes: the machine's, or less where the shell
+    (`ulimit -v`) or a container (cgroups) says so."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_group_limits()]
+    for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+        soft = resource.getrlimit(kind)[0]
+        if soft != resource.RLIM_INFINITY:
+            limits.append(soft)
+    return min(limits)
+
+
+def _group_limits(
+    own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
+) -> Iterator[int]:
+    """Limits of this process's control groups and of the groups around them, in bytes. A container
+    may see itself as the root, whatever `own` says, so the root is looked at in any case."""
+    try:
+        lines = own.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, name = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            base, file = root / "memory", "memory.limit_in_bytes"  # version 1
+        elif not controllers:
+            base, file = root, "memory.max"
+        else:
+            continue
+        group = base / name.strip("/")
+        for folder in (group, *group.parents):
+            try:
+                text = (folder / file).read_text(encoding="ascii").strip()
+            except OSError:
+                text = "max"
+            if text.isdecimal():
+                yield int(text)
+            if folder == base:
+                break
+
+
+def check_room(
+    needed: float, what: str, advice: str, error: type[ByheartError] = CapacityError
+) -> None:
+    """Refuse, before any work, what needs more bytes than this process may use."""
+    present = memory_bytes()
+    if needed > LARGEST_SHARE * present:
+        raise error(
+            f"{what} needs about {needed / 1e9:,.0f} GB of memory, this machine has "
+            f"{present / 1e9:.0f} GB. {advice}"
+        )
+
+
+def check_time(operations: float, what: str, advice: str) -> None:
+    """Refuse, before any work, what would not end: more than `LONGEST_DAYS` at `SPEED`.
+
+    >>> check_time(1e19, "it", "Give fewer `steps`.")
+    Traceback (most recent call last):
+    ...
+    byheart.errors.CapacityError: it takes about 3,858 days of one core. Give fewer `steps`.
+    """
+    days = operations / SPEED / 86400
+    if days > LONGEST_DAYS:
+        raise CapacityError(f"{what} takes about {days:,.0f} days of one core. {advice}")
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error of Python, numpy, torch or the system says that there is no more memory.
+
+    >>> out_of_memory(MemoryError()), out_of_memory(RuntimeError("shapes differ"))
+    (True, False)
+    """
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    said = isinstance(error, (RuntimeError, ImportError)) and _OUT_OF_MEMORY.search(str(error))
+    return isinstance(error, MemoryError) or bool(said)
 
 
 def keep_freed_memory() -> bool:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import io
 import os
+import re
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from byheart._folders import save_file
+from byheart._words import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,6 +29,9 @@ INK, QUIET, GRID = "#1a1a1a", "#666666", "#dddddd"
 DIVERGING = ("#B34700", "#E69F6B", "#F4F4F2", "#6FA8D6", "#00508A")
 # A lower bound promises, an upper bound forbids: both are dashed, a measurement is not.
 DASHES = {"lower bound": (0, (5, 2)), "upper bound": (0, (2, 2)), "measured": "-"}
+
+
+DOLLAR = re.compile(r"(?<!\\)\$")
 
 
 def new_figure(
@@ -88,10 +94,32 @@ def legend(axes: Axes) -> None:
     axes.legend(frameon=False, fontsize=8)
 
 
-def save(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) -> None:
-    """Write a figure whole, the format by the suffix. The same figure gives the same bytes."""
-    target, data = Path(path), io.BytesIO()
-    kind = target.suffix[1:].lower()
+def plain(text: str) -> str:
+    """Text that matplotlib draws as it stands: a dollar sign begins no formula, and what no font
+    and no XML has is an escape. Text that is plain already stays so.
+
+    >>> print(plain("$\\\\frac$ \\x1b"))
+    \\$\\frac\\$ \\x1b
+    """
+    return DOLLAR.sub(r"\\$", "\n".join(map(visible, text.split("\n"))))
+
+
+def rendered(figure: Figure, kind: str, dpi: int) -> bytes:
+    """A figure as a file of this format; the same figure gives the same bytes. Its texts are plain:
+    byheart itself writes no formulas (the numbers of axes are not set yet)."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        text.set_text(plain(text.get_text()))  # type: ignore[attr-defined]
+    data = io.BytesIO()
     undated = {"svg": {"Date": None}, "png": {"Software": None}}.get(kind, {})
-    figure.savefig(data, format=kind, dpi=dpi, metadata=undated)
-    save_file(target, data.getvalue())
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a box stands for it
+        figure.savefig(data, format=kind, dpi=dpi, metadata=undated)
+    return data.getvalue()
+
+
+def save(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) -> None:
+    """Write a figure whole, the format by the suffix."""
+    target = Path(path)
+    save_file(target, rendered(figure, target.suffix[1:].lower(), dpi))

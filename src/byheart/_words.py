@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import unicodedata
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 
@@ -65,6 +66,23 @@ def listed(words: Sequence[str], most: int = 20) -> str:
     """
     shown = ", ".join(quote(word) for word in words[:most])
     return shown + (f" and {len(words) - most:,} more" if len(words) > most else "")
+
+
+# Overrides of the writing direction: they would reorder the rest of the line.
+DIRECTION = {*"\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"}
+
+
+def visible(text: str) -> str:
+    """`text` on one line: control characters, halves of surrogate pairs and overrides of the
+    writing direction as escapes, the rest as it is.
+
+    >>> print(visible("a\\nb \\x1b[1m \\u202e é"))
+    a\\nb \\x1b[1m \\u202e é
+    """
+    if text.isprintable():  # most texts; neither of these characters is
+        return text
+    escaped = (c in DIRECTION or unicodedata.category(c) in ("Cc", "Cs") for c in text)
+    return "".join(repr(c)[1:-1] if bad else c for c, bad in zip(text, escaped, strict=True))
 
 
 def has_utf8_form(text: str) -> bool:

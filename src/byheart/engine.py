@@ -2,9 +2,11 @@
 
 Every engine is a `concurrent.futures.Executor`: `submit(function, *arguments)` returns a future.
 Local workers and clusters are Dask's (`pip install 'byheart[cluster]'`): Dask moves the data and
-runs a task again whose worker died. Tasks must be plain functions of their arguments, so that
-running one twice changes nothing; each worker computes on one thread, so that results do not
-depend on how many there are.
+runs a task again whose worker died. It has no authentication: whoever reaches a scheduler or a
+worker can run code there, so local ones listen to this machine only, without a dashboard.
+
+Tasks must be plain functions of their arguments, so that running one twice changes nothing; each
+worker computes on one thread, so that results do not depend on how many there are.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 
 from byheart.errors import ByheartError
 
+HERE = "127.0.0.1"  # this machine alone
 PATIENCE = "10s"  # for the answer of a scheduler
 
 
@@ -65,10 +68,15 @@ def engine(workers: int | str = 1) -> Iterator[Executor]:
         needs = "several workers need Dask: pip install 'byheart[cluster]'"
         raise ByheartError(f"{needs}, or use `workers=1`") from None
     if text.isdigit():
-        quiet = {"dashboard_address": ":0", "silence_logs": logging.ERROR}  # Ctrl-C: our message
         with (
             LocalCluster(
-                n_workers=int(text), threads_per_worker=1, processes=True, **quiet
+                n_workers=int(text),
+                threads_per_worker=1,
+                processes=True,
+                host=HERE,
+                dashboard_address=f"{HERE}:0",  # of its small HTTP server, which it always starts
+                scheduler_kwargs={"dashboard": False},
+                silence_logs=logging.ERROR,  # Ctrl-C: our message
             ) as local,
             Client(local) as client,
         ):

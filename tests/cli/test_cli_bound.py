@@ -194,7 +194,7 @@ HF = CONFIGS / "gpt2.json"
         ((*LAYER, "--vocab", 10, "--facts", "countries"), "the facts have .* --vocab"),
         (("--hf", HF, "--heads", 3), "--hf and --heads contradict each other"),
         (("--hf", HF, "--sweep", "heads=1:3"), "--hf and --sweep contradict each other"),
-        (("--hf", "nowhere.json"), "nowhere.json cannot be read"),
+        (("--hf", "nowhere.json"), "nowhere.json: no such file"),
         (("--explain", "dana2025.corolary1"), "Did you mean 'dana2025.corollary1'"),
         ((*LAYER, "-o", "x.csv"), "are for --sweep"),
         ((*LAYER, "--sweep", "heads=1:3", "-o", "x.csv"), "--heads and --sweep .* contradict"),
@@ -235,7 +235,7 @@ def test_partial_and_unknown_configs(refused, tmp_path):
     message = refused("bound", "--hf", config)
     assert "found 'mamba' with the fields model_type, state_size" in message
     config.write_text("{")
-    assert "is not JSON" in refused("bound", "--hf", config)
+    assert "not JSON" in refused("bound", "--hf", config)
 
 
 def test_huge_sizes(run, run_json):

@@ -118,7 +118,7 @@ def test_queries_from_a_file(run, run_json, tmp_path):
         (("recall", "MEMORY", "999"), "no example 999: there are 29"),
         (("recall", "MEMORY", "Fe", "name"), "this memory holds vectors"),
         (("certify", "MEMORY", "--facts", "elements"), "do not belong together"),
-        (("kruskal", "gone.npz"), "cannot be read"),
+        (("kruskal", "gone.npz"), "no such file"),
         (("kruskal", SMALL, "--size", "17"), "expected 1 <= n <= d = 16"),
         (("heads", "gone"), "no such memory folder"),
         (("heads", "MEMORY", "--plot", "x.gif"), "--plot must end in"),

@@ -74,7 +74,7 @@ VIT = json.loads((CONFIGS / "vit-b-16.json").read_text())
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ("{not json", "is not JSON"),
+        ("{not json", "not JSON"),
         ("[1, 2]", "expected a JSON object, found list"),
         ("{}", "expected model_type gpt2, bert, llama, vit, found None with the fields no fields"),
         (
@@ -110,8 +110,8 @@ def test_bad_configs_are_refused_with_file_and_field(tmp_path, config, message):
 
 
 def test_a_missing_or_binary_file(tmp_path):
-    with pytest.raises(ByheartError, match="cannot be read"):
+    with pytest.raises(ByheartError, match="no such file"):
         read_config(tmp_path / "nowhere.json")
     (tmp_path / "config.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ByheartError, match="is not JSON"):
+    with pytest.raises(ByheartError, match="not JSON"):
         read_config(tmp_path)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import byheart as bh
+from byheart import _machine
 from byheart.errors import ByheartError, CapacityError, OptionError
 from byheart.models.token_memory import TokenMemory
 from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
@@ -136,25 +137,29 @@ def test_the_bytes_of_a_step_are_those_of_the_buffers(spec, path):
 
     kernel = choose.choose(spec, "cross-entropy", token_data(FACTS), path)
     added = held(400) - held(200)
-    integers = 3 * 200 * 8 * (spec.S + 2)  # tokens and answers, counted by `check_memory`
+    integers = 3 * 200 * 8 * (spec.S + 2)  # tokens and answers, counted by `check_work`
     assert kernel.step_bytes(spec, 3, 200, 4, True) == added - integers
 
 
 def test_a_run_that_memory_cannot_hold_is_refused_before_any_work(monkeypatch):
     """10^5 facts over 2,000 tokens, whose step would have taken some 60 GB."""
     large = bh.random_associations(N=2000, S=2, T=100_000, seed=0)
-    monkeypatch.setattr(choose, "memory_bytes", lambda: 16 * 10**9)
+    monkeypatch.setattr(_machine, "memory_bytes", lambda: 16 * 10**9)
     with pytest.raises(CapacityError) as refusal:
         bh.train(large)
     words = str(refusal.value)
     assert "training 4 models on 100,000 facts needs about" in words
-    assert "this machine has 16 GB. Give a `batch`" in words
+    assert "this machine has 16 GB." in words and "give a `batch`" in words
     data, spec = token_data(large), training_spec(large)
     batches = Recipe(steps=10, sampling="without-replacement", batch=256)
     kernel = choose.choose(spec, "cross-entropy", data)
-    choose.check_memory(kernel, spec, data, batches, 4, 4)  # this one is possible
-    with pytest.raises(CapacityError, match="Give a smaller `batch`"):
-        choose.check_memory(kernel, spec, data, batches.but(batch=90_000), 4, 4)
+    choose.check_work(kernel, spec, data, batches, 4, 4)  # this one is possible
+    with pytest.raises(
+        CapacityError, match=r"takes about .* days of one core\. Give fewer `steps`"
+    ):
+        choose.check_work(kernel, spec, data, batches.but(steps=10**9), 4, 4)
+    with pytest.raises(CapacityError, match="give a smaller `batch`"):
+        choose.check_work(kernel, spec, data, batches.but(batch=90_000), 4, 4)
 
 
 # --- progress ---

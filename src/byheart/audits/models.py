@@ -10,13 +10,13 @@ import contextlib
 import io
 import json
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from byheart._machine import out_of_memory
 from byheart.audits.settings import AuditSettings
 from byheart.errors import ByheartError
 from byheart.specs import TransformerSpec
@@ -256,13 +256,10 @@ def tokenizer_of(found: FoundModel) -> PreTrainedTokenizerBase:
 @contextlib.contextmanager
 def guarded_memory(batch: int) -> Iterator[None]:
     """Turn "out of memory" into advice."""
-    import torch
-
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
-        if not known and not re.search("not enough memory|allocate memory", str(error)):
+        if not out_of_memory(error):
             raise
         raise ByheartError(
             f"out of memory with batches of {batch} contexts: give a smaller `batch`, fewer "

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from byheart._machine import memory_bytes, out_of_memory
 from byheart.cli._show import fail, for_programs, warn
 from byheart.errors import ByheartError, ConflictError
 
@@ -28,6 +29,8 @@ Options = Mapping[str, tuple[object, object]]  # name -> (annotation, default)
 Given = dict[str, object]
 """The options of a group that were given; the others have their defaults."""
 JSON = "Print one JSON object instead of tables."
+WRONG_USE = ByheartError.exit_code
+SMALLER = "Nothing is half-written. Take fewer facts or a smaller model, or give it more memory."
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 # Where the flag of a parameter is not its name with dashes.
 FLAGS = {"d": "--d-model", "H": "--heads", "d_h": "--d-head", "S": "--length", "N": "--vocab",
@@ -89,9 +92,12 @@ def guarded(command: Command) -> Command:
             except KeyboardInterrupt:
                 fail(interrupted, INTERRUPTED)
             except Exception as error:
-                if not pressed or isinstance(error, typer.Exit):
+                if pressed and not isinstance(error, typer.Exit):
+                    fail(interrupted, INTERRUPTED)
+                if not out_of_memory(error):
                     raise
-                fail(interrupted, INTERRUPTED)
+                there = f"{memory_bytes() / 1e9:,.1f} GB"
+                fail(f"out of memory: this process may use {there}. {SMALLER}", WRONG_USE)
 
     own = inspect.signature(command, eval_str=True).parameters.values()
     return _signed(run, own, {"as_json": row(bool, False, JSON, "--json")})

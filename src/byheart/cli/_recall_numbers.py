@@ -9,6 +9,7 @@ from byheart.cli._recall import UNKNOWN, Asked, answer, ask, ask_all
 from byheart.cli._show import emit, for_programs, key_text, number, say, table, token_text
 from byheart.errors import ByheartError, CheckFailed, FactsError
 from byheart.facts import read_arrays
+from byheart.facts.vectors import numbers
 from byheart.models.exact_memory import ExactMemory
 from byheart.models.vector_memory import VectorMemory
 
@@ -78,14 +79,15 @@ def _example(memory: VectorMemory, row: int, asked: Asked) -> bool:
 def _queries(memory: VectorMemory, path: str) -> bool:
     arrays, spec = read_arrays(path), memory.spec
     query, context = arrays.get("query"), arrays.get("context")
-    if query is None or query.ndim != 2 or query.shape[1] != spec.d:
-        raise FactsError(f"{path}: expected `query` of shape (B, {spec.d}).")
+    if query is None or query.ndim != 2 or query.shape[1] != spec.d or not len(query):
+        found = "none" if query is None else query.shape
+        raise FactsError(f"{path}: expected `query` of shape (B, {spec.d}), B >= 1, found {found}.")
     shape = (len(query), spec.n, spec.d)
     if context is not None and context.shape not in (shape, shape[1:]):
         raise FactsError(f"{path}: expected `context` of shape {shape}, found {context.shape}.")
     if context is not None:
-        context = np.broadcast_to(context, shape).astype(np.float64)
-    out = memory.outputs(memory.inputs(query.astype(np.float64), context))
+        context = np.broadcast_to(numbers(context, "context", path), shape)
+    out = memory.outputs(memory.inputs(numbers(query, "query", path), context))
     answers = out.argmax(1).tolist() if memory.classes is not None else out.tolist()
     emit({"answers": answers})
     for said in answers:

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import math
 import os
+import re
 import sys
 import time
-import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 
 from byheart._json import plain
 from byheart._progress import Progress, Report
+from byheart._words import visible as token_text
+from byheart.errors import ByheartError
 
 # --json: what is given to `emit` is printed, instead of the rest.
 for_programs: ContextVar[bool] = ContextVar("for_programs", default=False)
 QUIET_SECONDS = 5.0  # between two lines of progress where there is no terminal
+# What JSON may hold and a terminal obeys: controls that are not ASCII, overrides of the direction.
+GONE = (errno.EPIPE, errno.EBADF)  # the reader of a pipe; a stream that was closed
+UNSEEN = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def fail(message: str, code: int, **extra: Any) -> None:
@@ -37,7 +44,8 @@ def warn(message: str) -> None:
 def emit(record: dict[str, Any]) -> None:
     """With --json: one object on stdout. Infinity and NaN, which JSON lacks, become null."""
     if for_programs.get():
-        _write(json.dumps(plain(record), ensure_ascii=False, indent=1))
+        text = json.dumps(plain(record), ensure_ascii=False, indent=1)
+        _write(UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def table(*rows: tuple[str, ...], header: tuple[str, ...] | None = None) -> None:
@@ -55,10 +63,10 @@ def table(*rows: tuple[str, ...], header: tuple[str, ...] | None = None) -> None
         shown.add_column(name, overflow="fold")
     for row in rows:
         shown.add_row(*(Text(_printable(cell)) for cell in row))
-    console = Console(width=None if sys.stdout.isatty() else 100, highlight=False)
-    with console.capture() as drawn:
-        console.print(shown)
-    _write(drawn.get().rstrip("\n"))
+    drawn, seen = io.StringIO(), terminal(sys.stdout)
+    width = None if seen else 100
+    Console(file=drawn, width=width, force_terminal=seen, highlight=False).print(shown)
+    _write(drawn.getvalue().rstrip("\n"))
 
 
 def say(text: str = "") -> None:
@@ -73,29 +81,27 @@ def reasons(why: Iterable[str], title: str = "") -> None:
         say(f"{title}{lines}")
 
 
+def terminal(stream: TextIO | None) -> bool:
+    """Whether people look at a stream. A process may be started without one (`>&-`)."""
+    return stream is not None and stream.isatty()
+
+
 def _write(text: str, err: bool = False) -> None:
     """Print, with escapes for what the terminal cannot encode. Where the reader has gone
-    (`| head`), go on in silence: the exit code still counts."""
-    encoding = getattr(sys.stderr if err else sys.stdout, "encoding", None) or "utf-8"
+    (`| head`), go on in silence: the exit code still counts. A disk that refuses is an error."""
+    stream = sys.stderr if err else sys.stdout
+    encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
         typer.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=err)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-# Overrides of the writing direction: they would reorder the rest of the line.
-DIRECTION = {*"\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"}
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if error.errno not in GONE and not err:
+            raise ByheartError(f"what it says cannot be written: {error.strerror}.") from None
 
 
 def _printable(text: str) -> str:
     """Control characters, lone surrogates and direction overrides as escapes; the rest as it is."""
     return "\n".join(map(token_text, text.split("\n")))
-
-
-def token_text(token: str) -> str:
-    """One token on one line."""
-    escaped = (c in DIRECTION or unicodedata.category(c) in ("Cc", "Cs") for c in token)
-    return "".join(repr(c)[1:-1] if bad else c for c, bad in zip(token, escaped, strict=True))
 
 
 def key_text(key: tuple[str, ...] | list[str]) -> str:
@@ -111,7 +117,7 @@ def number(value: float | None) -> str:
 def progress(counted: str = "", eager: bool = False) -> Iterator[Report]:
     """How work goes: live on a terminal, a line now and then in a log (`eager`: the first and the
     last one anyway). `counted`: what is counted, for work that has a bar."""
-    if sys.stderr.isatty():
+    if terminal(sys.stderr):
         with _live(counted) as tell:
             yield tell
         return
@@ -131,7 +137,7 @@ def progress(counted: str = "", eager: bool = False) -> Iterator[Report]:
             return
         if eager if finished else now - said >= QUIET_SECONDS:
             said = now
-            typer.echo(line, err=True)
+            _write(_printable(line), err=True)
 
     yield log
 
@@ -141,20 +147,23 @@ def _live(counted: str) -> Iterator[Report]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
+    from rich.text import Text
 
     console = Console(stderr=True)
     if not counted:
         with console.status("starting") as status:
-            yield lambda text: status.update(text)
+            yield lambda text: status.update(Text(token_text(text)))  # user text is no markup
         return
-    words = TextColumn("{task.fields[words]}", markup=False)  # user text is no markup
+    name, words = (
+        TextColumn(f"{{task.{x}}}", markup=False) for x in ("description", "fields[words]")
+    )
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(elapsed_when_finished=True))
-    with Bar(TextColumn("{task.description}"), *columns, words, console=console) as bar:
-        task = bar.add_task(counted, total=None, words="starting")
+    with Bar(name, *columns, words, console=console) as bar:
+        task = bar.add_task(token_text(counted), total=None, words="starting")
 
         def draw(text: str) -> None:
             if isinstance(text, Progress):
                 words = getattr(text, "words", getattr(text, "state", ""))
-                bar.update(task, completed=text.done, total=text.total, words=words)
+                bar.update(task, completed=text.done, total=text.total, words=token_text(words))
 
         yield draw

@@ -3,6 +3,7 @@ smallest model of every family for given facts."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -122,7 +123,7 @@ def _facts(text: str | None) -> Facts | int | None:
     if text is None:
         return None
     looks = text.strip()[:1]
-    if looks in "-+" or (looks.isdigit() and not Path(text).exists()):  # a number, not a file
+    if looks in "-+" or (looks.isdigit() and not os.path.exists(text)):  # a number, not a file
         return count(text, "facts")
     from byheart.facts import read_facts
 
@@ -328,7 +329,7 @@ def count(text: str, parameter: str) -> int:
 def _check_files(files: opt.Given) -> None:
     """Refuse files that could not be written, before any work."""
     folder = Path(str(files.get("output", ""))).parent
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise ByheartError(f"{files['output']} cannot be written: there is no folder {folder}.")
     if "plot" in files:
         from byheart.theory.plots import check_path

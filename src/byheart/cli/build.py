@@ -3,11 +3,11 @@ come from the fields of the methods, each refused where it does not belong."""
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, fields
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -195,7 +195,7 @@ def import_(
     The weights are those of an export, or of the same model after training in torch or
     TransformerLens; biases are folded in exactly, LayerNorm and feed-forward layers are refused.
     """
-    if not Path(folder).is_dir():
+    if not os.path.isdir(folder):
         raise MemoryFileError(
             f"{folder}: no such folder. `byheart export DIR --to torch -o {folder}` makes one."
         )

@@ -3,6 +3,7 @@ memory, one small solve a shard."""
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,7 +67,7 @@ def certify(
             certificate = certify_folder(folder, examples, arithmetic, progress=tell, **chosen)
     except MemoryFileError as error:
         # A folder that is there but cannot be read is a check that failed, not wrong use.
-        error.exit_code = 1 if Path(folder).is_dir() else 2
+        error.exit_code = 1 if os.path.isdir(folder) else 2
         raise
     emit(certificate.to_json())
     _print(certificate, folder)

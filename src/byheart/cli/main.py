@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from importlib import import_module
@@ -89,6 +90,10 @@ def __getattr__(name: str) -> typer.Typer:
 
 
 def main() -> None:
+    for size in ("COLUMNS", "LINES"):  # nothing at all is shown on a terminal of width 0
+        given = os.environ.get(size, "1")
+        if not (given.isascii() and given.isdigit()) or int(given) == 0:
+            del os.environ[size]
     asked = COMMANDS.keys() & sys.argv[1:2]
     # More than one command: typer takes the only one of an app for the app itself.
     app = make_app(*(asked | {"recall", "owner"} if asked else ()))

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from byheart.cli import _options as opt
@@ -58,10 +58,11 @@ def kruskal(
     the theorem's proof needs.
     """
     X, context = _rows(source, array)
+
+    from byheart.measure.kruskal import kruskal_report, rows_of
+
+    X = rows_of(X, source)
     wanted = size if size is not None else min(context or 32, X.shape[1])
-
-    from byheart.measure.kruskal import kruskal_report
-
     report = kruskal_report(X, wanted, draws=draws, search=search, exact=exact or None, seed=seed)
     emit(report.to_json())
     _print_kruskal(report)
@@ -230,7 +231,7 @@ def precision(
     """
     from byheart.measure import precision as measured
 
-    if Path(source).is_dir():
+    if os.path.isdir(source):
         from byheart.models import load
 
         kept = measured.precision(load(source))

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from byheart._machine import check_room, check_time
 from byheart._progress import Report, quiet
 from byheart.construct.frames import frame
 from byheart.construct.readout import CrossEntropy, lbfgs
@@ -47,6 +48,7 @@ RANDOM_STARTS = 2
 # of each other, and each takes minutes.
 SEVERAL_STARTS_LIMIT = 5 * 10**5
 LARGE_ITERATIONS = 400
+VECTORS_KEPT = 25  # in L-BFGS: two for each of ten corrections, and its working copies
 
 
 @dataclass(frozen=True, eq=False)  # one is itself: arrays have no hash
@@ -83,9 +85,16 @@ class Encoder:
         return Encoder(W, E, self.name, self.why)
 
 
-def check_rank(d: int) -> None:
+def check_rank(table: Distributions, d: int) -> None:
+    """Refuse a rank below 1, and one for which an encoder would not fit or not end."""
     if d < 1:
         raise ByheartError(f"the rank d of an encoder must be at least 1, found {d}")
+    T, A = table.T, table.A
+    what = f"an encoder of rank {d:,} for {T:,} sequences and {A:,} answers"
+    advice = "Give a smaller `d` (`rank`), or fewer sequences."
+    # π, its logarithms and logits; W and E with their gradient and what L-BFGS keeps of both.
+    check_room(8 * (4 * T * A + VECTORS_KEPT * (T + A) * d), what, advice)
+    check_time(6.0 * T * A * d * LARGE_ITERATIONS, what, advice)
 
 
 def factored(matrix: Array, d: int) -> tuple[Array, Array]:
@@ -268,7 +277,7 @@ def encode(
     >>> encode(random_distributions("gauss", N=5), 2, "centred").logits.shape
     (25, 5)
     """
-    check_rank(d)
+    check_rank(table, d)
     makers: dict[str, Callable[[], Encoder]] = {
         "best": lambda: best(table, d, seed=seed, progress=progress),
         "svd": lambda: svd(table, d, centred=False),
@@ -293,7 +302,7 @@ def best(table: Distributions, d: int, *, seed: int = 0, progress: Report = quie
     >>> best(random_distributions("gauss", N=5), 4).why
     'd = 4 >= min(T, A - 1) = 4: exact, by the centred SVD of log π (Proposition 2)'
     """
-    check_rank(d)
+    check_rank(table, d)
     limit = min(table.T, table.A - 1)
     if d >= limit and table.full_support:
         why = f"d = {d} >= min(T, A - 1) = {limit}: exact, by the centred SVD of log π "
@@ -330,7 +339,7 @@ def compare(
     table: Distributions, d: int, *, seed: int = 0, progress: Report = quiet
 ) -> list[Compared]:
     """All encoders of `ENCODERS` at rank d; one that does not apply says why."""
-    check_rank(d)
+    check_rank(table, d)
     rows = []
     for name in ENCODERS:
         started = time.perf_counter()

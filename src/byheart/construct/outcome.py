@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from byheart._machine import memory_bytes
+from byheart._machine import check_room
 from byheart.errors import CapacityError
 from byheart.facts import Facts
 from byheart.models.attention_only import Weights
@@ -86,10 +86,5 @@ def holding(memory: AnyTokenMemory, facts: Facts) -> AnyTokenMemory:
 def check_fits(work: int, parameters: int, what: str) -> None:
     """Refuse before any work what cannot fit into this machine's memory: bytes of work, and weights
     in float64, a rounded copy, and the copy that is stored."""
-    needed, present = work + 3 * 8 * parameters, memory_bytes()
-    if needed > 0.9 * present:
-        raise CapacityError(
-            f"{what} needs about {needed / 1e9:,.0f} GB of memory, this machine has "
-            f"{present / 1e9:.0f} GB. Use smaller `d`, `H`, `d_h` or `qk_rank`, "
-            "or `method=sharded` for many facts."
-        )
+    advice = "Use smaller `d`, `H`, `d_h` or `qk_rank`, or `method=sharded` for many facts."
+    check_room(work + 3 * 8 * parameters, what, advice)

@@ -8,7 +8,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from byheart._machine import memory_bytes
+from byheart._machine import check_room
 from byheart.errors import FactsError
 
 # How far a row of probabilities may be from 1 without being scaled on request: decimals in a file.
@@ -47,12 +47,13 @@ def integers(values: ArrayLike, what: str, name: str) -> np.ndarray:
 
 
 def whole(**sizes: object) -> None:
-    """Refuse what is no integer >= 1; a seed may be 0."""
+    """Refuse what is no integer >= 1 of 64 bits; a seed may be 0."""
     for letter, value in sizes.items():
         least = 0 if letter == "seed" else 1
-        number = isinstance(value, (int, np.integer))
-        if not number or isinstance(value, bool) or int(value) < least:
-            raise FactsError(f"expected `{letter}` to be an integer >= {least}, found {value!r}.")
+        number = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+        if not number or not least <= int(value) < 2**63:
+            found = repr(value) if not number or int(value) < least else "one of more than 63 bits"
+            raise FactsError(f"expected `{letter}` to be an integer >= {least}, found {found}.")
 
 
 def row_numbers(rows: ArrayLike | None, T: int, name: str) -> np.ndarray:
@@ -126,8 +127,5 @@ def probabilities(pi: np.ndarray, rows: np.ndarray, normalise: bool, name: str) 
 
 def room(T: int, A: int, name: str) -> None:
     """Refuse tables whose T x A probabilities would not leave room to work with them."""
-    needed, present = 4 * 8 * T * A, memory_bytes()
-    if needed > 0.9 * present:
-        sizes = f"{T:,} sequences times {A:,} answers need about {needed / 1e9:,.0f} GB"
-        here = f"this machine has {present / 1e9:.0f} GB. Keep fewer sequences or answers"
-        raise FactsError(f"{name}: {sizes}, {here}.")
+    what = f"{name}: a table of {T:,} sequences times {A:,} answers"
+    check_room(4 * 8 * T * A, what, "Keep fewer sequences or answers.", FactsError)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import importlib
-import json
-import math
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
+from byheart._files import open_regular, parse_json, read_regular
 from byheart._search import bisect
 from byheart._words import quote
 from byheart.errors import FactsError
@@ -19,24 +19,24 @@ from byheart.facts._sources import OBJECT
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 JSON_LINES = (".jsonl", ".ndjson")
+# What pyarrow raises for files that are cut off, and for values that Python has no form for: dates
+# beyond the year 9999, time zones that nobody knows.
+DAMAGED = (ArithmeticError, LookupError, NotImplementedError, OSError, TypeError, ValueError)
 
 
 @contextmanager
 def open_text(path: Path, where: str) -> Iterator[TextIO]:
     """The file as UTF-8 text, a byte order mark removed, line ends as they are."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            yield stream
+        with open_regular(path, FactsError) as file:
+            yield TextIOWrapper(file, encoding="utf-8-sig", newline="")
     except UnicodeDecodeError as error:
         raise _not_utf8(path, where) from error
-    except OSError as error:
-        found = f"{error.strerror or error}. Check the path and its permissions"
-        raise FactsError(f"{where}: expected a file that can be read, found: {found}.") from error
 
 
 def _not_utf8(path: Path, where: str) -> FactsError:
     """Read again to find the byte: the error knows its place in a buffer, not in the file."""
-    data = path.read_bytes()
+    data = read_regular(path, error=FactsError)
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -124,9 +124,8 @@ def parquet_rows(path: Path, where: str) -> Generator[tuple[int, list[object]], 
     except ImportError as error:
         advice = "Install it (pip install pyarrow) or save the table as CSV"
         raise FactsError(f"{where}: Parquet files need pyarrow, found none. {advice}.") from error
-    # pyarrow's own errors derive from ValueError or OSError.
     try:
-        with parquet.ParquetFile(path) as file:
+        with open_regular(path, FactsError) as opened, parquet.ParquetFile(opened) as file:
             names = list(file.schema_arrow.names)
             yield 1, [*names]
             row = 1
@@ -135,8 +134,9 @@ def parquet_rows(path: Path, where: str) -> Generator[tuple[int, list[object]], 
                 for values in zip(*columns, strict=True):
                     row += 1
                     yield row, [_cell(value) for value in values]
-    except (ValueError, OSError) as error:
-        raise FactsError(f"{where}: expected a Parquet file, found: {error}.") from error
+    except DAMAGED as error:
+        found = f"{error}. A value that Python does not have goes in as text"
+        raise FactsError(f"{where}: expected a Parquet file, found: {found}.") from error
 
 
 def _cell(value: object) -> object:
@@ -160,25 +160,17 @@ def json_lines(path: Path, where: str) -> Generator[tuple[int, dict[str, object]
 
 def _parse(line: str, place: str) -> dict[str, object]:
     try:
-        record = json.loads(line, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as error:
-        found = f"invalid JSON: {error.msg}. Every line is an object of its own"
-        place = f"{place}, column {error.colno}"
-        raise FactsError(f"{place}: expected JSON such as {OBJECT}, found {found}.") from error
-    except (ValueError, RecursionError) as error:
-        raise FactsError(f"{place}: expected JSON such as {OBJECT}, found: {error}.") from error
+        record = parse_json(line, place, FactsError)
+    except FactsError as error:
+        advice = f"Every line is an object of its own, such as {OBJECT}"
+        raise FactsError(f"{error} {advice}.") from None
     if not isinstance(record, dict):
         found = quote(line.strip())
         raise FactsError(f"{place}: expected an object such as {OBJECT}, found {found}.")
     return record
 
 
-def _refuse_constant(text: str) -> float:
-    # Python's json reads NaN and Infinity, which JSON does not have; neither is a token or weight.
-    raise ValueError(f"{text}, which is not a finite number")
-
-
 def _written(value: object) -> object:
     if isinstance(value, list):
         return [_written(part) for part in value]
-    return str(value) if isinstance(value, float) and math.isfinite(value) else value
+    return str(value) if isinstance(value, float) else value

@@ -19,6 +19,8 @@ from byheart.facts.distinct import group_equal_rows
 from byheart.facts.facts import Facts, TokenTable, write_whole
 from byheart.facts.vocabulary import Vocabulary
 
+LARGEST_DELTA = 1e100  # of smoothing: all answers are equally probable long before
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Distributions(TokenTable):
@@ -223,8 +225,8 @@ class Distributions(TokenTable):
             array([[0.9, 0.1],
                    [0.5, 0.5]])
         """
-        if not 0 <= delta < float("inf"):
-            raise OptionError("smooth", "a finite number >= 0", delta)
+        if not 0 <= delta <= LARGEST_DELTA:
+            raise OptionError("smooth", f"a number from 0 to {LARGEST_DELTA:g}", delta)
         if delta == 0:
             return self
         pi = (self.probabilities + delta) / (1 + self.A * delta)

@@ -238,7 +238,7 @@ def _read(options: Options, kind: type[FactTable] | None = None) -> FactTable:
             return _table(inside, replace(options, header=True, melt=melt), kind)
     if not _exists(path):
         raise _missing(where)
-    if path.is_dir():
+    if os.path.isdir(path):
         raise FactsError(f"{where}: expected {ACCEPTED}, found a directory. Name a file in it.")
     if options.ngram is not None:
         alpha = 1.0 if options.smooth is None else options.smooth

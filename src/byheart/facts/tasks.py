@@ -4,9 +4,9 @@ vectors, handwritten digits), and recipes: texts such as `random:N=50,S=2,T=1000
 from __future__ import annotations
 
 import inspect
+import math
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from byheart.facts.vocabulary import Vocabulary
 KINDS = {"gauss": "tau", "lut": "eta", "power": "exponent"}
 # What a machine of some ten gigabytes holds; beyond, allocation fails late and without a reason.
 MAX_TOKENS, MAX_CELLS = 100_000_000, 1_000_000_000
+MAX_DIGITS = 18
+MAX_KEY = 64  # tokens: 2**64 keys are more than there are facts
 BAG = 500  # tokens that "perm" contexts are drawn from, as in the authors' code
 SIDE, GREYS = 8, 16  # scikit-learn's digits: 8 x 8 pixels of 0..16
 
@@ -46,8 +48,9 @@ def random_associations(N: int, S: int, T: int, seed: int = 0) -> Facts:
     limit = f"at most {MAX_TOKENS:,} tokens and {MAX_CELLS:,} cells T·S"
     sizes = f"N = {N:,} and T·S = {T * S:,}. Choose smaller sizes"
     _require(N <= MAX_TOKENS and T * S <= MAX_CELLS, limit, sizes)
-    keys = int(N) ** int(S)
-    if keys < T:  # only then: N**S may be too long to write out
+    # N**S may be too long to compute; the power of 64 is larger than any T, unless N = 1.
+    keys = int(N) ** min(int(S), MAX_KEY)
+    if keys < T:
         distinct = f"at most N**S = {N}**{S} = {keys:,} distinct keys"
         _require(False, distinct, f"T = {T:,}. Choose a larger N or S, or fewer facts")
     rng = np.random.default_rng(seed)
@@ -103,7 +106,11 @@ def random_distributions(
     for letter, value in settings.items():
         _require(0 <= value < float("inf"), f"`{letter}` to be a finite number >= 0", value)
     _require(0 < eta < 1, "`eta` strictly between 0 and 1", eta)
-    T = int(N**S) if T is None else T
+    check.whole(N=N, S=S, seed=seed)
+    if T is None:
+        _require(S * math.log10(N) < MAX_DIGITS, "all of N**S keys to fit", f"{N}**{S}. Give T")
+        T = int(N) ** int(S)
+    check.whole(T=T)
     check.room(T, N, f"random:{kind}")
     keys = random_associations(N, S, T, seed)
     rng = np.random.default_rng([seed, 1])
@@ -152,11 +159,16 @@ def random_vectors(
     check.whole(T=T, n=n, d=d, outputs=outputs, seed=seed)
     if classes is not None:
         check.whole(classes=classes)
+        # Drawn as the authors do, one count for each class: T numbers a class.
+        _require(
+            T * classes <= MAX_CELLS, f"at most {MAX_CELLS:,} numbers", f"T·{classes:,} classes"
+        )
     contexts = ("fixed", "random", "perm")
     _require(context in contexts, f"`context` to be one of {', '.join(contexts)}", repr(context))
     _require(context != "perm" or n <= BAG, f"perm contexts of at most {BAG} tokens", f"n = {n}")
-    numbers = T * d * (1 if context == "fixed" else n)
+    numbers = max(T * outputs, n * d if context == "fixed" else T * n * d, T * d)
     _require(numbers <= MAX_CELLS, f"at most {MAX_CELLS:,} numbers", f"T={T:,}, n={n}, d={d}")
+    _require(seed < 2**32, "a seed below 2^32", seed)
     rng = np.random.RandomState(seed)
     if context == "fixed":
         E = rng.uniform(size=(1, n, d))[0]
@@ -198,6 +210,7 @@ def digit_vectors(
     `random`: labels are random (`classes` of them, or scalars if None), as in the paper; else the
     digits themselves.
     """
+    check.whole(seed=seed, **({} if classes is None else {"classes": classes}))
     images, names = handwritten_digits()
     _require(patch in (1, 2, 4, 8), "patches of 1, 2, 4 or 8 pixels a side", repr(patch))
     _require(1 <= T <= len(images), f"1 to {len(images):,} digits", f"T = {T!r}")
@@ -234,8 +247,21 @@ RECIPES: dict[str, tuple[str, Callable[..., Facts | Distributions | VectorFacts]
     "vectors": ("vectors:T=621,n=32,d=64,context=fixed,classes=100,seed=42", random_vectors),
     "digits": ("digits:T=500,patch=2,classes=10,seed=0", _digits),
 }
+
+
+def _whole(text: str) -> int:
+    """A whole number of at most 18 digits: what is made of it still fits into 64 bits."""
+    if len(text) > MAX_DIGITS:
+        raise ValueError
+    return int(text)
+
+
 # How the text of a setting is read, by the annotation of its parameter.
-READ: dict[str, Callable[[str], int | float | str]] = {"int": int, "float": float, "str": str}
+READ: dict[str, Callable[[str], int | float | str]] = {
+    "int": _whole,
+    "float": float,
+    "str": str,
+}
 
 
 def is_recipe(source: str | os.PathLike[str]) -> bool:
@@ -246,7 +272,7 @@ def is_recipe(source: str | os.PathLike[str]) -> bool:
     """
     text = os.fspath(source)
     kind, colon, _ = text.partition(":")
-    return (kind == "digits" or bool(colon and kind in RECIPES)) and not Path(text).exists()
+    return (kind == "digits" or bool(colon and kind in RECIPES)) and not os.path.exists(text)
 
 
 def facts_from_recipe(recipe: str) -> Facts | Distributions | VectorFacts:

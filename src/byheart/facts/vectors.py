@@ -4,17 +4,23 @@ kept in files of named arrays, `.safetensors` and `.npz`, which are never unpick
 from __future__ import annotations
 
 import io
+import math
 import os
 import zipfile
+import zlib
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import ClassVar
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import ArrayLike
 
+from byheart._files import read_regular
 from byheart._json import Json
+from byheart._machine import memory_bytes
 from byheart._tables import html_table
 from byheart._words import quote
 from byheart.errors import Conflict, ConflictError, FactsError
@@ -24,7 +30,11 @@ from byheart.facts.facts import write_whole
 SUFFIXES = (".safetensors", ".npz")
 LISTED = 5
 # What numpy and safetensors raise for files that are cut off, or hold what numpy does not have.
-DAMAGED = (ValueError, OSError, EOFError, KeyError, TypeError, AttributeError, zipfile.BadZipFile)
+DAMAGED = (
+    *(ValueError, EOFError, LookupError, TypeError, AttributeError, ArithmeticError),
+    *(zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, TokenError),
+)
+LONGEST = 300  # characters of what a header says
 EXACT = 2**53  # whole numbers up to here are float64 numbers
 
 
@@ -80,7 +90,7 @@ class VectorFacts:
             found = f"example 0 has shape {shapes[0]}, example {odd} has {shapes[odd]}"
             advice = "Pad or cut them to one number of tokens"
             raise FactsError(f"{name}: contexts of unequal length: {found}. {advice}.")
-        E, e = _numbers(context, "context", name), _numbers(query, "query", name)
+        E, e = numbers(context, "context", name), numbers(query, "query", name)
         y = np.asarray(label)
         if e.ndim != 2 or E.ndim not in (2, 3) or 0 in e.shape or 0 in E.shape:
             forms = "a context of shape (n, d), shared, or (T, n, d)"
@@ -186,7 +196,7 @@ class VectorFacts:
         return html_table(repr(self), header, rows, self.T)
 
 
-def _numbers(values: ArrayLike, what: str, name: str) -> np.ndarray:
+def numbers(values: ArrayLike, what: str, name: str) -> np.ndarray:
     """`values` as float64, none of them rounded or infinite."""
     array = np.asarray(values)
     if array.dtype.kind not in "iuf":
@@ -210,7 +220,7 @@ def _labels(y: np.ndarray, classes: int | None, name: str) -> tuple[np.ndarray, 
     if y.dtype.kind not in "iu":
         if classes is not None:
             raise FactsError(f"{name}: {classes} classes need whole-number labels, found {y.dtype}")
-        return _numbers(y, "label", name), None
+        return numbers(y, "label", name), None
     if y.ndim == 2:
         advice = "Give label vectors as floating-point numbers"
         found = f"one an example, found shape {y.shape}"
@@ -252,34 +262,58 @@ def _distinct(E: np.ndarray, e: np.ndarray, y: np.ndarray, name: str) -> np.ndar
 
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """The arrays of a `.safetensors`, `.npz` or `.npy` file (there under the name `query`). Object
-    arrays, which would have to be unpickled, are refused."""
+    """The arrays of a `.safetensors`, `.npz` or `.npy` file (there under the name `query`): plain
+    numbers, at most as many bytes as half of the memory. Object arrays, which would have to be
+    unpickled, are refused."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
+    path = os.fspath(path)
     suffix = Path(path).suffix.lower()
     if suffix not in (*SUFFIXES, ".npy"):
         found = f"the suffix {suffix!r}" if suffix else "no suffix"
         raise FactsError(f"{path}: expected a .safetensors or .npz file of vectors, found {found}.")
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise FactsError(f"{path}: cannot be read: {error.strerror}. Check the path.") from None
+    data = read_regular(path, memory_bytes() // 2, FactsError)
     try:
         if suffix == ".safetensors":
             return load(data)
-        with np.errstate(all="ignore"):
-            loaded = np.load(io.BytesIO(data), allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return {"query": loaded}
-        with loaded:
-            return {key: loaded[key] for key in loaded.files}
+        return {"query": _array(data)} if suffix == ".npy" else _archive(data)
     except SafetensorError as error:
         problem = f"not a complete safetensors file ({error})"
     except DAMAGED as error:
         problem = f"refused: {error}. Save plain numeric arrays with numpy.savez"
         if suffix == ".safetensors":
             problem = f"a number format that numpy does not have ({error}): convert it to float32"
-        elif "pickle" in str(error).lower():
-            problem = "refused: it holds Python objects (pickles), which could run code"
     raise FactsError(f"{path}: {problem}.")
+
+
+def _archive(data: bytes) -> dict[str, np.ndarray]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        size, most = sum(part.file_size for part in archive.infolist()), memory_bytes() // 2
+        if size > most:
+            raise ValueError(f"it unpacks to {size:,} bytes, at most {most:,} are read")
+        return {
+            part.filename.removesuffix(".npy"): _array(archive.read(part))
+            for part in archive.infolist()
+        }
+
+
+def _array(data: bytes) -> np.ndarray:
+    """The array of an .npy file, whose header is checked before anything is made of it."""
+    stream = io.BytesIO(data)
+    version = npy.read_magic(stream)
+    if version not in ((1, 0), (2, 0)):  # version 3 is for names of fields, which vectors lack
+        raise ValueError(f"version {version} of the .npy format")
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, fortran, dtype = read(stream)
+    if dtype.kind == "O":
+        raise ValueError("it holds Python objects (pickles), which could run code")
+    content = data[stream.tell() :]
+    needed = math.prod(shape) * dtype.itemsize
+    if dtype.kind not in "biuf" or min(shape, default=0) < 0 or needed > len(content):
+        found = f"{dtype} of shape {shape}, {needed:,} bytes, {len(content):,} are there"
+        raise ValueError(f"its header says {found}" if len(found) < LONGEST else "its header")
+    array = np.frombuffer(content, dtype, math.prod(shape)).reshape(
+        shape[::-1] if fortran else shape
+    )
+    return (array.T if fortran else array).copy()

@@ -101,7 +101,7 @@ def kruskal_report(
     >>> report.dependent.rows, report.upper
     ((3, 5, 7), 2)
     """
-    M = _rows(X)
+    M = rows_of(X)
     T, d = M.shape
     if not 1 <= n <= d or draws < 1:
         raise FactsError(
@@ -236,7 +236,7 @@ def kruskal_rank(X: np.ndarray, *, exact: bool | None = None, largest: int | Non
     >>> kruskal_rank(np.array([[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1]]))
     2
     """
-    M = _rows(X)
+    M = rows_of(X)
     exact = M.dtype.kind in "iu" if exact is None else exact
     rank_of = exact_rank if exact else numerical_rank
     T, top = len(M), rank_of(M).rank
@@ -257,13 +257,15 @@ def _subsets(T: int, largest: int) -> int:
     return sum(math.comb(T, s) for s in range(1, largest + 1))
 
 
-def _rows(X: np.ndarray) -> np.ndarray:
+def rows_of(X: np.ndarray, where: str = "rows") -> np.ndarray:
+    """X as T >= 1 rows of d >= 1 finite numbers; `where` is what messages name."""
     M = np.asarray(X)
     if M.ndim != 2 or 0 in M.shape:
-        raise FactsError(f"expected rows (T, d), found shape {M.shape}.")
+        raise FactsError(f"{where}: expected rows (T, d), found shape {M.shape}.")
     if M.dtype.kind not in "iufO":
-        raise FactsError(f"expected numbers, found type {M.dtype}.")
+        raise FactsError(f"{where}: expected numbers, found type {M.dtype}.")
     if M.dtype.kind == "f" and not np.isfinite(M).all():
         i, j = map(int, np.argwhere(~np.isfinite(M))[0])
-        raise FactsError(f"row {i}, column {j} is {M[i, j]}: expected finite numbers.")
+        found = f"row {i}, column {j} is {M[i, j]}"
+        raise FactsError(f"{where}: {found}: expected finite numbers.")
     return M

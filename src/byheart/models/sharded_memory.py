@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save as dump_tensors
 from torch import Tensor
 
-from byheart._machine import memory_bytes
+from byheart._machine import check_room
 from byheart.errors import ByheartError, MemoryFileError
 from byheart.facts import Facts
 from byheart.models import sharded
@@ -161,14 +161,9 @@ class ShardedMemory(TokenMemory):
     def to_dense(self) -> TokenMemory:
         """One plain attention-only layer, every head and gate written out. Refused, with the size,
         where it does not fit into this machine."""
-        needed = 8 * 2 * self.spec.parameters  # float64 while it is written, then a copy
-        present = memory_bytes()
-        if needed > present / 2:
-            raise ByheartError(
-                f"the literal layer has {self.spec.parameters:,} parameters and needs about "
-                f"{needed / 1e9:,.0f} GB to write out, this machine has {present / 1e9:.0f} GB. "
-                "Recall and certificates do without it."
-            )
+        what = f"the literal layer of {self.spec.parameters:,} parameters"
+        # float64 while it is written, a copy, and as much again to use them
+        check_room(4 * 8 * self.spec.parameters, what, "Recall and certificates do without it.")
         spec, weights = sharded.to_dense(self.spec, self.tensors)
         kept = ("facts", "recalled", "capacity", "margin", "readout", "dtype", "seed")
         kept = {n: getattr(self.construction, n) for n in (*kept, "ideal_margin", "beta")}

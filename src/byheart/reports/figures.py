@@ -323,4 +323,4 @@ def _by_owner(
 
 
 def _brief(text: str) -> str:
-    return text if len(text) <= 12 else f"{text[:11]}…"
+    return style.plain(text if len(text) <= 12 else f"{text[:11]}…")

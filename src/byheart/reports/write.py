@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from byheart._files import open_regular
 from byheart._folders import save_file
 from byheart._json import Json
 from byheart.errors import ByheartError
@@ -88,14 +89,14 @@ def kind_of(source: Source) -> str:
     if not isinstance(source, (str, os.PathLike)):
         return MEMORY
     path = Path(source)
-    if not path.exists():
+    if not os.path.exists(path):
         wrong = "there is no such file or folder"
-    elif path.is_dir():
-        if (path / "memory.json").exists():
+    elif os.path.isdir(path):
+        if os.path.exists(path / "memory.json"):
             return MEMORY
         wrong = "a folder without memory.json"
     else:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             if file.read(16).startswith(b"SQLite format 3\0"):
                 return STUDY
         if path.suffix == ".json":
@@ -111,13 +112,13 @@ def check_target(path: Path, force: bool) -> None:
     """Refuse, before any work, a path that cannot be written or holds something else."""
     if path.suffix.lower() not in (".html", ".htm"):
         raise ByheartError(f"`output` must end in .html, found {path}.")
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise ByheartError(f"{path} cannot be written: there is no folder {path.parent}.")
-    if path.is_dir():
+    if os.path.isdir(path):
         raise ByheartError(f"{path} cannot be written: it is a folder.")
-    if path.exists() and not force:
-        with path.open("rb") as file:
-            if MARK.encode() not in file.read(4096):
+    if os.path.exists(path):
+        with open_regular(path) as file:
+            if MARK.encode() not in file.read(4096) and not force:
                 hint = "Give another `output`, or `force` to replace it."
                 raise ByheartError(f"{path} exists and is no page of byheart. {hint}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -228,9 +227,7 @@ def dashed_lines(figure: Figure) -> list[Record]:
 def picture(figure: Figure, room: int) -> str | None:
     """A figure as a data address; None where it would be larger than `room`."""
     for dpi in SHARPNESS:
-        out = io.BytesIO()
-        figure.savefig(out, format="png", dpi=dpi, metadata={"Software": None})
-        text = base64.b64encode(out.getvalue()).decode()
+        text = base64.b64encode(_style.rendered(figure, "png", dpi)).decode()
         if len(text) <= room:
             return f"data:image/png;base64,{text}"
     return None

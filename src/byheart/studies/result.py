@@ -251,7 +251,7 @@ def check_export(path: str | os.PathLike[str]) -> None:
     target = Path(path)
     if target.suffix.lower() not in (".csv", ".parquet"):
         raise OptionError("export", "a file that ends in .csv or .parquet", str(path))
-    if not target.parent.is_dir():
+    if not os.path.isdir(target.parent):
         raise ByheartError(f"{path} cannot be written: there is no folder {target.parent}.")
     if target.suffix.lower() == ".parquet":
         _pyarrow()

@@ -156,7 +156,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
 def open_store(path: str | os.PathLike[str], *, create: bool = True) -> Store:
     """Open a store, or make an empty one; everything else at `path` is refused and kept."""
     location = Path(path)
-    if not location.exists():
+    if not os.path.exists(location):
         if not create:
             raise StoreError(f"there is no store {path}. Run a study first, or give its `store`.")
         _create(location)

@@ -6,13 +6,13 @@ head (GPT-2 and Llama with the output matrix, which is the token table unless un
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from byheart._files import read_json
 from byheart.errors import ByheartError
 from byheart.specs import TransformerSpec
 
@@ -30,14 +30,8 @@ def read_config(path: str | os.PathLike[str]) -> TransformerSpec:
     >>> read_config(path).parameters
     124439808
     """
-    file = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        why = error.strerror
-        raise ByheartError(f"{file} cannot be read: {why}. Give a config.json.") from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise ByheartError(f"{file} is not JSON: {error}. Give a config.json.") from None
+    file = Path(path) / "config.json" if os.path.isdir(path) else Path(path)
+    config = read_json(file)
     if not isinstance(config, dict):
         raise ByheartError(f"{file}: expected a JSON object, found {type(config).__name__}.")
     return parse_config(config, str(file))

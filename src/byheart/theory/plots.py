@@ -78,7 +78,7 @@ def check_path(path: str | os.PathLike[str], parameter: str = "plot") -> None:
     target = Path(path)
     if target.suffix.lower() not in FORMATS:
         raise ByheartError(f"`{parameter}` must end in {', '.join(FORMATS)}, found {path}")
-    if not target.parent.is_dir():
+    if not os.path.isdir(target.parent):
         raise ByheartError(f"{path} cannot be written: there is no folder {target.parent}.")
 
 

@@ -46,7 +46,7 @@ class Sweep:
             hint = did_you_mean(name, NAMES) or "For instance heads=1:64."
             raise OptionError("sweep", expected + ", ".join(NAMES), text, hint)
         values = range(first, last + 1, step)
-        if len(values) > MOST_POINTS:
+        if (last - first) // step >= MOST_POINTS:
             hint = f"Give a step: {name}={first}:{last}:{-(-(last - first) // 1000)}"
             raise OptionError("sweep", f"of at most {MOST_POINTS:,} points", text, hint)
         return cls(name, values)

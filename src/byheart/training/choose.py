@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from byheart._machine import memory_bytes
-from byheart.errors import ByheartError, CapacityError, OptionError, check_choice
+from byheart._machine import check_room, check_time
+from byheart.errors import ByheartError, OptionError, check_choice
 from byheart.specs import (
     AttentionOnlySpec,
     MLPTransformerSpec,
@@ -22,7 +22,7 @@ from byheart.training.kernels.regrouped import DeepPairs, FoldedMultiHead, Token
 from byheart.training.kernels.scalar_heads import ScalarHeads
 from byheart.training.learner import Learner, Weights
 from byheart.training.losses import check_loss
-from byheart.training.recipe import Recipe
+from byheart.training.recipe import Recipe, TrainableSpec
 
 Kernel = type[Learner[Any]]
 
@@ -61,10 +61,10 @@ def check_device(device: torch.device | str, kinds: tuple[str, ...] = ("cuda", "
         raise ByheartError(f"`device={device}`: torch finds no such device here. Use `device=cpu`.")
 
 
-def check_memory(
+def check_work(
     kernel: Kernel, spec: Spec, data: Data, recipe: Recipe, models: int, itemsize: int
 ) -> None:
-    """Refuse a run that this machine's memory cannot hold, before any work.
+    """Refuse a run that this machine's memory cannot hold, or that would not end, before any work.
 
     Counted are the intermediates of a step, the weights with their gradient, the optimizer's
     moments and copies, the examples, and the batches that are drawn ahead.
@@ -80,14 +80,22 @@ def check_memory(
         ahead = data.T  # the full batch is laid out once, an epoch at its beginning
     tokens = 0 if data.inputs.is_floating_point() else data.inputs.shape[-1] + 2
     needed = step + weights + examples + 8 * models * ahead * (1 + tokens)
-    present = memory_bytes()
-    if needed > 0.9 * present:
-        smaller = "Give a `batch` (examples a step)" if full else "Give a smaller `batch`"
-        raise CapacityError(
-            f"training {models} models on {data.T:,} facts needs about {needed / 1e9:,.0f} GB of "
-            f"memory, {step / 1e9:,.0f} GB of it for one step on {rows:,} of them; this machine "
-            f"has {present / 1e9:.0f} GB. {smaller}, fewer `seeds`, or a smaller model."
-        )
+    smaller = "give a `batch` (examples a step)" if full else "give a smaller `batch`"
+    advice = f"{step / 1e9:,.0f} GB of it are for one step on {rows:,} facts: {smaller}, fewer "
+    what = f"training {models} models on {data.T:,} facts"
+    check_room(needed, what, f"{advice}`seeds`, or a smaller model.")
+    each = models * spec.parameters * (6 * rows + 10)  # forward, backward, and the update
+    advice = f"Give fewer `steps` than {recipe.steps:,}, fewer `seeds`, or a smaller model."
+    check_time(float(recipe.steps) * each, what, advice)
+
+
+def check_planned(spec: TrainableSpec, T: int, recipe: Recipe, models: int, device: str) -> None:
+    """`check_work` for tables of `T` facts that nobody has made yet."""
+    one = torch.zeros((), dtype=torch.long)  # as many as wished, in no more memory
+    data = Data(one.expand(models, T, spec.S), one.expand(models, T), own=True)
+    if torch.device(device).type == "cpu":
+        kernel = choose(spec, recipe.loss, data)
+        check_work(kernel, spec, data, recipe, models, torch.float32.itemsize)
 
 
 def check_shapes(

@@ -24,6 +24,7 @@ from byheart.engine import engine
 from byheart.errors import ByheartError, OptionError, check_choice
 from byheart.facts import Facts, random_associations
 from byheart.theory.related import memorized_bits
+from byheart.training.choose import check_planned
 from byheart.training.data import token_data
 from byheart.training.method import fitting
 from byheart.training.recipe import Recipe, TrainableSpec
@@ -164,11 +165,12 @@ def capacity(
             raise OptionError(name, "in (0, 1]", share)
     _at_least_1(seeds=seeds, restarts=restarts, first=first)
     recipe = (recipe if recipe is not None else Recipe()).but(stop_at=threshold)
+    rung = min(first or max(2, spec.heads.H * spec.heads.d_h + spec.heads.d), spec.N**spec.S)
+    check_planned(spec, rung, recipe, min(seeds, STACK), device)
     with engine(workers) as executor:
         brackets = [Bracket(seed * SEED_STRIDE + i) for i in range(seeds)]
         search = _Search(spec, brackets, threshold, restarts, recipe, device, executor, progress)
-        promised = spec.heads.H * spec.heads.d_h + spec.heads.d
-        search.ladder(first or max(2, promised))
+        search.ladder(rung)
         search.divide(resolution)
         for guard in range(1, GUARDS + 1):
             if not search.look_above(resolution, guard):

@@ -21,7 +21,7 @@ from byheart.models.construction import Outcome
 from byheart.models.threads import one_thread
 from byheart.specs import Spec
 from byheart.training import checkpoint as files
-from byheart.training.choose import Kernel, check_device, check_memory, check_shapes, choose
+from byheart.training.choose import Kernel, check_device, check_shapes, check_work, choose
 from byheart.training.data import Data, Sampler, generator
 from byheart.training.learner import FlatOptimizer, Learner, Weights, contiguous, evaluate
 from byheart.training.recipe import Recipe
@@ -118,7 +118,7 @@ def train_stack(
     check_shapes(spec, data, recipe, start, len(seeds))
     kernel = choose(spec, recipe.loss, data, path)
     if torch.device(device).type == "cpu":
-        check_memory(kernel, spec, data, recipe, len(seeds), dtype.itemsize)
+        check_work(kernel, spec, data, recipe, len(seeds), dtype.itemsize)
     file = None if checkpoint is None else Path(checkpoint)
     if file is not None:
         files.check_file(file)
