@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -189,3 +190,86 @@ class TestRefused:
         shutil.rmtree(lens)
         with pytest.raises(bh.ByheartError, match=r"no state_dict\.safetensors"):
             load_lens(lens)
+
+
+# --- what others wrote ---
+
+HOSTILE = (None, True, -1, 0, 1, 2**63, 1.5, "x", [], ["x"], [[]], [0, 0], [0, 10**9], {}, {"a": 1})
+WHOLE_FILES = (b"", b"[]", b"5", b"null", b"[" * 10**5, b'{"a":' * 10**5, b"{", b"\xff\xfe")
+BREAKS = {
+    "gone": lambda w: None,
+    "other shape": lambda w: w[1:].contiguous(),
+    "a scalar": lambda w: w.sum(),
+    "another format": lambda w: w.double(),
+    "half": lambda w: w.half(),
+    "whole numbers": lambda w: w.to(torch.int32),
+    "infinite": lambda w: w / 0,
+}
+
+
+def imported(folder: Path) -> str:
+    """The import's refusal, or "": nothing else may leave it."""
+    try:
+        import_memory(folder)
+    except bh.ByheartError as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture(params=["torch", "transformer-lens"])
+def small(request, one_token: bh.Memory, tmp_path: Path) -> Path:
+    return export(one_token, tmp_path / "small", to=request.param)
+
+
+@pytest.mark.parametrize("name", ["byheart.json", "config.json", "vocabulary.json"])
+def test_hostile_json_is_refused(small: Path, name: str):
+    good = (small / name).read_bytes()
+    for content in WHOLE_FILES:
+        (small / name).write_bytes(content)
+        assert name in imported(small), content[:20]
+    record = json.loads(good)
+    if isinstance(record, list):
+        record = dict(enumerate(record))
+    refused = 0
+    for field in record:
+        for value in HOSTILE:
+            changed = {**record, field: value}
+            inside = list(changed.values()) if name == "vocabulary.json" else changed
+            (small / name).write_text(json.dumps(inside))
+            refused += bool(imported(small))
+        without = {k: v for k, v in record.items() if k != field}
+        inside = list(without.values()) if name == "vocabulary.json" else without
+        (small / name).write_text(json.dumps(inside))
+        refused += bool(imported(small))
+    assert refused >= 20
+    (small / name).write_bytes(good)
+    assert imported(small) == ""
+
+
+@pytest.mark.parametrize("how", BREAKS)
+def test_hostile_tensors_are_refused(small: Path, how: str):
+    for file in small.glob("*.safetensors"):
+        good = read_tensors(file)
+        for name, w in good.items():
+            broken = BREAKS[how](w)
+            same = file.name == "facts.safetensors" and name == "answers" and how == "infinite"
+            changed = {**good, name: broken}
+            save_file({k: v for k, v in changed.items() if v is not None}, file)
+            said = imported(small)
+            optional = ".b_" in name and how == "gone"
+            assert optional or same or str(file.parent) in said, name
+        save_file(good, file)
+    assert imported(small) == ""
+
+
+def test_special_files_are_refused_at_once(small: Path):
+    for name in ("byheart.json", "config.json", "vocabulary.json", "facts.safetensors"):
+        good = (small / name).read_bytes()
+        (small / name).unlink()
+        os.mkfifo(small / name)
+        if name == "facts.safetensors":
+            assert imported(small) == ""  # no facts
+        else:
+            assert "found a named pipe" in imported(small)
+        (small / name).unlink()
+        (small / name).write_bytes(good)

@@ -400,3 +400,82 @@ def test_nothing_in_a_checkpoint_can_run_code(saved):
     header = json.loads(saved[8 : 8 + length])
     ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
     assert len(saved) == 8 + length + max(ends)
+
+
+# --- checkpoints that were changed and signed again ---
+
+HOSTILE = (None, True, -1, 2**70, 1.5, "x", [], [0, 0], [99], ["x"], [[1]], {}, {"0": 1}, {"99": [1, 2]},
+           {"0": ["a", "b"]}, {"0": [1]}, {"0": {"seed": "x"}}, {"x": 1})  # fmt: skip
+BREAKS = {
+    "gone": lambda w: None,
+    "other shape": lambda w: w[1:],
+    "a scalar": lambda w: w.reshape(-1)[0],
+    "another format": lambda w: w.double(),
+}
+
+
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory):
+    """A run that was cut with some models done: its file, its record, its tensors."""
+    place = tmp_path_factory.mktemp("signed") / "run"
+    with pytest.raises(Cut):
+        train("with-replacement", place, 70, changes={"keep_best": True})
+    with safe_open(place, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        record = json.loads(file.metadata()["byheart"])
+    assert record["done"] and record["best"] and record["diverged"] and "hits" in tensors
+    return place, record, tensors
+
+
+def resumed(place, record, tensors) -> str:
+    """What a run says of the checkpoint, signed as if byheart had written it; "" if it goes on."""
+    identity = record.get("identity")
+    rest = {k: v for k, v in record.items() if k not in ("identity", "schema")}
+    checkpoint.save(place, identity, rest, tensors)
+    try:
+        train("with-replacement", place, 0, changes={"keep_best": True})
+    except ByheartError as error:
+        return str(error)
+    except Cut:
+        return ""
+    return ""
+
+
+@pytest.mark.parametrize(
+    "field", ["step", "live", "done", "best", "diverged", "seconds", "identity"]
+)
+def test_hostile_records_are_refused(signed, tmp_path, field):
+    _, record, tensors = signed
+    place = tmp_path / "run"
+    assert resumed(place, record, tensors) == ""
+    for value in HOSTILE:
+        said = resumed(place, {**record, field: value}, tensors)
+        possible = field == "diverged" and value in ({}, {"0": 1})
+        assert possible or said.startswith(f"{place}: a "), value
+    without = {k: v for k, v in record.items() if k != field}
+    assert resumed(place, without, tensors).startswith(f"{place}: a ")
+
+
+def test_hostile_outcomes_are_refused(signed, tmp_path):
+    _, record, tensors = signed
+    place, (m, outcome) = tmp_path / "run", next(iter(record["done"].items()))
+    for name in outcome:
+        for value in ("x", [], {}, True):
+            done = {**record["done"], m: {**outcome, name: value}}
+            assert "damaged" in resumed(place, {**record, "done": done}, tensors), (name, value)
+
+
+@pytest.mark.parametrize("how", BREAKS)
+def test_hostile_tensors_are_refused(signed, tmp_path, how):
+    _, record, tensors = signed
+    names = [name for name in tensors if name.endswith((".W_Q", ".W_U", ".2", "hits"))]
+    assert len(names) > 10
+    for name in names:
+        w = tensors[name]
+        changed = {**tensors, name: BREAKS[how](w)}
+        kept = {k: v for k, v in changed.items() if v is not None}
+        said = resumed(tmp_path / "run", record, kept)
+        harmless = name == "hits" and how in ("gone", "other shape")  # fewer batches were logged
+        assert harmless or "damaged checkpoint" in said, name
+    more = {**tensors, "stray": torch.zeros(1)}
+    assert "tensors of no such run: stray" in resumed(tmp_path / "run", record, more)

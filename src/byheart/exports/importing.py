@@ -7,8 +7,8 @@ head (its attention sums to 1), b_U is a row of W_U. LayerNorm and feed-forward 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,19 +19,26 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from byheart._files import open_regular, read_json
+from byheart._json import Json
 from byheart.errors import ByheartError
 from byheart.exports import folders, transformer_lens
 from byheart.facts import Facts, Vocabulary
 from byheart.models.construction import ImportedConstruction, LostFact, finite
-from byheart.models.modules import PER_LAYER, torch_state
+from byheart.models.modules import PER_LAYER
 from byheart.models.token_memory import TokenMemory
-from byheart.specs import AttentionOnlySpec
+from byheart.specs import DTYPES, AttentionOnlySpec
 
 NORMS = ("ln1.", "ln2.", "ln_final.")
 # The fields of a spec by their names in a standalone model's config.
 FIELDS = {"N": "d_vocab", "S": "n_ctx", "d": "d_model", "d_h": "d_head", "H": "n_heads"}
 FIELDS |= {"layers": "n_layers", "qk_rank": "d_query"}
 FIELDS |= {name: name for name in ("positions", "scale", "skip", "attention")}
+# The same in TransformerLens, and where its other weights are.
+LENS_FIELDS = {"N": "d_vocab", "S": "n_ctx", "d": "d_model", "d_h": "d_head", "H": "n_heads"}
+LENS_FIELDS |= {"layers": "n_layers", "scale": "use_attn_scale"}
+LENS_PLACES = {"W_E": "embed", "W_pos": "pos_embed", "W_U": "unembed"}
+Shapes = dict[str, tuple[int, ...]]
 
 
 def import_memory(
@@ -53,63 +60,138 @@ def import_memory(
     'iron'
     """
     path = Path(folder)
-    marker, config = _json(path, folders.MARKER), _json(path, "config.json")
-    if marker.get("to") not in ("torch", "transformer-lens") or "n_heads" not in config:
+    marker, config = _object(path / folders.MARKER), _object(path / "config.json")
+    to = marker.get("to")
+    if to not in ("torch", "transformer-lens") or "n_heads" not in config:
         raise ByheartError(
             f"{folder}: expected a folder that was exported to torch or transformer-lens, "
-            f"found {marker.get('to')!r}."
+            f"found {to!r}."
         )
     if marker.get("family") != "attention-only":
         raise ByheartError(f"{folder}: only attention-only models are imported, not vectors.")
-    lens = marker["to"] == "transformer-lens"
+    lens = to == "transformer-lens"
     file = Path(weights or path / (transformer_lens.STATE if lens else "weights.safetensors"))
     state = _state(file)
-    spec, tensors = from_lens(config, state) if lens else _from_torch(config, state, file)
-    how = marker if lens else config
-    order, dtype = how.get("order"), str(tensors["W_U"].dtype)[6:]
-    memory = TokenMemory(
-        spec=spec,
-        weights=tensors,
-        vocabulary=Vocabulary(tuple(_json(path, folders.VOCABULARY))),
-        construction=ImportedConstruction(source=marker["to"], readout="imported", dtype=dtype),
-        start_id=how.get("start_id"),
-        pad_id=how.get("pad_id"),
-        order=None if order is None else tuple(order),
-    )
+    with _in_file(path / "config.json", file):
+        spec, tensors = from_lens(config, state) if lens else _from_torch(config, state)
+    with _in_file(path):
+        memory = TokenMemory(
+            spec=spec,
+            weights=tensors,
+            construction=ImportedConstruction(
+                source=str(to), readout="imported", dtype=str(tensors["W_U"].dtype)[6:]
+            ),
+            vocabulary=_vocabulary(path / folders.VOCABULARY, spec.N),
+            **_reading(marker if lens else config, spec),
+        )
     held = _facts(memory, facts, path)
     return memory if held is None else _measured(memory, held)
 
 
-def _from_torch(
-    config: Mapping[str, Any], state: Mapping[str, Tensor], file: Path
-) -> tuple[AttentionOnlySpec, dict[str, Tensor]]:
-    """Spec and weights of a standalone model: what `torch_config` and `torch_state` wrote."""
+@contextmanager
+def _in_file(*files: Path) -> Iterator[None]:
+    """Errors of the block with the files they are about in front."""
     try:
-        spec = AttentionOnlySpec(**{field: config[name] for field, name in FIELDS.items()})
+        yield
+    except ByheartError as error:
+        raise ByheartError(f"{' and '.join(map(str, files))}: {error}") from None
+
+
+def _object(file: Path) -> dict[str, Json]:
+    if not file.exists():
+        raise ByheartError(
+            f"{file} cannot be read. Give a folder that was exported `to=torch` or "
+            "`to=transformer-lens`."
+        )
+    record = read_json(file)
+    if not isinstance(record, dict):
+        raise ByheartError(f"{file}: expected a JSON object, found {type(record).__name__}.")
+    return record
+
+
+def _vocabulary(file: Path, N: int) -> Vocabulary:
+    tokens = read_json(file)
+    if not isinstance(tokens, list) or len(tokens) != N:
+        found = f"a list of {len(tokens):,}" if isinstance(tokens, list) else type(tokens).__name__
+        raise ByheartError(f"{file.name}: expected a list of {N:,} tokens, found {found}.")
+    return Vocabulary(tuple(tokens))  # type: ignore[arg-type] it refuses what is no text
+
+
+def _reading(record: Mapping[str, Json], spec: AttentionOnlySpec) -> dict[str, Any]:
+    """Start token, padding and order of a key, each of them None where there is none."""
+    for name in ("start_id", "pad_id"):
+        token = record.get(name)
+        if token is not None and not (type(token) is int and 0 <= token < spec.N):
+            raise ByheartError(f"{name}: expected null or a token id, found {token!r}.")
+    start_id, order = record.get("start_id"), record.get("order")
+    length = spec.S - (start_id is not None)
+    if order is not None:
+        whole = isinstance(order, list) and all(type(i) is int for i in order)
+        if not whole or sorted(order) != list(range(length)):  # type: ignore[type-var]
+            raise ByheartError(f"order: expected null or 0 to {length - 1} once, found {order!r}.")
+        order = tuple(order)  # type: ignore[arg-type]
+    if length < 1:
+        raise ByheartError("start_id: a model of one position has no room for a start token.")
+    return {"start_id": start_id, "pad_id": record.get("pad_id"), "order": order}
+
+
+def _spec(
+    config: Mapping[str, Json], fields: Mapping[str, str], state: Mapping[str, Tensor]
+) -> AttentionOnlySpec:
+    """The spec with `fields` by their names in a config; no more layers than there are weights."""
+    try:
+        spec = AttentionOnlySpec(**{name: config[key] for name, key in fields.items()})  # type: ignore[arg-type]
     except KeyError as error:
         raise ByheartError(
-            f"config.json: the field {error} is missing; an export `to=torch` has "
-            f"{', '.join(FIELDS.values())}."
+            f"the field {error} is missing; this export has {', '.join(fields.values())}."
         ) from None
     except (TypeError, ValueError) as error:
-        raise ByheartError(f"config.json: {error}.") from None
-    empty = {name: torch.empty(shape) for name, shape in spec.weight_shapes().items()}
-    wanted = torch_state(spec, empty)
-    for name, w in wanted.items():
+        raise ByheartError(f"{error}.") from None
+    if spec.layers > len(state):
+        raise ByheartError(f"{spec.layers:,} layers, but only {len(state)} weights.")
+    return spec
+
+
+def _taken(state: Mapping[str, Tensor], wanted: Shapes) -> dict[str, Tensor]:
+    """The wanted weights: each there, of its shape, finite, all in one number format."""
+    for name, shape in wanted.items():
         found = tuple(state[name].shape) if name in state else "nothing"
-        if found != tuple(w.shape):
-            raise ByheartError(f"{file}: {name}: expected shape {tuple(w.shape)}, found {found}.")
+        if found != shape:
+            raise ByheartError(f"{name}: expected shape {shape}, found {found}.")
+    formats = sorted({str(state[name].dtype)[6:] for name in wanted})
+    if len(formats) != 1 or formats[0] not in DTYPES:
+        raise ByheartError(
+            f"expected all weights in one of {', '.join(DTYPES)}, found {' and '.join(formats)}. "
+            "Convert them to one format."
+        )
+    for name in wanted:
+        if not torch.isfinite(state[name]).all():
+            raise ByheartError(f"{name} has numbers that are not finite.")
+    return {name: state[name] for name in wanted}
+
+
+def _from_torch(
+    config: Mapping[str, Json], state: Mapping[str, Tensor]
+) -> tuple[AttentionOnlySpec, dict[str, Tensor]]:
+    """Spec and weights of a standalone model: what `torch_config` and `torch_state` wrote."""
+    spec = _spec(config, FIELDS, state)
+    own = spec.weight_shapes()
+    wanted: Shapes = {"W_pos": (spec.S, spec.d)}
+    wanted |= {name: shape for name, shape in own.items() if name not in PER_LAYER}
+    for i in range(spec.layers):
+        wanted |= {f"layers.{i}.{name}": own[name][1:] for name in PER_LAYER}
     unknown = sorted(state.keys() - wanted.keys())
     if unknown:
-        raise ByheartError(f"{file}: weights that this model has not: {', '.join(unknown[:5])}.")
-    weights = {name: state[name] for name in empty if name not in PER_LAYER}
+        raise ByheartError(f"weights that this model has not: {', '.join(unknown[:5])}.")
+    taken = _taken(state, wanted)
+    weights = {name: taken[name] for name in own if name not in PER_LAYER}
     for name in PER_LAYER:
-        weights[name] = torch.stack([state[f"layers.{i}.{name}"] for i in range(spec.layers)])
+        weights[name] = torch.stack([taken[f"layers.{i}.{name}"] for i in range(spec.layers)])
     return spec, weights
 
 
 def from_lens(
-    config: Mapping[str, Any], state: Mapping[str, Tensor]
+    config: Mapping[str, Json], state: Mapping[str, Tensor]
 ) -> tuple[AttentionOnlySpec, dict[str, Tensor]]:
     """Spec and weights of a TransformerLens attention-only model (HookedTransformer names).
 
@@ -127,29 +209,25 @@ def from_lens(
     foreign = [k for k in state if k.startswith(NORMS) or ".mlp." in k or ".ln" in k]
     if foreign:
         raise ByheartError(f"weights of layers that a memory has not: {', '.join(foreign[:5])}.")
-    try:
-        layers = range(int(config["n_layers"]))
-        parts = {
-            name: torch.stack([state[f"blocks.{i}.attn.{name}"] for i in layers])
-            for name in PER_LAYER
-        }
-        E, pos, U = state["embed.W_E"], state["pos_embed.W_pos"], state["unembed.W_U"]
-        (N, d), (_, H, _, r), d_h = E.shape, parts["W_Q"].shape, parts["W_V"].shape[-1]
-        scale = bool(config.get("use_attn_scale", True))
-        spec = AttentionOnlySpec(N, len(pos), d, d_h, H, len(layers), r, scale=scale)
-    except KeyError as error:
-        raise ByheartError(f"the weights have no {error} (HookedTransformer names).") from None
-    except ValueError as error:
-        raise ByheartError(f"the weights are not those of a HookedTransformer: {error}.") from None
-    weights = {"W_E": E, "W_pos": pos, "W_U": U, **parts}
-    biases = {"b_U": state.get("unembed.b_U", torch.zeros(spec.N))}
-    read, none = (spec.H, spec.qk_rank), torch.zeros(1)
-    shapes = {"b_Q": read, "b_K": read, "b_V": (spec.H, spec.d_h), "b_O": (spec.d,)}
-    for name, shape in shapes.items():
-        given = [state.get(f"blocks.{i}.attn.{name}", none).expand(shape) for i in layers]
-        biases[name] = torch.stack(given)
-    if not any(bool(b.any()) for b in biases.values()):
+    spec = _spec({"use_attn_scale": True, **config}, LENS_FIELDS, state)
+    layers, own = range(spec.layers), spec.weight_shapes()
+    heads = {name: own[name][1:] for name in PER_LAYER}
+    wanted: Shapes = {f"{place}.{name}": own[name] for name, place in LENS_PLACES.items()}
+    wanted |= {f"blocks.{i}.attn.{name}": heads[name] for i in layers for name in PER_LAYER}
+    read, write = (spec.H, spec.qk_rank), {"b_V": (spec.H, spec.d_h), "b_O": (spec.d,)}
+    in_head: Shapes = {"b_Q": read, "b_K": read, **write}
+    shapes: Shapes = {"unembed.b_U": (spec.N,)}
+    shapes |= {f"blocks.{i}.attn.{name}": shape for i in layers for name, shape in in_head.items()}
+    taken = _taken(state, wanted | {name: s for name, s in shapes.items() if name in state})
+    weights = {name: taken[f"{place}.{name}"] for name, place in LENS_PLACES.items()}
+    for name in PER_LAYER:
+        weights[name] = torch.stack([taken[f"blocks.{i}.attn.{name}"] for i in layers])
+    if not any(bool(taken[name].any()) for name in shapes.keys() & taken.keys()):
         return spec, {name: w.contiguous() for name, w in weights.items()}
+    given = {name: taken.get(name, torch.zeros(shape)) for name, shape in shapes.items()}
+    biases = {"b_U": given["unembed.b_U"]}
+    for name in in_head:
+        biases[name] = torch.stack([given[f"blocks.{i}.attn.{name}"] for i in layers])
     return fold_biases(spec, weights, biases)
 
 
@@ -185,28 +263,13 @@ def _state(file: Path) -> dict[str, Tensor]:
             f"{file}: pickled weights can run code and are not read. Where you trust them: "
             "safetensors.torch.save_file(torch.load(FILE, weights_only=True), 'x.safetensors')."
         )
+    if not file.exists():
+        raise ByheartError(f"{file}: there are no weights (expected a safetensors file).")
     try:
-        state = load_file(file)
-    except FileNotFoundError:
-        raise ByheartError(f"{file}: there are no weights (expected a safetensors file).") from None
-    except (SafetensorError, OSError) as error:
+        with open_regular(file):
+            return load_file(file)
+    except SafetensorError as error:
         raise ByheartError(f"{file}: not a complete safetensors file ({error}).") from None
-    for name, w in state.items():
-        if not torch.isfinite(w).all():
-            raise ByheartError(f"{file}: {name} has numbers that are not finite.")
-    return state
-
-
-def _json(folder: Path, name: str) -> Any:
-    try:
-        return json.loads((folder / name).read_text(encoding="utf-8"))
-    except OSError:
-        raise ByheartError(
-            f"{folder / name} cannot be read. Give a folder that was exported `to=torch` or "
-            "`to=transformer-lens`."
-        ) from None
-    except ValueError as error:
-        raise ByheartError(f"{folder / name} is not JSON: {error}.") from None
 
 
 def _facts(memory: TokenMemory, facts: Facts | None, folder: Path) -> Facts | None:
@@ -224,8 +287,19 @@ def _facts(memory: TokenMemory, facts: Facts | None, folder: Path) -> Facts | No
     file = folder / folders.KEYS
     if not file.is_file():
         return None
-    stored = _state(file)
-    tokens = stored["tokens"].numpy()[:, memory.start_id is not None :]
+    stored, start = _state(file), memory.start_id
+    shapes = {name: tuple(w.shape) for name, w in stored.items()}
+    T, S = (*shapes.get("tokens", ()), 0, 0)[:2]
+    if shapes != {"tokens": (T, S), "answers": (T,)} or S != memory.spec.S or not T:
+        needed = f"tokens (facts, {memory.spec.S}) and answers (facts)"
+        raise ByheartError(f"{file}: expected {needed}, found {shapes}.")
+    for name, ids in stored.items():
+        if ids.dtype != torch.int64 or not ((ids >= 0) & (ids < memory.spec.N)).all():
+            raise ByheartError(f"{file}: {name}: expected ids from 0 to {memory.spec.N - 1:,}.")
+    tokens = stored["tokens"].numpy()
+    if start is not None and (tokens[:, 0] != start).any():
+        raise ByheartError(f"{file}: expected the start token {start} in front of every key.")
+    tokens = tokens[:, start is not None :]
     if memory.order is not None:
         tokens = tokens[:, np.argsort(memory.order)]
     return Facts.make(tokens, stored["answers"].numpy(), vocabulary, pad_id=pad_id)

@@ -30,7 +30,6 @@ class Vocabulary:
     def __post_init__(self) -> None:
         tokens = tuple(self.tokens)
         object.__setattr__(self, "tokens", tokens)
-        object.__setattr__(self, "_ids", {token: i for i, token in enumerate(tokens)})
         for token in tokens:
             if not isinstance(token, str):
                 found = f"{token!r} of type {type(token).__name__}. Turn it into a string first"
@@ -38,6 +37,7 @@ class Vocabulary:
             if not (token.isascii() or has_utf8_form(token)):
                 found = f"{quote(token)}, which has a lone surrogate (half a character)"
                 raise FactsError(f"vocabulary: expected tokens that UTF-8 can hold, found {found}.")
+        object.__setattr__(self, "_ids", {token: i for i, token in enumerate(tokens)})
         if len(self._ids) < len(tokens):
             i = next(i for i, token in enumerate(tokens) if self._ids[token] != i)
             found = f"{quote(tokens[i])} at positions {i} and {self._ids[tokens[i]]}"

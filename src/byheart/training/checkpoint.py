@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +19,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as dump_tensors
 from torch import Tensor
 
+from byheart._files import open_regular
 from byheart._folders import write_bytes
 from byheart.errors import ByheartError, MemoryFileError
+from byheart.models.construction import Outcome
+from byheart.specs.base import Shapes
 from byheart.training.data import Data
 
 SCHEMA = 1
@@ -62,14 +68,79 @@ def save(file: Path, identity: dict[str, object], record: Record, tensors: Named
         raise MemoryFileError(f"{file} cannot be written: {error.strerror}.") from error
 
 
-def load(file: Path, identity: dict[str, object]) -> tuple[Record, Named]:
+@dataclass(frozen=True)
+class Saved:
+    """Where a run of some models is: its step, the models in the stack, outcomes of those that are
+    done, best scores (accuracy, loss), the step at which a model diverged, seconds of each."""
+
+    step: int
+    live: list[int]
+    done: dict[int, Outcome]
+    best: dict[int, tuple[float, float]]
+    diverged: dict[int, int]
+    seconds: list[float]
+
+    @classmethod
+    def of(cls, record: Record, models: int, steps: int) -> Saved:
+        """What a record says of a run of `models` models and at most `steps` steps; a `ValueError`
+        if it cannot be of one."""
+        live, done = record["live"], _numbered(record["done"], models)
+        _wholes(live, models - 1)
+        if len(set(live)) != len(live) or {*live, *done} != set(range(models)):
+            raise ValueError(f"models {live} in the stack, {sorted(done)} done, of {models}")
+        _wholes([record["step"]], steps)
+        best = _numbered(record["best"], models)
+        for scores in (record["seconds"], *best.values()):
+            _numbers(scores)
+        if len(record["seconds"]) != models or any(len(scores) != 2 for scores in best.values()):
+            raise ValueError("a list of another length")
+        diverged = _numbered(record["diverged"], models)
+        _wholes(list(diverged.values()), steps)
+        outcomes = {m: _outcome(fields, steps) for m, fields in done.items()}
+        scores = {m: (accuracy, loss) for m, (accuracy, loss) in best.items()}
+        return cls(record["step"], live, outcomes, scores, diverged, record["seconds"])
+
+
+def _numbered(values: Any, models: int) -> dict[int, Any]:
+    """An object whose names are numbers of models."""
+    if not isinstance(values, dict) or not values.keys() <= {str(m) for m in range(models)}:
+        raise ValueError(f"expected an object by the models 0 to {models - 1}, found {values!r}")
+    return {int(m): value for m, value in values.items()}
+
+
+def _outcome(fields: Any, steps: int) -> Outcome:
+    outcome = Outcome(**fields)  # a TypeError for other names
+    if type(outcome.seed) is not int:
+        raise ValueError(f"expected a seed, found {outcome.seed!r}")
+    counts = (outcome.steps, outcome.diverged, outcome.stopped)
+    _wholes([count for count in counts if count is not None], steps)
+    shares = (outcome.accuracy, outcome.train_accuracy, outcome.loss, outcome.seconds)
+    _numbers([share for share in shares if share is not None])
+    return outcome
+
+
+def _wholes(values: Any, most: int) -> None:
+    """Refuse what is no list of whole numbers from 0 to `most`."""
+    if not isinstance(values, list) or not all(
+        type(value) is int and 0 <= value <= most for value in values
+    ):
+        raise ValueError(f"expected whole numbers from 0 to {most:,}, found {values!r}")
+
+
+def _numbers(values: Any) -> None:
+    """Refuse what is no list of numbers."""
+    if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
+        raise ValueError(f"expected a list of numbers, found {values!r}")
+
+
+def load(file: Path, identity: dict[str, object], models: int, steps: int) -> tuple[Saved, Named]:
     """Read a checkpoint and refuse one of another run, naming what differs."""
     try:
-        with safe_open(file, framework="pt") as content:
+        with open_regular(file, MemoryFileError), safe_open(file, framework="pt") as content:
             metadata = content.metadata() or {}
-            record = json.loads(metadata.get("byheart", "null"))
+            record = json.loads(metadata.get("byheart", "null"))  # a loss may be NaN
             tensors: Named = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, ValueError, RecursionError) as error:
         raise MemoryFileError(
             f"{file}: not a readable checkpoint ({error}). Delete it to start again."
         ) from None
@@ -79,14 +150,36 @@ def load(file: Path, identity: dict[str, object]) -> tuple[Record, Named]:
         )
     if metadata.get("sha256") != digest(tensors, metadata["byheart"]):
         raise MemoryFileError(f"{file}: a damaged checkpoint. Delete it to start again.")
-    known = json.loads(json.dumps(identity))
-    other = [name for name in known if record["identity"].get(name) != known[name]]
+    known, given = json.loads(json.dumps(identity)), record.get("identity")
+    given = given if isinstance(given, dict) else {}
+    other = [name for name in known if given.get(name) != known[name]]
     if other:
         raise ByheartError(
             f"{file}: a checkpoint of another run: {', '.join(other)} differ. Delete it to start "
             "again, or give another file."
         )
-    return record, tensors
+    with checked(file):
+        return Saved.of(record, models, steps), tensors
+
+
+@contextmanager
+def checked(file: Path) -> Iterator[None]:
+    """A checkpoint that says what no run can have written is refused: it was made by hand."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise MemoryFileError(
+            f"{file}: a damaged checkpoint ({reason[:200]}). Delete it to start again."
+        ) from None
+
+
+def check_tensors(tensors: Named, shapes: Shapes, dtype: torch.dtype) -> None:
+    """Refuse, with a `ValueError`, tensors of other names, shapes or number formats."""
+    for name, shape in shapes.items():
+        found = tuple(tensors[name].shape), tensors[name].dtype
+        if found != (shape, dtype):
+            raise ValueError(f"{name}: expected {shape} in {dtype}, found {found[0]} in {found[1]}")
 
 
 def part(tensors: Named, prefix: str) -> Named:

@@ -91,6 +91,7 @@ def check_work(
 
 def check_planned(spec: TrainableSpec, T: int, recipe: Recipe, models: int, device: str) -> None:
     """`check_work` for tables of `T` facts that nobody has made yet."""
+    check_device(device)
     one = torch.zeros((), dtype=torch.long)  # as many as wished, in no more memory
     data = Data(one.expand(models, T, spec.S), one.expand(models, T), own=True)
     if torch.device(device).type == "cpu":

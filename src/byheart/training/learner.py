@@ -187,10 +187,14 @@ class FlatOptimizer:
         self.name, self.theta, self.grad = name, theta, grad
         self.weight_decay, self.momentum = weight_decay, momentum
         self.t = torch.zeros((), dtype=torch.float32, device=theta.device)
-        moments = ("m", "v") if name != "sgd" else (("m",) if momentum else ())
-        self.state = {key: torch.zeros_like(theta) for key in moments}
+        self.state = {key: torch.zeros_like(theta) for key in self.moments(name, momentum)}
         kernel = {"adam": "_fused_adam_", "adamw": "_fused_adamw_"}.get(name, "")
         self._fused = getattr(torch, kernel, None) if fused else None
+
+    @staticmethod
+    def moments(name: str, momentum: float) -> tuple[str, ...]:
+        """The names of what is kept from step to step."""
+        return ("m", "v") if name != "sgd" else (("m",) if momentum else ())
 
     def step(self, lr: float) -> None:
         self.t += 1

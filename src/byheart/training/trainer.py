@@ -329,18 +329,43 @@ class _Run:
         if file is None or not file.exists():
             self._pack(start, {})
             return
-        record, tensors = files.load(file, self.identity)
-        self.step, self.live, self.seconds = record["step"], record["live"], record["seconds"]
-        for m, source in enumerate(self.all_sampler.generators):
-            source.set_state(tensors[f"generator.{m}"])
-        for m, outcome in record["done"].items():
-            self.done[int(m)] = files.part(tensors, f"done.{m}."), Outcome(**outcome)
-        for m, (accuracy, loss) in record["best"].items():
-            self.best[int(m)] = accuracy, loss, files.part(tensors, f"best.{m}.")
-        self.diverged = {int(m): step for m, step in record["diverged"].items()}
+        models = len(self.seeds)
+        saved, tensors = files.load(file, self.identity, models, self.recipe.steps)
+        self.step, self.live, self.seconds = saved.step, saved.live, saved.seconds
+        self.diverged = saved.diverged
+        with files.checked(file):
+            self._check(saved, tensors)
+            for m, source in enumerate(self.all_sampler.generators):
+                source.set_state(tensors[f"generator.{m}"])
+        for m, outcome in saved.done.items():
+            self.done[m] = files.part(tensors, f"done.{m}."), outcome
+        for m, scores in saved.best.items():
+            self.best[m] = *scores, files.part(tensors, f"best.{m}.")
         moments = {key: files.part(tensors, f"moment.{key}.") for key in ("m", "v")}
         self._pack(files.part(tensors, "weight."), {k: w for k, w in moments.items() if w})
         self.hits = [h.to(self.device) for h in tensors.get("hits", ())]
+
+    def _check(self, saved: files.Saved, tensors: Weights) -> None:
+        """Refuse tensors that are not those of a run of this recipe, where it is."""
+        shapes = self.spec.weight_shapes()
+        moments = FlatOptimizer.moments(self.recipe.optimizer, self.recipe.momentum)
+        wanted = {
+            f"{part}.{name}": (len(self.live), *shape)
+            for part in ("weight", *(f"moment.{key}" for key in moments))
+            for name, shape in shapes.items()
+        }
+        for part, kept in (("done", saved.done), ("best", saved.best)):
+            wanted |= {f"{part}.{m}.{name}": shape for m in kept for name, shape in shapes.items()}
+        files.check_tensors(tensors, wanted, self.dtype)
+        if "hits" in tensors:
+            rows = len(tensors["hits"])
+            files.check_tensors(tensors, {"hits": (rows, len(self.live))}, torch.int64)
+            wanted |= {"hits": ()}
+        others = sorted(
+            tensors.keys() - wanted.keys() - {f"generator.{m}" for m in range(len(self.seeds))}
+        )
+        if others:
+            raise ValueError(f"tensors of no such run: {', '.join(others[:3])}")
 
 
 def _next_evaluation(step: int, block: int, every: int, steps: int) -> int:
