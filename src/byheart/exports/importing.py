@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from byheart._folders import read_whole
 from byheart.errors import ByheartError
 from byheart.exports import folders, transformer_lens
 from byheart.facts import Facts, Vocabulary
@@ -52,15 +53,18 @@ def import_memory(
     >>> import_memory(folder).recall("Fe", "name").answer
     'iron'
     """
-    path = Path(folder)
+    return read_whole(folder, lambda: _import(Path(folder), weights, facts))
+
+
+def _import(path: Path, weights: str | Path | None, facts: Facts | None) -> TokenMemory:
     marker, config = _json(path, folders.MARKER), _json(path, "config.json")
     if marker.get("to") not in ("torch", "transformer-lens") or "n_heads" not in config:
         raise ByheartError(
-            f"{folder}: expected a folder that was exported to torch or transformer-lens, "
+            f"{path}: expected a folder that was exported to torch or transformer-lens, "
             f"found {marker.get('to')!r}."
         )
     if marker.get("family") != "attention-only":
-        raise ByheartError(f"{folder}: only attention-only models are imported, not vectors.")
+        raise ByheartError(f"{path}: only attention-only models are imported, not vectors.")
     lens = marker["to"] == "transformer-lens"
     file = Path(weights or path / (transformer_lens.STATE if lens else "weights.safetensors"))
     state = _state(file)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from byheart._folders import read_whole
 from byheart._version import __version__
 from byheart.errors import MemoryFileError, did_you_mean
 
@@ -29,7 +30,10 @@ Files = Mapping[str, "dict[str, Tensor] | bytes"]  # safetensors as tensors, oth
 
 def read_record(folder: str | Path) -> dict[str, Any]:
     """The description of the memory in `folder`; a `MemoryFileError` says what is wrong with it."""
-    path = Path(folder)
+    return read_whole(folder, lambda: _read_record(Path(folder)))
+
+
+def _read_record(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         near = [p.name for p in path.parent.glob("*") if (p / MEMORY).is_file()]
         hint = did_you_mean(path.name, near) or "`byheart build FACTS -o DIR` makes one."
