@@ -1,47 +1,111 @@
-"""Folders and files that appear whole or not at all."""
+"""Folders and files that appear whole or not at all, however many write them.
+
+Whoever writes a path holds its lock, `.NAME.byheart-lock` beside it: the lock of a file, as the
+operating system has it, so that it ends with its process. What is not finished lies beside the
+path too, as `.NAME.RANDOM.byheart-part`; the next holder of the lock knows that nobody else is at
+work, and removes what a killed one left.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
+import re
 import shutil
+import socket
+import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
-from byheart.errors import ByheartError, MemoryFileError
+from byheart._progress import Report, quiet
+from byheart.errors import BusyError, ByheartError, MemoryFileError
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # linux/fs.h, fcntl.h
+LOCK, PART, OLD = ".byheart-lock", ".byheart-part", ".byheart-old"
+WAIT = 60.0  # seconds for another writer to end, or for a folder to hold still
+PAUSE = 0.02
+LOCKED_BYTE = 2**30  # Windows locks bytes, which nobody can read then: one far behind the text
+NO_PLACE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR}
+NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
+Result = TypeVar("Result")
+
+# What a thread of a process (forks copy this) holds: locked paths, and new folders, which nobody
+# else knows yet.
+_held: dict[Path, tuple[int, int]] = {}
 
 
 @contextlib.contextmanager
-def new_folder(folder: str | Path, *, marker: str, force: bool) -> Iterator[Path]:
+def locked(
+    path: str | Path, *, wait: float | None = None, progress: Report = quiet
+) -> Iterator[bool]:
+    """Keep other writers from `path`, a file or a folder and all in it, until the block ends.
+
+    Another holder is waited for, `wait` seconds (`WAIT`), then it is a `BusyError` that names it.
+    One thread may lock a path again, or a file in a folder that it holds. False where there is no
+    lock to be had: in a folder that may not be written, as the writing itself will say, and, with a
+    warning, on a file system that has none.
+    """
+    target, me = Path(os.path.realpath(path)), _me()
+    if any(_held.get(place) == me for place in (target, *target.parents)):
+        yield True
+        return
+    lock = _lock_of(target)
+    handle = _wait_for(lock, path, WAIT if wait is None else wait, progress)
+    if handle is None:
+        yield False
+        return
+    try:
+        _held[target] = me
+        _tidy(target)
+        yield True
+    finally:
+        _held.pop(target, None)
+        _release(lock, handle)
+
+
+@contextlib.contextmanager
+def new_folder(
+    folder: str | Path, *, marker: str, force: bool, progress: Report = quiet
+) -> Iterator[Path]:
     """A temporary folder that becomes `folder` when the block ends without an exception. All that
-    `check_target` refuses, and a folder that cannot be written, is refused before the block."""
+    `check_target` refuses, and a folder that cannot be written, is refused before the block; nobody
+    else writes `folder` until it has ended."""
     target = check_target(folder, marker=marker, force=force)
     missing = [p for p in target.parents if not os.path.lexists(p)]
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    except OSError as error:
-        blocked = isinstance(error, FileExistsError)
-        reason = "a file is in the way" if blocked else error.strerror
-        at = f"{reason} ({target.parent})"
-        raise MemoryFileError(f"{folder} cannot be written: {at}. Give another `folder`.") from None
-    try:
-        temporary.chmod(0o777 & ~_umask())  # mkdtemp makes it private
-        yield temporary
-        for file in temporary.iterdir():
-            with open(file, "rb") as handle:
-                os.fsync(handle.fileno())
-        _put_in_place(temporary, target, marker, force)
-    except OSError as error:
-        raise MemoryFileError(f"{folder} cannot be written: {error.strerror}.") from error
+        with contextlib.ExitStack() as stack:
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(target, progress=progress))
+                check_target(folder, marker=marker, force=force)  # it may be there by now
+                temporary = stack.enter_context(_part(target))
+            except OSError as error:
+                blocked = isinstance(error, FileExistsError)
+                reason = "a file is in the way" if blocked else error.strerror
+                at = f"{reason} ({target.parent})"
+                raise MemoryFileError(
+                    f"{folder} cannot be written: {at}. Give another `folder`."
+                ) from None
+            try:
+                yield temporary
+                _flush(temporary)
+                _put_in_place(temporary, target, marker, force)
+            except OSError as error:
+                raise MemoryFileError(f"{folder} cannot be written: {error.strerror}.") from error
     finally:
-        # After an exchange the temporary name holds the old memory; after a failure, scraps.
-        shutil.rmtree(temporary, ignore_errors=True)
         if not os.path.lexists(target):
             for parent in missing:  # folders made for a memory that did not come about
                 with contextlib.suppress(OSError):
@@ -66,6 +130,23 @@ def check_target(folder: str | Path, *, marker: str, force: bool) -> Path:
     return target
 
 
+def read_whole(folder: str | Path, read: Callable[[], Result]) -> Result:
+    """What `read` reads in `folder`, everything from the same folder: `read` is called again where
+    another one was put in its place meanwhile."""
+    target, deadline = Path(os.path.realpath(folder)), time.monotonic() + WAIT
+    while time.monotonic() < deadline:
+        before, failure, result = _stamp(target), None, []
+        try:
+            result.append(read())
+        except (ByheartError, OSError) as error:
+            failure = error
+        if _stamp(target) == before and not (before is None and _is_away(target)):
+            if failure is not None:
+                raise failure
+            return result[0]
+    raise BusyError(f"{folder} is replaced again and again while it is read. Try again later.")
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file so that `path` holds the old or the new text at any moment."""
     write_bytes(path, text.encode("utf-8"))
@@ -73,18 +154,24 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file so that `path` holds the old or the new bytes at any moment."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
+    path = Path(os.path.realpath(path))  # a link is kept, what it leads to is replaced
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise FileExistsError(errno.EEXIST, "a device or a pipe is in the way", str(path))
+    with locked(path) as alone:
+        if alone:
+            _sweep(path)
+        handle, temporary = tempfile.mkstemp(PART, f".{path.name}.", path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o666 & ~_umask())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
 
 
 def save_file(path: Path, data: str | bytes) -> None:
@@ -97,23 +184,49 @@ def save_file(path: Path, data: str | bytes) -> None:
         raise ByheartError(f"{path} cannot be written: {error.strerror}.") from None
 
 
+def is_scrap(name: str) -> bool:
+    """Whether a file of this name is a lock, or something unfinished."""
+    return name.endswith((LOCK, PART, OLD))
+
+
+@contextlib.contextmanager
+def _part(target: Path) -> Iterator[Path]:
+    """A new folder beside `target`, which is gone after the block, whatever its name holds then:
+    after an exchange the old memory, after a failure scraps."""
+    temporary = Path(tempfile.mkdtemp(PART, f".{target.name}.", target.parent))
+    _held[temporary] = _me()
+    try:
+        temporary.chmod(0o777 & ~_umask())  # mkdtemp makes it private
+        yield temporary
+    finally:
+        del _held[temporary]
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _flush(folder: Path) -> None:
+    for file in folder.iterdir():
+        with open(file, "rb") as handle:
+            os.fsync(handle.fileno())
+
+
 def _put_in_place(temporary: Path, target: Path, marker: str, force: bool) -> None:
     if not os.path.lexists(target):
         os.rename(temporary, target)
         return
-    # Looked at again: it may have appeared, or changed, while the memory was being made.
+    # Looked at again: other programs do not ask for the lock.
     if not force or not _is_ours(target / marker):
         raise MemoryFileError(f"{target} appeared meanwhile and is kept. Give another `folder`.")
     if _exchange(temporary, target):
         return
-    # No atomic exchange on this system: two renames, and back again if the second one fails.
-    old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
+    # No atomic exchange on this system: two renames, and back again if the second one fails. Where
+    # the process is killed between them, `_sweep` does it.
+    old = temporary.with_name(temporary.name.removesuffix(PART) + OLD)
     try:
-        os.rename(target, old / "memory")
+        os.rename(target, old)
         os.rename(temporary, target)
     except BaseException:
         if not os.path.lexists(target):
-            os.rename(old / "memory", target)
+            os.rename(old, target)
         raise
     finally:
         shutil.rmtree(old, ignore_errors=True)
@@ -144,3 +257,155 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+# What killed writers left
+
+
+def _stamp(folder: Path) -> tuple[int, int, int] | None:
+    """Tells a folder from the one that was at its place before; None where there is none."""
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_ctime_ns
+
+
+def _is_away(target: Path) -> bool:
+    """Whether a writer is, or was killed, between the two renames that replace `target`; what was
+    killed is mended."""
+    if not any(path.name.endswith(OLD) for path in _scraps(target)):
+        return target.exists()
+    with contextlib.suppress(BusyError), locked(target, wait=0.0):
+        pass
+    time.sleep(PAUSE)
+    return True
+
+
+def _scraps(target: Path) -> list[Path]:
+    """What is unfinished of `target`."""
+    name = re.compile(rf"\.{re.escape(target.name)}\.\w{{8}}({PART}|{OLD})")
+    try:
+        return [path for path in target.parent.iterdir() if name.fullmatch(path.name)]
+    except OSError:
+        return []
+
+
+def _sweep(target: Path) -> None:
+    """Remove what is unfinished of `target`, whose lock is held; a folder that was moved aside by a
+    writer that was killed before the new one was in place goes back."""
+    for path in _scraps(target):
+        if path.name.endswith(OLD) and not os.path.lexists(target):
+            os.rename(path, target)
+        elif path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _tidy(target: Path) -> None:
+    """Sweep up after writers of `target`, whose lock is held, and after others in its folder whose
+    lock nobody holds any more."""
+    _sweep(target)
+    for lock in target.parent.glob(f".*{LOCK}"):
+        with contextlib.suppress(OSError):
+            handle = _acquire(lock, create=False)
+            if handle is not None:
+                _sweep(lock.with_name(lock.name[1 : -len(LOCK)]))
+                _release(lock, handle)
+
+
+# Locks
+
+
+def _me() -> tuple[int, int]:
+    return os.getpid(), threading.get_ident()
+
+
+def _lock_of(target: Path) -> Path:
+    return target.with_name(f".{target.name}{LOCK}")
+
+
+def _wait_for(lock: Path, path: str | Path, wait: float, progress: Report) -> int | None:
+    """The handle of a held lock; None where there is no lock to be had."""
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            handle = _acquire(lock)
+        except OSError as error:
+            if error.errno in NO_LOCKS:
+                told = f"{path}: its file system has no locks: let only one program write there."
+                warnings.warn(told, RuntimeWarning, stacklevel=4)
+            elif error.errno not in NO_PLACE:
+                raise MemoryFileError(f"{path} cannot be written: {error.strerror}.") from None
+            return None
+        if handle is not None:
+            return handle
+        holder = _holder(lock)
+        if time.monotonic() >= deadline:
+            raise BusyError(f"{path} is being written by {holder}. Try again when it has ended.")
+        progress(f"waiting for {holder}, which writes {path}")
+        time.sleep(PAUSE)
+
+
+def _acquire(lock: Path, *, create: bool = True) -> int | None:
+    """A handle that holds the lock; None while somebody else does."""
+    flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    while True:
+        try:
+            handle = os.open(lock, flags | os.O_RDWR | (os.O_CREAT if create else 0), 0o666)
+        except PermissionError:  # another user's, or a folder that may not be written
+            try:
+                handle = os.open(lock, flags | os.O_RDONLY)
+            except FileNotFoundError:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from None
+        held = False
+        try:
+            _lock_handle(handle)
+            # Whoever had it removes it: then this is the lock of nothing, and there is a new one.
+            held = os.path.samestat(os.fstat(handle), os.lstat(lock))
+            if held:
+                with contextlib.suppress(OSError):  # for people: a full disk is no reason
+                    os.truncate(handle, 0)
+                    os.write(handle, f"process {os.getpid()} on {socket.gethostname()}".encode())
+                return handle
+        except BlockingIOError:
+            return None
+        except FileNotFoundError:
+            if not create:
+                raise
+        finally:
+            if not held:
+                os.close(handle)
+
+
+def _lock_handle(handle: int) -> None:
+    """Lock an open file until it is closed; a BlockingIOError if another process has done it."""
+    if sys.platform != "win32":
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    os.lseek(handle, LOCKED_BYTE, os.SEEK_SET)
+    try:
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+    except OSError as error:
+        raise BlockingIOError(errno.EWOULDBLOCK, error.strerror) from None
+    finally:
+        os.lseek(handle, 0, os.SEEK_SET)
+
+
+def _release(lock: Path, handle: int) -> None:
+    """Remove the lock while it is held, so that nobody takes it for his own; Windows removes only
+    what is closed, and nothing that somebody else has opened."""
+    with contextlib.suppress(OSError):
+        os.unlink(lock)
+    os.close(handle)
+    if sys.platform == "win32":
+        with contextlib.suppress(OSError):
+            os.unlink(lock)
+
+
+def _holder(lock: Path) -> str:
+    with contextlib.suppress(OSError):
+        return lock.read_text(encoding="utf-8", errors="replace")[:200].strip() or "another process"
+    return "another process"

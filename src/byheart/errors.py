@@ -58,6 +58,10 @@ class MemoryFileError(ByheartError):
     """A memory folder that is missing, truncated, changed by hand, or of a newer schema."""
 
 
+class BusyError(ByheartError):
+    """Something that another process is writing; the message names it."""
+
+
 class CheckFailed(ByheartError):
     """A check ran and said no, for instance a certificate that does not hold."""
 

@@ -31,7 +31,7 @@ def store(
 ) -> tuple[Memory, Certificate | None]:
     """Make a memory and write it. `prove`: how to prove it, `proof` usually; a certificate that
     does not hold is returned, not written. `keep`: other files that belong into the folder."""
-    with new_folder(folder, marker=MEMORY, force=force) as temporary:
+    with new_folder(folder, marker=MEMORY, force=force, progress=progress) as temporary:
         memory = make(progress)
         certificate = None if prove is None else prove(memory, progress)
         progress(f"writing {folder}")

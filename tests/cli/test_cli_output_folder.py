@@ -13,6 +13,7 @@ import pytest
 from typer.testing import Result
 
 import byheart as bh
+from byheart._folders import new_folder
 from byheart.methods import Method
 
 Run = Callable[..., Result]
@@ -89,7 +90,7 @@ def test_parents_of_a_failed_build_go_again(refused: Refused, tmp_path: Path):
 
 @contextmanager
 def without_rights() -> Iterator[None]:
-    """Root may write anywhere: be nobody for a moment."""
+    """Root may write anywhere: be nobody for a moment, who may perhaps not even read byheart."""
     if os.geteuid():
         yield
         return
@@ -104,12 +105,16 @@ def without_rights() -> Iterator[None]:
 
 
 @pytest.mark.skipif(not hasattr(os, "seteuid"), reason="no user ids on this system")
-def test_read_only_directory(run: Run, tmp_path: Path):
-    run("build", "elements", "-o", tmp_path / "m")  # imports all that nobody may not read
+def test_read_only_directory(run: Run, monkeypatch: pytest.MonkeyPatch):
+    @contextmanager
+    def without_writing(*args: Any, **options: Any) -> Iterator[Path]:
+        with without_rights(), new_folder(*args, **options) as temporary:
+            yield temporary
+
+    monkeypatch.setattr("byheart.pipeline.new_folder", without_writing)
     with tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o555)
-        with without_rights():
-            said = run("build", "elements", "-o", Path(place) / "m")
+        said = run("build", "elements", "-o", Path(place) / "m")
         assert os.listdir(place) == []
     assert said.exit_code == 2
     assert "Permission denied" in said.stderr

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow.parquet
@@ -154,9 +155,10 @@ def test_failed_cells_change_the_exit_code(run: Run, monkeypatch: pytest.MonkeyP
 def test_a_busy_store(run: Run):
     from byheart.studies.store import coordinating
 
-    with coordinating("busy.db"):
-        said = run("tiny/line", "--store", "busy.db")
-    assert said.exit_code == 2 and "being written by another run" in said.stderr
+    with coordinating("busy.db"), ThreadPoolExecutor() as another:
+        said = another.submit(run, "tiny/line", "--store", "busy.db").result()
+    assert said.exit_code == 2 and "is being written by process" in said.stderr
+    assert "another --store" in said.stderr
 
 
 PROGRAM = (

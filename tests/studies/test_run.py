@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -225,11 +226,9 @@ def test_a_good_row_is_never_replaced(store: Path):
 
 
 def test_a_second_coordinator_is_told(store: Path):
-    with (
-        coordinating(store),
-        pytest.raises(StoreBusy, match=f"process {os.getpid()}.*another `store`"),
-    ):
-        run(tiny(), store)
+    said = rf"process {os.getpid()} on .*another `store`"
+    with coordinating(store), ThreadPoolExecutor() as another, pytest.raises(StoreBusy, match=said):
+        another.submit(run, tiny(), store).result()
     run(tiny(), store)  # the lock went with its holder
 
 

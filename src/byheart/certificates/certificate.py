@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from byheart._folders import locked
 from byheart._progress import Report, quiet
 
 # The modules that prove the families: each registers with `prove` and `bounded_logits`.
@@ -14,6 +15,7 @@ from byheart.certificates.proving import Asked, prove
 from byheart.certificates.statement import ARITHMETICS, Certificate
 from byheart.errors import MemoryFileError, OptionError, check_choice
 from byheart.facts import as_facts
+from byheart.models.folder import read_record
 from byheart.models.memory import Memory
 from byheart.models.memory_files import inspect
 
@@ -89,5 +91,11 @@ def certify_folder(
     if loaded.damage:
         made = replace(made, certified=False, passed=False, damage=loaded.damage)
     if write and made.certified:
-        made.write(folder)
+        with locked(folder, progress=progress):
+            if read_record(folder) != loaded.record:
+                raise MemoryFileError(
+                    f"{folder} was replaced while it was proved: the certificate of the former "
+                    "memory is not written. Certify it again."
+                )
+            made.write(folder)
     return made

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from byheart._folders import write_text
+from byheart._folders import locked, write_text
 from byheart._json import Json
 from byheart._version import __version__
 from byheart.errors import MemoryFileError
@@ -272,7 +272,8 @@ class Certificate:
         """Write `certificate.json` into a memory folder, atomically."""
         path = Path(folder) / FILE
         try:
-            write_text(path, json.dumps(self.to_json(), ensure_ascii=False, indent=1) + "\n")
+            with locked(folder):
+                write_text(path, json.dumps(self.to_json(), ensure_ascii=False, indent=1) + "\n")
         except OSError as error:
             raise MemoryFileError(f"{path} cannot be written: {error.strerror}.") from None
         return path

@@ -31,7 +31,9 @@ Given = dict[str, object]
 JSON = "Print one JSON object instead of tables."
 WRONG_USE = ByheartError.exit_code
 SMALLER = "Nothing is half-written. Take fewer facts or a smaller model, or give it more memory."
-INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+SIGNALLED = 128  # + the signal, as shells report it
+# What ends a command cleanly: Ctrl-C, a batch system, a terminal that is closed (not on Windows).
+ENDING = [getattr(signal, f"SIG{name}", signal.SIGINT) for name in ("INT", "TERM", "HUP")]
 # Where the flag of a parameter is not its name with dashes.
 FLAGS = {"d": "--d-model", "H": "--heads", "d_h": "--d-head", "S": "--length", "N": "--vocab",
          "n": "--context", "folder": "-o DIR", "families": "--family",
@@ -89,11 +91,10 @@ def guarded(command: Command) -> Command:
                 extra = {"conflicts": error.conflicts} if isinstance(error, ConflictError) else {}
                 given = {PARAMETERS.get(name, name) for name in options} | options.keys()
                 fail(with_flags(str(error), given | ADVISED), error.exit_code, **extra)
-            except KeyboardInterrupt:
-                fail(interrupted, INTERRUPTED)
-            except Exception as error:
-                if pressed and not isinstance(error, typer.Exit):
-                    fail(interrupted, INTERRUPTED)
+            except (KeyboardInterrupt, Exception) as error:
+                ended = isinstance(error, KeyboardInterrupt) or pressed
+                if ended and not isinstance(error, typer.Exit):
+                    fail(interrupted, SIGNALLED + (pressed[-1] if pressed else signal.SIGINT))
                 if not out_of_memory(error):
                     raise
                 there = f"{memory_bytes() / 1e9:,.1f} GB"
@@ -117,8 +118,8 @@ def _signed(run: Command, own: Iterable[inspect.Parameter], options: Options) ->
 
 @contextmanager
 def interrupts() -> Iterator[list[int]]:
-    """The interrupts (Ctrl-C) of the block so far. Compiled modules that are interrupted while they
-    are loaded raise anything, from ImportError to RecursionError."""
+    """The signals of the block so far that end it, all like Ctrl-C. Compiled modules that are
+    interrupted while they are loaded raise anything, from ImportError to RecursionError."""
     pressed: list[int] = []
 
     def note(signum: int, frame: FrameType | None) -> None:
@@ -126,14 +127,15 @@ def interrupts() -> Iterator[list[int]]:
         signal.default_int_handler(signum, frame)
 
     ours = threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield pressed  # someone else listens, or nobody shall
-        return
-    signal.signal(signal.SIGINT, note)
+    usual = (signal.default_int_handler, signal.SIG_DFL)  # else someone listens, or nobody shall
+    before = {s: how for s in ENDING if ours and (how := signal.getsignal(s)) in usual}
+    for number in before:
+        signal.signal(number, note)
     try:
         yield pressed
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, how in before.items():
+            signal.signal(number, how)
 
 
 def option(default: object, help: str, *names: str, panel: str | None = None, **more: Any) -> Any:

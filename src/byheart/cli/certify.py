@@ -127,11 +127,12 @@ def edit(
     facts = None if add is None else opt.read(add, reading)
 
     from byheart import pipeline
+    from byheart._folders import locked
     from byheart.certificates.update import update_certificate, valid_certificate
     from byheart.construct.sharded.edit import edit_shards
     from byheart.models import load
 
-    with progress() as tell:
+    with progress() as tell, locked(folder, progress=tell):  # what is read is what is replaced
         memory = load(folder)
         edited = edit_shards(memory, set=pairs, add=facts, delete=gone, progress=tell)
         certificate = None
@@ -154,11 +155,13 @@ def edit(
 
 def _other_files(folder: str) -> list[Path]:
     """Files in the folder that are not byheart's; they come along."""
+    from byheart._folders import is_scrap
     from byheart.certificates.statement import FILE
     from byheart.models.folder import FACTS, INDEX, MEMORY, WEIGHTS
 
     ours = {FACTS, INDEX, MEMORY, WEIGHTS, FILE}
-    others = [path for path in Path(folder).iterdir() if path.name not in ours]
+    paths = Path(folder).iterdir()
+    others = [path for path in paths if path.name not in ours and not is_scrap(path.name)]
     folders = [path.name for path in others if not path.is_file()]
     if folders:
         lost = f"{folders[0]!r}, which is no part of a memory and would be lost"

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -89,7 +86,7 @@ def reproduce(
     found: list[StudyResult] = []
     records: list[Record] = []
     known = frozenset(study.name for study in all_studies())
-    with _terminated_is_interrupted(), progress(name, eager=True) as tell:
+    with progress(name, eager=True) as tell:
         how = Execution(workers, time_budget, retry_failed, tell, compute=not redraw)
         for result in results(studies, selection, how, store=store, folder=output, known=known):
             files = result.save(output, "-set" if values else "")
@@ -105,16 +102,6 @@ def reproduce(
     _verdicts(records, total, redraw)
     if any(result.failed for result in found):
         raise typer.Exit(1)
-
-
-@contextmanager
-def _terminated_is_interrupted() -> Iterator[None]:
-    """SIGTERM, by which batch systems stop a job, is a clean stop like Ctrl-C."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _show(result: StudyResult, files: dict[str, Path]) -> None:

@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from byheart._files import open_regular, read_json
+from byheart._folders import read_whole
 from byheart._json import Json
 from byheart.errors import ByheartError
 from byheart.exports import folders, transformer_lens
@@ -59,16 +60,19 @@ def import_memory(
     >>> import_memory(folder).recall("Fe", "name").answer
     'iron'
     """
-    path = Path(folder)
+    return read_whole(folder, lambda: _import(Path(folder), weights, facts))
+
+
+def _import(path: Path, weights: str | Path | None, facts: Facts | None) -> TokenMemory:
     marker, config = _object(path / folders.MARKER), _object(path / "config.json")
     to = marker.get("to")
     if to not in ("torch", "transformer-lens") or "n_heads" not in config:
         raise ByheartError(
-            f"{folder}: expected a folder that was exported to torch or transformer-lens, "
+            f"{path}: expected a folder that was exported to torch or transformer-lens, "
             f"found {to!r}."
         )
     if marker.get("family") != "attention-only":
-        raise ByheartError(f"{folder}: only attention-only models are imported, not vectors.")
+        raise ByheartError(f"{path}: only attention-only models are imported, not vectors.")
     lens = to == "transformer-lens"
     file = Path(weights or path / (transformer_lens.STATE if lens else "weights.safetensors"))
     state = _state(file)

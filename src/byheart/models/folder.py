@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from byheart._files import JSON_BYTES, open_regular, parse_json, read_regular
+from byheart._folders import read_whole
 from byheart._json import record as typed_record
 from byheart._version import __version__
 from byheart.errors import MemoryFileError, did_you_mean
@@ -88,7 +89,10 @@ class _Description:
 
 def read_record(folder: str | Path) -> dict[str, Any]:
     """The description of the memory in `folder`; a `MemoryFileError` says what is wrong with it."""
-    path = Path(folder)
+    return read_whole(folder, lambda: _read_record(Path(folder)))
+
+
+def _read_record(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         near = [p.name for p in path.parent.glob("*") if (p / MEMORY).is_file()]
         hint = did_you_mean(path.name, near) or "`byheart build FACTS -o DIR` makes one."

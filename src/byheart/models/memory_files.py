@@ -19,7 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_tensors
 
-from byheart._folders import write_text
+from byheart._folders import read_whole, write_text
 from byheart._plugins import load_plugin, points
 from byheart._version import __version__
 from byheart.errors import ByheartError, FactsError, MemoryFileError
@@ -136,7 +136,10 @@ def load(folder: str | Path, *, lazy: bool = False) -> Memory:
 def inspect(folder: str | Path, *, lazy: bool = False) -> LoadedMemory:
     """Like `load`, but files that can still be read although they were changed are reported in
     `damage` instead of refused, so that `certify` can say which facts they still hold."""
-    path = Path(folder)
+    return read_whole(folder, lambda: _inspect(Path(folder), lazy))
+
+
+def _inspect(path: Path, lazy: bool) -> LoadedMemory:
     record = read_record(path)
     damage = [] if record.get("digest") == _digest(record) else [f"{MEMORY} was changed by hand"]
     try:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from byheart._folders import read_whole
 from byheart.certificates import Certificate
 from byheart.facts import Facts, VectorFacts
 from byheart.models.memory import Memory
@@ -55,9 +56,8 @@ def memory_page(
     True
     """
     if isinstance(source, (str, Path)):
-        loaded = inspect(source)
+        loaded, proof = read_whole(source, lambda: (inspect(source), Certificate.read(source)))
         memory, damage, folder = loaded.memory, loaded.damage, Path(source).name
-        proof = Certificate.read(source)
     else:
         memory, damage, folder = source, (), ""
     facts, meaning = memory.facts, memory.page_words().margin

@@ -1,22 +1,21 @@
 """The store: one SQLite file, one row per (cell, seed), there completely or not at all.
 
-Only the coordinator writes, under a lock that dies with its process; anybody may read meanwhile
-(WAL mode). A file that is no store of this version is refused and left as it is.
+Only the coordinator writes, under the lock of the file; anybody may read meanwhile (WAL mode). A
+file that is no store of this version is refused and left as it is.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import sqlite3
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from byheart.errors import ByheartError
+from byheart._folders import locked, write_bytes
+from byheart.errors import BusyError, ByheartError
 from byheart.studies.cell import Cell, Job, canonical
 from byheart.studies.study import Record, Row
 from byheart.studies.work import Result
@@ -161,11 +160,14 @@ def open_store(path: str | os.PathLike[str], *, create: bool = True) -> Store:
             raise StoreError(f"there is no store {path}. Run a study first, or give its `store`.")
         _create(location)
     _check_header(location)
-    uri, why = f"{location.resolve().as_uri()}?mode=ro", "SQLite's own check fails"
+    uri, why = _reading(location.resolve()), "SQLite's own check fails"
     try:
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as c:
             sound = c.execute("PRAGMA quick_check").fetchall() == [("ok",)]
             tables = {name for (name,) in c.execute("SELECT name FROM sqlite_master")}
+    except sqlite3.OperationalError as error:
+        hint = f"Copy it, and {location.name}-wal if there is one, where it can be written."
+        raise StoreError(f"{location} cannot be read here: {error}. {hint}") from None
     except sqlite3.Error as error:
         sound, tables, why = False, set[str](), str(error)
     if not sound or not {"rows", "members", "runs"} <= tables:
@@ -173,6 +175,8 @@ def open_store(path: str | os.PathLike[str], *, create: bool = True) -> Store:
             f"{location} is damaged or cut short ({why}). It is left as it is. Take a copy back "
             "from a backup, or give another `store`."
         )
+    if not _writable(location):
+        return Store(location, sqlite3.connect(uri, uri=True))
     connection = sqlite3.connect(location, timeout=30)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -183,55 +187,53 @@ def open_store(path: str | os.PathLike[str], *, create: bool = True) -> Store:
 def coordinating(path: str | os.PathLike[str]) -> Iterator[Store]:
     """The store for writing: one coordinator at a time; a second one is told, not queued."""
     location = Path(path)
-    try:
-        location.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(f"{location}.lock", os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise _unwritable(path, error) from None
-    try:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.read(handle, 64).decode(errors="replace").strip() or "unknown"
-            raise StoreBusy(
-                f"{path} is being written by another run (process {holder}). Wait for it, watch it "
-                "with its status, or give another `store`."
-            ) from None
-        with open_store(location) as store:
-            with contextlib.suppress(OSError):  # the number is for people; a full disk is no reason
-                os.ftruncate(handle, 0)
-                os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
-            yield store
-    finally:
-        os.close(handle)  # releases the lock; so does a kill
+            location.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(location, wait=1.0))
+        except OSError as error:
+            raise _unwritable(path, error) from None
+        except BusyError as error:
+            hint = "Watch it with its status, or give another `store`."
+            raise StoreBusy(f"{error} {hint}") from None
+        store = stack.enter_context(open_store(location))
+        if not _writable(location):
+            raise StoreError(f"{path} may be read, not written. Give another `store`.")
+        yield store
 
 
 def _unwritable(path: str | os.PathLike[str], error: OSError) -> StoreError:
     return StoreError(f"{path} cannot be written: {error.strerror}. Give another `store`.")
 
 
+def _writable(location: Path) -> bool:
+    """Whether SQLite can write: to the store, and its own files beside it."""
+    real = location.resolve()
+    return os.access(real, os.W_OK) and os.access(real.parent, os.W_OK)
+
+
+def _reading(location: Path) -> str:
+    """Where SQLite reads. In a folder that may not be written it can read a store in WAL mode only
+    when told that nobody writes it, which also hides the rows of a file FILE-wal."""
+    waiting = Path(f"{location}-wal")
+    alone = not os.access(location.parent, os.W_OK) and not (
+        waiting.exists() and waiting.stat().st_size
+    )
+    return f"{location.as_uri()}?mode=ro{'&immutable=1' if alone else ''}"
+
+
 def _create(location: Path) -> None:
-    """An empty store under a temporary name, then the right one: never half made."""
+    """An empty store, never half made and never in the place of something else."""
     try:
         location.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{location.name}.", dir=location.parent)
-        os.close(handle)
-    except OSError as error:
-        raise _unwritable(location, error) from None
-    try:
-        with contextlib.closing(sqlite3.connect(temporary)) as connection:
-            connection.executescript(
+        with contextlib.closing(sqlite3.connect(":memory:")) as empty, locked(location):
+            empty.executescript(
                 f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {SCHEMA};{TABLES}"
             )
-        os.chmod(temporary, 0o644)
-        os.link(temporary, location)  # unlike a rename, never in the place of something else
-    except FileExistsError:
-        pass
-    except (sqlite3.Error, OSError) as error:
-        raise StoreError(f"{location} cannot be written: {error}.") from None
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
+            if not location.exists():
+                write_bytes(location, empty.serialize())
+    except OSError as error:
+        raise _unwritable(location, error) from None
 
 
 def _check_header(location: Path) -> None:

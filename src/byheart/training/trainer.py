@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from byheart import _progress
+from byheart._folders import locked
 from byheart._progress import Report, quiet
 from byheart.models import architectures
 from byheart.models.attention_only import Hardmax
@@ -120,9 +121,11 @@ def train_stack(
     if torch.device(device).type == "cpu":
         check_work(kernel, spec, data, recipe, len(seeds), dtype.itemsize)
     file = None if checkpoint is None else Path(checkpoint)
+    alone = contextlib.nullcontext()
     if file is not None:
         files.check_file(file)
-    with one_thread() if threads == 1 else contextlib.nullcontext():
+        alone = locked(file, wait=1.0)  # two runs would overwrite each other's steps
+    with alone, one_thread() if threads == 1 else contextlib.nullcontext():
         if start is None:
             start = initial(spec, seeds, recipe.init)
         run = _Run(spec, data.to(device, dtype), recipe, list(seeds), sample_seed, kernel, dtype)
