@@ -66,7 +66,14 @@ class Arithmetic(Protocol[Value]):
 
     weights: Weights
 
-    def exact(self, numbers: Tensor) -> Value: ...
+    def exact(self, numbers: Tensor) -> Value:
+        """Numbers of the stored format, such as weights."""
+        ...
+
+    def given(self, numbers: Tensor) -> Value:
+        """Numbers of any format, which an evaluation may round to its own before it reads them."""
+        ...
+
     def weight(self, name: str, *layer: int) -> Value: ...
     def add(self, a: Value, b: Value, terms: int = 1) -> Value:
         """a + b; `terms` where b may have been added first to a sum of so many terms."""
@@ -152,10 +159,17 @@ class Rounding:
         tiny = max(FLOAT64.tiny, self.format.tiny)
         return Bounded(numbers, torch.where(size < tiny, size, 0.0) + (numbers - numbers))
 
+    def given(self, numbers: Tensor) -> Bounded:
+        read = numbers.float() if self.format is FLOAT32 else numbers
+        stored = self.exact(numbers)
+        return Bounded(numbers, stored.error + (numbers - read).abs())
+
     def weight(self, name: str, *layer: int) -> Bounded:
         return self.exact(self.weights[name][layer])
 
     def add(self, a: Bounded, b: Bounded, terms: int = 1) -> Bounded:
+        """With b first, every term of a passes one addition more, the last one, which rounds the
+        whole sum by u |a + b|."""
         value = a.value + b.value
         size = a.value.abs() + a.error + b.value.abs() + b.error
         own = U * value.abs() + gamma(terms, self.format.u) * size
@@ -184,6 +198,8 @@ class Rounding:
         return self._bounded(value, error, 2 * n)
 
     def chain(self, first: str, then: str, a: Bounded, b: Bounded, c: Bounded) -> Bounded:
+        """In the other order the third factor multiplies what the product of two lost by underflow,
+        and that product must not overflow: both by the largest entries, far from either usually."""
         inner = self.einsum(first, a, b)
         out = self.einsum(then, inner, c)
         if not self.format.u:
@@ -192,7 +208,10 @@ class Rounding:
         n = terms_of(first, A.shape, B.shape)
         n += terms_of(then, inner.value.shape, C.shape) + 4  # and a factor taken in early
         size = torch.einsum(then, torch.einsum(first, A, B), C)
-        return self._bounded(out.value, out.error + gamma(n, self.format.u) * size, 2 * n)
+        x, y, z = (float(part.max()) for part in (A, B, C))
+        fits = n * max(x * y, y * z, x * z) < self.format.huge  # false for NaN
+        lost = 8 * n * n * self.format.tiny * max(x, y, z) if fits else math.nan
+        return self._bounded(out.value, out.error + gamma(n, self.format.u) * size + lost, 2 * n)
 
     def over_root(self, x: Bounded, n: int) -> Bounded:
         """Square root, reciprocal and product (or quotient) each round once."""
@@ -204,8 +223,11 @@ class Rounding:
     def softmax(self, scores: Bounded) -> Bounded:
         """Each score that exp is given differs from the exact one, up to a shift of all of them, by
         at most η (its error and the rounding of the subtracted maximum), which moves a numerator
-        and the denominator by factors within e^{±η}."""
+        and the denominator by factors within e^{±η}. A single weight is 1, e / e, where its score
+        is a number."""
         f = self.format
+        if scores.value.shape[-1] == 1:
+            return Bounded(torch.ones_like(scores.value), scores.error - scores.error)
         shifted = scores.value - scores.value.amax(-1, keepdim=True)
         largest = scores.error.amax(-1, keepdim=True)
         eta = scores.error + 2 * U * shifted.abs() + 2 * f.u * (shifted.abs() + 2 * largest)
@@ -251,6 +273,6 @@ def margins(values: Bounded, right: Tensor) -> tuple[Tensor, Tensor]:
     upper = (values.value + values.error).scatter(1, at, -torch.inf).amax(1)
     margin = own - others
     lower = own - own_error - upper
-    rounding = 8 * U * (own.abs() + own_error + upper.abs() + others.abs())
+    rounding = 8 * U * (own.abs() + own_error + upper.abs() + others.abs()) + 8 * FLOAT64.tiny
     bound = (margin - lower + rounding) * (1 + 64 * U)
     return margin, bound + (margin - margin)
