@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import byheart as bh
-from byheart.certificates.sharded import leaks, premises, sharded_margins
+from byheart.certificates.premises import premises
+from byheart.certificates.sharded import leaks, sharded_margins
 from byheart.errors import ByheartError
 from byheart.facts import Facts, Vocabulary
 from byheart.specs import ShardedSpec

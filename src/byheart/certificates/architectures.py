@@ -98,20 +98,17 @@ def attention(
     rows = []
     for i, s in enumerate(queries):
         past = x[:, : s + 1]
-        if s == 0:  # one position: its weight is 1 in every head, whatever its score
-            F = A.einsum("bd,hde->bhe", x[:, 0], W_V)
-        else:
-            scores = A.chain("bsd,hdr->bhsr", "bhsr,bhr->bhs", past, W_K, q[:, i])
-            if spec.scale:
-                scores = A.over_root(scores, spec.qk_rank)
-            F = A.chain("bhs,bsd->bhd", "bhd,hde->bhe", A.softmax(scores), past, W_V)
+        scores = A.chain("bsd,hdr->bhsr", "bhsr,bhr->bhs", past, W_K, q[:, i])
+        if spec.scale:
+            scores = A.over_root(scores, spec.qk_rank)
+        F = A.chain("bhs,bsd->bhd", "bhd,hde->bhe", A.softmax(scores), past, W_V)
         rows.append(A.einsum("bhe,hed->bd", F, W_O))
     return A.stack(rows, 1)
 
 
 @residual.register
 def _(spec: AssociativeSpec, A: Arithmetic[Value], tokens: Tensor) -> Value:
-    """W w_e(t), where w_e is a product of S entries divided by sqrt(d)."""
+    """W w_e(t), where w_e is a product of S entries, in this order, divided by sqrt(d)."""
     key = A.exact(A.weights["W_E"][0, tokens[:, 0]])
     for s in range(1, spec.S):
         key = A.einsum("bd,bd->bd", key, A.exact(A.weights["W_E"][s, tokens[:, s]]))

@@ -67,6 +67,7 @@ FLOAT32 = Format("float32", 2.0**-24, 2.0**-126, 2.0**127, 2.0**-21, 2.0**-21)
 FLOAT64 = Format("float64", 2.0**-53, 2.0**-1022, 2.0**1023, 2.0**-47, 2.0**-47)
 FORMATS = {torch.float32: FLOAT32, torch.float64: FLOAT64}
 U = FLOAT64.u
+SAFE = 2.0**900
 
 
 class Arithmetic(Protocol[Value]):
@@ -74,7 +75,14 @@ class Arithmetic(Protocol[Value]):
 
     weights: Weights
 
-    def exact(self, numbers: Tensor) -> Value: ...
+    def exact(self, numbers: Tensor) -> Value:
+        """Numbers of the stored format, such as weights."""
+        ...
+
+    def given(self, numbers: Tensor) -> Value:
+        """Numbers of any format, which an evaluation may round to its own before it reads them."""
+        ...
+
     def weight(self, name: str, *layer: int) -> Value: ...
     def add(self, a: Value, b: Value, terms: int = 1) -> Value:
         """a + b; `terms` where b may have been added first to a sum of so many terms."""
@@ -149,10 +157,12 @@ class Rounding:
         of no underflow yet; NaN where anything is not finite, or may overflow in `format`: every
         bound is at least u times the largest partial sum."""
         underflow = 8 * n * (FLOAT64.tiny + self.format.tiny)
-        error = error * (1 + 4 * gamma(n + 8)) + underflow
-        if self.format.u:
-            error = torch.where(error < self.format.u * self.format.huge, error, torch.nan)
-        return Bounded(value, error + (value - value))
+        error.mul_(1 + 4 * gamma(n + 8)).add_(underflow)
+        limit = self.format.u * self.format.huge if self.format.u else math.inf
+        # Every bound is also at least U times the value, which is finite where this is small.
+        if error.numel() and not float(error.max()) < min(limit, SAFE):
+            error = torch.where(error < limit, error, torch.nan) + (value - value)
+        return Bounded(value, error)
 
     def exact(self, numbers: Tensor) -> Bounded:
         """Numbers as they are stored; subnormal ones may be read as zero."""
@@ -160,10 +170,17 @@ class Rounding:
         tiny = max(FLOAT64.tiny, self.format.tiny)
         return Bounded(numbers, torch.where(size < tiny, size, 0.0) + (numbers - numbers))
 
+    def given(self, numbers: Tensor) -> Bounded:
+        read = numbers.float() if self.format is FLOAT32 else numbers
+        stored = self.exact(numbers)
+        return Bounded(numbers, stored.error + (numbers - read).abs())
+
     def weight(self, name: str, *layer: int) -> Bounded:
         return self.exact(self.weights[name][layer])
 
     def add(self, a: Bounded, b: Bounded, terms: int = 1) -> Bounded:
+        """With b first, every term of a passes one addition more, the last one, which rounds the
+        whole sum by u |a + b|."""
         value = a.value + b.value
         size = a.value.abs() + a.error + b.value.abs() + b.error
         own = U * value.abs() + gamma(terms, self.format.u) * size
@@ -181,26 +198,37 @@ class Rounding:
         + Σ (err_a |b̂| + |â| err_b + err_a err_b)."""
         n = terms_of(formula, a.value.shape, b.value.shape)
         value = torch.einsum(formula, a.value, b.value)
-        A, B = a.value.abs(), b.value.abs()
-        left = gamma(n) * A + a.error
-        if self.format.u:
-            left = left + gamma(n, self.format.u) * (A + a.error)
-        if bool((b.error != 0).any()):
-            error = torch.einsum(formula, left, B + b.error) + torch.einsum(formula, A, b.error)
-        else:
-            error = torch.einsum(formula, left, B)
-        return self._bounded(value, error, 2 * n)
+        return self._bounded(value, self._spread(formula, a, b, a.value.abs(), n), 2 * n)
+
+    def _spread(self, formula: str, a: Bounded, b: Bounded, A: Tensor, n: int) -> Tensor:
+        """The bound of `einsum` for sums in which every term is rounded n times; A = |â|."""
+        u = gamma(n, self.format.u)
+        left = (a.error * (1 + u)).add_(A, alpha=gamma(n) + u)
+        B = b.value.abs()
+        if not bool((b.error != 0).any()):
+            return torch.einsum(formula, left, B)
+        error = torch.einsum(formula, left, B + b.error)
+        return error.add_(torch.einsum(formula, A, b.error))
 
     def chain(self, first: str, then: str, a: Bounded, b: Bounded, c: Bounded) -> Bounded:
-        inner = self.einsum(first, a, b)
-        out = self.einsum(then, inner, c)
+        """In the other order the third factor multiplies what the product of two lost by underflow,
+        and that product must not overflow: both by the largest entries, far from either usually."""
         if not self.format.u:
-            return out
-        A, B, C = (x.value.abs() + x.error for x in (a, b, c))
-        n = terms_of(first, A.shape, B.shape)
-        n += terms_of(then, inner.value.shape, C.shape) + 4  # and a factor taken in early
-        size = torch.einsum(then, torch.einsum(first, A, B), C)
-        return self._bounded(out.value, out.error + gamma(n, self.format.u) * size, 2 * n)
+            return self.einsum(then, self.einsum(first, a, b), c)
+        n = terms_of(first, a.value.shape, b.value.shape)
+        inner = torch.einsum(first, a.value, b.value)
+        n += terms_of(then, inner.shape, c.value.shape) + 4  # and a factor taken in early
+        value = torch.einsum(then, inner, c.value)
+        # All n roundings of a term, on the product of magnitudes, in whichever order it is taken.
+        middle = self._spread(first, a, b, a.value.abs(), n)
+        error = torch.einsum(then, middle, c.value.abs() + c.error)
+        if bool((c.error != 0).any()):
+            error.add_(torch.einsum(then, inner.abs_(), c.error))
+        sizes = [float((part.value.abs() + part.error).max()) for part in (a, b, c)]
+        x, y, z = sizes
+        fits = n * max(x * y, y * z, x * z) < self.format.huge  # false for NaN
+        lost = 8 * n * n * self.format.tiny * max(1.0, *sizes) if fits else math.nan
+        return self._bounded(value, error.add_(lost), 2 * n)
 
     def over_root(self, x: Bounded, n: int) -> Bounded:
         """Square root, reciprocal and product (or quotient) each round once."""
@@ -212,8 +240,11 @@ class Rounding:
     def softmax(self, scores: Bounded) -> Bounded:
         """Each score that exp is given differs from the exact one, up to a shift of all of them, by
         at most η (its error and the rounding of the subtracted maximum), which moves a numerator
-        and the denominator by factors within e^{±η}."""
+        and the denominator by factors within e^{±η}. A single weight is 1, e / e, where its score
+        is a number."""
         f = self.format
+        if scores.value.shape[-1] == 1:
+            return Bounded(torch.ones_like(scores.value), scores.error - scores.error)
         shifted = scores.value - scores.value.amax(-1, keepdim=True)
         largest = scores.error.amax(-1, keepdim=True)
         eta = scores.error + 2 * U * shifted.abs() + 2 * f.u * (shifted.abs() + 2 * largest)
@@ -259,6 +290,6 @@ def margins(values: Bounded, right: Tensor) -> tuple[Tensor, Tensor]:
     upper = (values.value + values.error).scatter(1, at, -torch.inf).amax(1)
     margin = own - others
     lower = own - own_error - upper
-    rounding = 8 * U * (own.abs() + own_error + upper.abs() + others.abs())
+    rounding = 8 * U * (own.abs() + own_error + upper.abs() + others.abs()) + 8 * FLOAT64.tiny
     bound = (margin - lower + rounding) * (1 + 64 * U)
     return margin, bound + (margin - margin)

@@ -45,6 +45,9 @@ class Balls:
     def exact(self, numbers: Tensor) -> np.ndarray:
         return balls(numbers)
 
+    def given(self, numbers: Tensor) -> np.ndarray:
+        return balls(numbers)
+
     def weight(self, name: str, *layer: int) -> np.ndarray:
         at = (name, *layer)
         if at not in self._balls:
@@ -93,6 +96,9 @@ class Balls:
         out = np.empty_like(scores)
         for at in np.ndindex(scores.shape[:-1]):
             row = scores[at]
+            if len(row) == 1:  # whatever the score
+                out[at] = [arb(1)]
+                continue
             top = max(row, key=float).mid()
             e = [(v - top).exp() for v in row]
             total = sum(e[1:], e[0])

@@ -164,14 +164,15 @@ def both_statements(
     asked: Asked,
     rows: np.ndarray,
     found_in: Callable[[Format], tuple[Margins, Found]],
+    covers: str = "",
 ) -> tuple[tuple[Margins, Found], EvaluationProof | None]:
     """Margins for exact real arithmetic, and what holds of every evaluation in the stored format.
 
     The second statement implies the first, so that large tables are evaluated once where it holds.
     """
-    if asked.arithmetic != "rounding":
+    stored = FORMATS.get(dtype)
+    if asked.arithmetic != "rounding" or stored is None:
         return found_in(EXACT), None
-    stored = FORMATS[dtype]
     run, own = found_in(stored)
     held = run.held
     failed = np.flatnonzero(~held)
@@ -181,6 +182,7 @@ def both_statements(
         failed=len(failed),
         margin=run.extremes()["margin"],
         error_bound=run.extremes()["error_bound"],
+        covers=covers,
         rows=tuple(dict.fromkeys(int(rows[i]) for i in failed[:LISTED])),
     )
     if held.all() and len(rows) >= MANY:

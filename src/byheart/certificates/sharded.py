@@ -27,17 +27,19 @@ For a fact t of shard g the residual stream of the literal layer is
 5. Margin: (w_g - w_j)·(w_g + δ + leak) >= [w_g·w_g - max_j w_g·w_j] - 2 max|w| (|δ| + |leak|). The
    bracket belongs to the frame, and is computed once per answer, not once per fact.
 6. Every evaluation in the stored format with unit roundoff u, of the own heads alone or of the
-   literal layer with queries and keys first: scores of foreign heads grow by at most a factor
-   1 + 2^-8 of s_max + λ, what they write by 1 + 2^-8; adding a foreign term to a partial sum
-   rounds by at most that term, so that |leak| counts three times; and W_U rounds a logit by at most
-   γ_{d+2} max|w| (max|w| + |δ| + |leak|). With a subject sink only the own heads are covered: the
-   literal layer cancels sums too large for that.
+   literal layer with queries and keys first. Gates are exact. Queries and keys of foreign heads are
+   off by γ |x||u| (in s_max); while γ_n <= 2^-9 for all of their sums, their scores then grow by
+   at most 2^-8 (s_max + λ), what they write by 1 + 2^-8 and by what underflows. Rounding enlarges a
+   sum of n foreign terms e^{n u} times at most. Adding it to a partial sum with own terms rounds by
+   at most the smaller summand (to nearest), and enlarges what later additions round by less than
+   itself: |leak| counts 3 e^{n u} times. W_U rounds a logit by at most γ_{d+2} max|w| (max|w| + |δ|
+   + |leak|). Nothing may overflow. With a subject sink only the own heads are covered: the literal
+   layer cancels sums too large for that.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -46,7 +48,17 @@ import torch
 from torch import Tensor
 
 from byheart._progress import Report
-from byheart.certificates.arithmetic import EXACT, Bounded, Format, Rounding, U, finite, gamma
+from byheart.certificates.arithmetic import (
+    EXACT,
+    FLOAT64,
+    Bounded,
+    Format,
+    Rounding,
+    U,
+    finite,
+    gamma,
+)
+from byheart.certificates.premises import premises
 from byheart.certificates.proving import Asked, Margins, prove
 from byheart.certificates.statement import Certificate
 from byheart.certificates.tokens import Own, prove_answers, token_margins
@@ -58,15 +70,19 @@ from byheart.models.sharded import heads_sum, last_shut, shard_of
 from byheart.models.sharded_memory import ShardedMemory, shard_sha256
 from byheart.specs import ShardedSpec
 
-# Of a number format: bits of a whole number, smallest and largest exponents.
-EXACT_INTEGERS = {torch.float32: (24, -126, 127), torch.float64: (53, -1022, 1023)}
-LARGEST_POINT = 2**26  # coordinates of lattice points: sums of squares then fit into 64 bits
 ROWS_AT_ONCE = 8192  # facts in one batch of own heads
 FRAME_ROWS = 1024  # answers in one block of frame margins
 HEADS_AT_ONCE = 1024  # untied heads whose largest scores are bounded together
 LITERAL_PARAMETERS = 2_000_000  # of a layer that is evaluated head by head
 # Every bound below is a sum of fewer than 2^20 positive float64 terms: this covers its rounding.
 INFLATE = 1 + 2.0**-30
+# Entries below 2^-511 are lost when a norm squares them; this is more than all of them.
+FAINT = 2.0**-500
+WIDER = 2.0**-8  # relative growth of what foreign heads score and write in a rounded evaluation
+COVERS = {
+    "subject-sink": "own heads alone, not the literal layer",
+    "": "own heads alone, or the literal layer with queries and keys first",
+}
 
 
 @prove.register
@@ -93,97 +109,14 @@ def prove_sharded(memory: ShardedMemory, facts: FactTable, asked: Asked) -> Cert
         own = {"shard_errors": tuple(worst.tolist()), "shard_sha256": sums, "premises": told}
         return Margins(*found), own
 
-    return prove_answers(memory, facts, asked, evaluate)
+    covers = COVERS.get(memory.spec.gate, COVERS[""])
+    return prove_answers(memory, facts, asked, evaluate, covers)
 
 
 def shard_sums(weights: Weights) -> tuple[str, ...]:
     """SHA-256 of the W_O of every shard, in hexadecimal digits."""
     starts = weights["head_start"].tolist()
     return tuple(shard_sha256(weights["W_O"], a, b).hex() for a, b in pairwise(starts))
-
-
-def premises(spec: ShardedSpec, weights: Weights) -> tuple[tuple[str, str], ...]:
-    """What the proof takes for granted, checked on these weights in whole numbers: (what, how it
-    was checked). Refuses weights for which it is not so."""
-    points = torch.cat([weights["point"].long(), weights["far"].long()[None]])
-    if int(points.abs().max()) >= LARGEST_POINT:
-        raise ByheartError(f"lattice points beyond {LARGEST_POINT:,}: distances are not exact")
-    if len(points.unique(dim=0)) != len(points):
-        raise ByheartError("two groups share a lattice point: the shards are not separated")
-    exponents = {name: _exponent(name, getattr(spec, name)) for name in ("lam", "s1", "s2")}
-    significant, least, most = EXACT_INTEGERS[weights["W_O"].dtype]
-    # dist is summed from |P|², 2 P·Q and |Q|²: no partial sum exceeds 4 max|P|².
-    square = int((points**2).sum(1).max())
-    if 4 * square > 2**significant:
-        raise ByheartError(f"lattice points too far out: sums beyond 2^{significant} are not exact")
-    # Powers of two that stand in the layer, each with the largest whole number it is multiplied by.
-    lam, s1, s2 = (exponents[name] for name in ("lam", "s1", "s2"))
-    width, root = (4 * square).bit_length(), (2 * math.isqrt(square) + 2).bit_length()
-    # Half a λ: a wrong bit is counted as 1/2 - c b / 2.
-    entries = {"λ": (lam - 1, width + 2), "s1": (s1, root), "s2": (s2, width)}
-    entries |= {"λ/s1": (lam - s1, root + 1), "λ/s2": (lam - s2, 1)}
-    for name, (low, bits) in entries.items():
-        if low < least or low + bits > most:
-            raise ByheartError(
-                f"{name} times lattice points does not exist in {weights['W_O'].dtype}: the "
-                "literal layer has other gates than the proof assumes"
-            )
-    if bool((weights["W_E"][-1] != 0).any()) or bool((weights["W_pos"][0] != 0).any()):
-        raise ByheartError("the start token is not the zero vector: foreign heads are not silent")
-    for wrong, text in _layout_faults(spec, weights):
-        if wrong:
-            raise ByheartError(text)
-    kind = str(weights["W_O"].dtype).removeprefix("torch.")
-    return (
-        ("gates", f"{len(points):,} lattice points are distinct; λ, s1 and s2 are powers of two"),
-        ("range", f"sums of at most {4 * square:,} are whole numbers that {kind} holds exactly"),
-        ("layout", f"{spec.H:,} heads in {spec.shards:,} shards, each owned by one group"),
-        ("start token", "embedded as the zero vector, and in no key"),
-    )
-
-
-def _exponent(name: str, value: float) -> int:
-    """log2 of a power of two."""
-    mantissa, exponent = math.frexp(value)
-    if mantissa != 0.5:
-        raise ByheartError(f"{name} = {value} is not a power of two: the gates are not exact")
-    return exponent - 1
-
-
-def _layout_faults(spec: ShardedSpec, weights: Weights) -> Iterator[tuple[object, str]]:
-    """What makes sparse recall and the literal layer differ: (whether it is so, in words). Each
-    relies on those before it."""
-    start, level, first = (weights[name].long() for name in ("head_start", "level", "first"))
-    counts = start[1:] - start[:-1]
-    all_heads = int(start[0]) == 0 and int(start[-1]) == spec.H
-    text = f"head_start does not run from 0 to H = {spec.H:,} upward"
-    yield not all_heads or (counts < 0).any(), text
-    drawn = spec.H if spec.untied else int(counts.max())
-    stored = min(len(weights[name]) for name in ("u", "w", "V"))
-    yield stored < drawn, f"fewer than {drawn:,} heads u, w, V are stored"
-    splits = spec.bits if spec.gate == "query" and spec.S == 2 else 0
-    text = f"level must lie between 0 and {splits}, the bits that gates can read"
-    yield _outside(level, 0, splits), text
-    owned = first.repeat_interleave(2**level)
-    ends = (2**level).cumsum(0)
-    owned += torch.arange(len(owned)) - (ends - 2**level).repeat_interleave(2**level)
-    twice = len(owned.unique()) < len(owned)
-    text = f"groups share a shard, or own one beyond the {spec.shards:,} there are"
-    yield twice or _outside(owned, 0, spec.shards - 1), text
-    group = weights["group"]
-    text = f"group must lie between -1 and {spec.groups - 1:,}, -1 for BOS"
-    yield _outside(group, -1, spec.groups - 1) or int(group[-1]) != -1, text
-    signs = weights["bits"] if spec.bits else torch.ones(1)
-    yield (signs.abs() != 1).any(), "bits other than +1 and -1: sub-shards are not separated"
-    elsewhere = spec.gate != "query" and int(weights["deciding"]) != 0
-    yield elsewhere, f"the {spec.gate} gate reads the first token, not the one stored"
-    subject = weights.get("subject", torch.zeros(1, dtype=torch.int8))
-    wrong = ((subject != 0) & (subject != 1)).any() or int(subject[-1]) != 0
-    yield wrong, "subject marks other than 0 and 1, or on the start token"
-
-
-def _outside(numbers: Tensor, low: int, high: int) -> bool:
-    return int(numbers.min()) < low or int(numbers.max()) > high
 
 
 @dataclass(frozen=True)
@@ -225,12 +158,16 @@ def error_bounds(
     spec: ShardedSpec, distance: Tensor, leak: Leak, longest: float, format: Format = EXACT
 ) -> Tensor:
     """Steps 5 and 6: 2 max|w| (|δ| + |leak| + γ (max|w| + |δ| + |leak|)), rounded up; NaN where
-    anything is not finite."""
-    foreign = leak.foreign * (3 if format.u and spec.gate != "subject-sink" else 1)
-    off = distance + foreign
-    reading = gamma(spec.d_g + 2, format.u) * (longest + off) + spec.d_g * format.tiny
-    bounds = 2 * longest * (off + reading) * INFLATE
-    return torch.where(torch.isfinite(bounds), bounds, torch.nan)
+    anything is not finite, or a logit may overflow."""
+    mixed = format.u and spec.gate != "subject-sink"
+    times = 3 * math.exp(min(spec.H * spec.d_h * format.u, 600.0)) if mixed else 1.0
+    off = distance + times * leak.foreign
+    size = longest + off
+    reading = gamma(spec.d_g + 2, format.u) * size
+    lost = 8 * spec.d_g * (FLOAT64.tiny + format.tiny) * (1 + size)
+    bounds = (2 * longest * (off + reading) + lost) * INFLATE
+    fits = torch.isfinite(bounds) & (longest * size < format.huge)
+    return torch.where(fits, bounds, torch.nan)
 
 
 def own_distances(
@@ -269,9 +206,11 @@ def frame_margins(W_U: Tensor, right: Tensor) -> tuple[Tensor, float]:
     """
     d, N = W_U.shape
     used = (W_U != 0).any(0).nonzero()[:, 0]
+    if not len(used):  # all logits are 0
+        return torch.full((len(right),), -torch.inf, dtype=torch.float64), 0.0
     rows = W_U[:, used].T.contiguous()
-    longest = float(rows.norm(dim=1).max()) * INFLATE
-    error = 4 * gamma(d + 4) * longest**2
+    longest = float(_norms(rows).max())
+    error = 4 * gamma(d + 4) * longest**2 + 8 * d * FLOAT64.tiny
     coded = hamming_margin(rows)
     if coded and len(used) < N:  # a zero column: w_g·w_g = d c², less than 8 c² for d < 8
         coded *= min(1.0, d / 8)
@@ -291,35 +230,57 @@ def frame_margins(W_U: Tensor, right: Tensor) -> tuple[Tensor, float]:
     return torch.where(place >= 0, margins[place.clamp_min(0)], -torch.inf), longest
 
 
+def _norms(rows: Tensor) -> Tensor:
+    """2-norms (B,) of the rows of float64 tensors (B, ...), rounded up."""
+    return rows.flatten(1).norm(dim=1) * INFLATE + FAINT
+
+
 def leaks(spec: ShardedSpec, weights: Weights, tokens: Tensor, format: Format = EXACT) -> Leak:
-    """Steps 3, 4 and 6: s_max and the norms over the tokens that the facts use."""
+    """Steps 3, 4 and 6: s_max and the norms over the tokens that the facts use. NaN where a foreign
+    head may overflow, or has sums too long for step 6."""
     E, pos = weights["W_E"].double(), weights["W_pos"].double()
     x = [E[tokens[:, s].unique()] + pos[s + 1] for s in range(spec.S)]
-    norms = [float(x_s.norm(dim=1).max()) * INFLATE for x_s in x]
-    # |fl(x·u) - x·u| <= γ_{d+1} |x||u|, added to what is computed.
-    slop = 4 * gamma(spec.d_g + 4)
-    s_max, both = 0.0, list(zip(x, norms, strict=True))
+    norms = [float(_norms(x_s).max()) for x_s in x]
+    # |fl(x·u) - x·u| <= γ_{d+1} |x||u| and what underflows, added to what is computed.
+    slop = 4 * (gamma(spec.d_g + 4) + gamma(spec.d_g + 4, format.u))
+    lost = 8 * (spec.d_g + spec.S) * (FLOAT64.tiny + format.tiny)
+
+    def read(rows: Tensor, s: int) -> Tensor:
+        """|x_s·row| over all facts, rounded up: (heads,)."""
+        size = _norms(rows)
+        return (x[s] @ rows.T).abs().amax(0) + slop * norms[s] * size + lost * (1 + norms[s] + size)
+
+    largest = []  # tensors, whose maximum is NaN where one entry is
     for i in range(0, len(weights["u"]), HEADS_AT_ONCE):
         u, w = (weights[name][i : i + HEADS_AT_ONCE].double() for name in ("u", "w"))
-        keys = torch.stack(
-            [(x_s @ w.T).abs().amax(0) + slop * n * w.norm(dim=1) for x_s, n in both]
-        )
-        query = (x[-1] @ u.T).abs().amax(0) + slop * norms[-1] * u.norm(dim=1)
+        keys = torch.stack([read(w, s) for s in range(spec.S)])
         reach = keys.amax(0) + (keys[0] if spec.gate == "subject-sink" else 0.0)
-        s_max = max(s_max, float((query * reach).max()) * INFLATE)
-    wider = 1 + 2.0**-8 if format.u else 1.0
-    s_max += (wider - 1) * (s_max + spec.lam)
+        scores = read(u, spec.S - 1) * reach * INFLATE
+        largest.append(torch.stack([scores.max(), max(norms) * torch.cat([u, w]).abs().max()]))
+    s_max, projected = torch.stack(largest).amax(0).tolist()
+    wider = 1.0
+    if format.u:
+        wider += WIDER
+        s_max += WIDER * (s_max + spec.lam)
     # exp is within 2^-47, far inside INFLATE. Beyond e^600 nothing is proved anyway.
-    share = spec.S * wider * math.exp(min(s_max - spec.lam, 600.0)) * INFLATE
-    W_O = weights["W_O"].flatten(1).norm(dim=1, dtype=torch.float64).sum()
-    V = weights["V"].double().flatten(1).norm(dim=1).max()
-    per_head = (float(V) * max(norms) * wider + spec.d_g * format.tiny) * INFLATE
-    foreign = share * per_head * float(W_O) * INFLATE
+    share = spec.S * (wider * math.exp(min(s_max - spec.lam, 600.0)) + 4 * format.tiny) * INFLATE
+    W_O = float(weights["W_O"].flatten(1).norm(dim=1, dtype=torch.float64).sum()) * INFLATE
+    W_O += spec.H * FAINT
+    V = float(_norms(weights["V"].double()).max())
+    per_head = (V * max(norms) * wider + lost) * INFLATE
+    # What a head computes is below `lost` (1 + |V|) off by underflow, whatever it attends to.
+    foreign = (share * per_head + lost * (1 + V)) * W_O * wider * INFLATE
+    foreign += spec.H * spec.d_h * lost
     if spec.gate == "subject-sink":
         foreign = (2 * foreign + _uncancelled(spec, weights, max(norms))) * INFLATE
     shuts = spec.bits or spec.gate == "key"
-    closed = math.exp(min(s_max - 2 * spec.lam, 600.0))
+    closed = math.exp(min(s_max - 2 * spec.lam, 600.0)) + 4 * format.tiny
     shut = wider * closed * per_head * INFLATE if shuts else 0.0
+    # No partial sum of a query or key exceeds Σ|x_i||u_i| <= d_g |x| max|u|.
+    sizes = (s_max, spec.d_g * projected, per_head, foreign)
+    short = gamma(2 * (spec.S + spec.d_g + spec.d_h) + 32, format.u) <= WIDER / 2
+    if not (short and all(size < format.huge / 4 for size in sizes)):
+        return Leak(math.nan, math.nan)
     return Leak(foreign, shut)
 
 

@@ -54,7 +54,8 @@ class Failure:
 class EvaluationProof:
     """What holds of every evaluation of the stored weights in their number `format`, in any order
     of summation, exp within 4 (float32) or 64 (float64) units in the last place: `proved` facts are
-    recalled by all of them; `rows` lists those for which that is not shown."""
+    recalled by all of them; `rows` lists those for which that is not shown. `covers`: which
+    evaluations, where not all."""
 
     format: str
     proved: int
@@ -62,6 +63,7 @@ class EvaluationProof:
     margin: float | None
     error_bound: float | None
     rows: tuple[int, ...] = ()
+    covers: str = ""
 
     @classmethod
     def read(cls, record: dict[str, Json]) -> EvaluationProof:
@@ -70,13 +72,13 @@ class EvaluationProof:
 
     def text(self) -> str:
         """The second statement in one sentence."""
+        every = f"every {self.format} evaluation" + (f" ({self.covers})" if self.covers else "")
         if not self.failed:
-            return f"every {self.format} evaluation recalls all {self.proved:,} facts"
+            return f"{every} recalls all {self.proved:,} facts"
         remedy = "`dtype=float64`, more `slack`" if self.format == "float32" else "more `slack`"
         return (
-            f"every {self.format} evaluation recalls {self.proved:,} of "
-            f"{self.proved + self.failed:,} facts; of the others this is not shown (what would "
-            f"help: {remedy})"
+            f"{every} recalls {self.proved:,} of {self.proved + self.failed:,} facts; of the "
+            f"others this is not shown (what would help: {remedy})"
         )
 
 

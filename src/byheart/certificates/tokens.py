@@ -45,10 +45,10 @@ def prove_tokens(memory: TokenMemory, facts: FactTable, asked: Asked) -> Certifi
 
 
 def prove_answers(
-    memory: TokenMemory, facts: FactTable, asked: Asked, evaluate: Evaluate
+    memory: TokenMemory, facts: FactTable, asked: Asked, evaluate: Evaluate, covers: str = ""
 ) -> Certificate:
     """The right answer above all others, by the margins that `evaluate` gives for token ids and
-    answers that the memory knows."""
+    answers that the memory knows. `covers`: `EvaluationProof.covers`."""
     asked.refuse_tolerance()
     table = token_table(facts)
     tokens, right, known = in_vocabulary_of(memory, table)
@@ -60,7 +60,7 @@ def prove_answers(
             found.margins[known], found.bounds[known] = some.margins, some.bounds
         return found, own
 
-    (found, own), evaluation = both_statements(memory.dtype, asked, table.rows, found_in)
+    (found, own), evaluation = both_statements(memory.dtype, asked, table.rows, found_in, covers)
 
     def failure(i: int) -> Failure:
         key, answer = table.key(i), table.answer(i)

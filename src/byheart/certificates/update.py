@@ -24,6 +24,7 @@ from byheart._progress import Report, quiet
 from byheart._version import __version__
 from byheart.certificates import sharded
 from byheart.certificates.certificate import certify
+from byheart.certificates.premises import premises
 from byheart.certificates.proving import Margins, certificate
 from byheart.certificates.statement import ARITHMETICS, AnswerCertificate, Certificate
 from byheart.models import Memory
@@ -86,7 +87,7 @@ def _short_proof(
         or kept.max(initial=-1) >= len(errors)
     ):
         return None
-    told, sums = sharded.premises(spec, weights), sharded.shard_sums(weights)
+    told, sums = premises(spec, weights), sharded.shard_sums(weights)
     kept = _inherited(before, kept, sums)
     tokens = memory.in_order(facts.tokens)
     right = torch.from_numpy(facts.answers.copy())

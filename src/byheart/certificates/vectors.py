@@ -142,8 +142,8 @@ def outputs(spec: MultiHeadSpec, A: Arithmetic[Value], context: Tensor, query: T
             "certificates cover layers that read the vectors as they are, not the reference model "
             "with its embedding and sines: use `arithmetic=float`."
         )
-    E, W_K, W_V = A.exact(context), A.weight("W_K"), A.weight("W_V")
-    q = A.einsum("bd,hde->bhe", A.exact(query), A.weight("W_Q"))
+    E, W_K, W_V = A.given(context), A.weight("W_K"), A.weight("W_V")
+    q = A.einsum("bd,hde->bhe", A.given(query), A.weight("W_Q"))
     if context.dim() == 2:  # shared
         scores = A.chain("nd,hde->hne", "hne,bhe->bhn", E, W_K, q)
     else:
