@@ -8,6 +8,7 @@ from byheart._progress import Report
 from byheart.certificates.proving import Asked, certificate, in_vocabulary_of, prove
 from byheart.certificates.statement import INTEGERS, Certificate, Failure, IntegerCertificate
 from byheart.errors import ByheartError
+from byheart.exact.parts import premises
 from byheart.facts import Distributions
 from byheart.models.exact_memory import ExactMemory
 from byheart.models.memory import FactTable
@@ -32,6 +33,8 @@ def prove_exact(memory: ExactMemory, facts: FactTable, asked: Asked) -> Certific
     outputs, literally = np.full(table.T, -1, dtype=np.int64), 0
     if known.any():
         outputs[known], literally = exact_outputs(memory, tokens[known], asked.progress)
+    # What is not evaluated block by block rests on these.
+    told = premises(memory.integers, memory.key_length) if literally < known.sum() else ()
 
     def failure(i: int) -> Failure:
         said = memory.recall(*table.key(i)).answer
@@ -40,7 +43,7 @@ def prove_exact(memory: ExactMemory, facts: FactTable, asked: Asked) -> Certific
 
     held = (outputs == memory.classes(right)) & known
     words = arithmetic(table.T, literally)
-    return certificate(IntegerCertificate, memory, table, words, held, {}, failure)
+    return certificate(IntegerCertificate, memory, table, words, held, {"premises": told}, failure)
 
 
 def exact_outputs(
@@ -49,9 +52,10 @@ def exact_outputs(
     """Classes of keys (B, S), and how many of them were evaluated literally.
 
     Up to `LITERAL` keys all are. Beyond, a random `LITERAL` of them, and all by the structured
-    evaluator, whose equality with the blocks is checked weight for weight (`parts.read`), argued
-    (docs/square-root.md) and compared here on every key that both have seen; a difference counts as
-    a wrong answer.
+    evaluator: its parts are those of the blocks weight for weight (`parts.read`), what the argument
+    that both compute the same needs (docs/square-root.md) is checked of every one of them
+    (`parts.premises`), and both are compared here on every key that both have seen; a difference
+    counts as a wrong answer.
     """
     if len(tokens) <= LITERAL:
         return memory.literal_outputs(tokens, progress), len(tokens)

@@ -18,7 +18,7 @@ Entries = tuple[tuple[int, int], ...]
 Record = Mapping[str, object]
 
 POOLINGS = ("attention", "sum")
-MOST_DIGITS = 10_000  # of a number in a file
+MOST_DIGITS = 1_000  # of a number in a layout, in base 16
 
 
 class Unit(NamedTuple):

@@ -28,13 +28,17 @@ import json
 import zlib
 from collections.abc import Iterable
 
+from byheart._files import parse_json
 from byheart.errors import MemoryFileError
-from byheart.exact.blocks import Block, Entries, Network, Record, Unit, as_count, as_record
+from byheart.exact.blocks import Block, Entries, Network, Record, Unit, as_count, as_list, as_record
 from byheart.exact.parts import Parts, emit, layout, read
 
 MAGIC, VERSION = b"BYHEXACT", 1
 HEAD, TAIL = len(MAGIC) + 1 + 8, 32
+# What a file may grow to. Measured, payloads are up to twice as long as they are compressed (but an
+# embedding layer may be mostly zeros), and all weights together up to 4 times as long as a payload.
 MOST_BYTES = 1 << 32  # of a payload: a network for 10^7 facts has less
+GROWTH, SMALL = 32, 1 << 20  # times as long, and bytes that are no matter
 NAME = "network.bin"
 HEADER = ("dims", "d", "source", "target", "out", "pooling")
 
@@ -121,8 +125,9 @@ def load_network(data: bytes) -> tuple[Network, Record | None]:
             "Restore it from a copy or build the memory again."
         )
     size = int.from_bytes(data[len(MAGIC) + 1 : HEAD], "little")
-    if size > MOST_BYTES:
-        raise MemoryFileError(f"{NAME}: claims {size:,} bytes, more than {MOST_BYTES:,}.")
+    most = min(MOST_BYTES, SMALL + GROWTH * len(data))
+    if size > most:
+        raise MemoryFileError(f"{NAME}: claims {size:,} bytes, more than {most:,}.")
     try:
         expand = zlib.decompressobj()
         payload = expand.decompress(data[HEAD:-TAIL], size + 1)
@@ -136,11 +141,14 @@ def load_network(data: bytes) -> tuple[Network, Record | None]:
 class _Reader:
     def __init__(self, payload: bytes) -> None:
         self.payload, self.at = payload, 0
-        self.pool: list[int] = []
+        self.pool: list[int] = []  # w, -w of each: negated once
+        self.room = 8 * (SMALL + GROWTH * len(payload))  # bits, of all weights together
 
     def network(self) -> tuple[Network, Record | None]:
-        header = json.loads(self.bytes(self.number()).decode())
-        self.pool = [self.long() for _ in self.many()]
+        header = as_record(parse_json(self.bytes(self.number()), "its header", MemoryFileError))
+        for _ in self.many():
+            w = self.long()
+            self.pool += w, -w
         E_in = tuple(self.pairs() for _ in self.many())
         scale = self.weight()
         size = self.number()
@@ -148,8 +156,8 @@ class _Reader:
         ff1, ff2 = (tuple(self.block() for _ in self.many()) for _ in range(2))
         if self.at != len(self.payload):
             raise ValueError(f"{len(self.payload) - self.at} bytes too many")
-        dims, pooling = tuple(str(name) for name in header["dims"]), str(header["pooling"])
-        d = as_count(header["d"], 2**20)
+        dims = tuple(str(name) for name in as_list(header["dims"]))
+        d, pooling = as_count(header["d"], len(self.payload)), str(header["pooling"])
         source, target, out = (as_count(header[name], 64) for name in ("source", "target", "out"))
         network = Network(dims, d, E_in, ff1, source, target, scale, ff2, out, pooling, embedding)
         network.check()
@@ -182,14 +190,18 @@ class _Reader:
 
     def long(self) -> int:
         power, size = self.number(), self.number()
-        if power > 8 * MOST_BYTES:
-            raise ValueError(f"a power of two with exponent {power:,}")
+        self.spend(power + 8 * size)
         return int.from_bytes(self.bytes(size), "little") << power
 
     def weight(self) -> int:
-        n = self.number()
-        value = self.pool[n >> 1]
-        return -value if n & 1 else value
+        value = self.pool[self.number()]
+        self.spend(value.bit_length())
+        return value
+
+    def spend(self, bits: int) -> None:
+        self.room -= bits
+        if self.room < 0:
+            raise ValueError(f"weights of far more bits than {len(self.payload):,} bytes can mean")
 
     def pairs(self) -> Entries:
         return tuple((self.number(), self.weight()) for _ in self.many())

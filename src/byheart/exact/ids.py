@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from byheart.errors import ByheartError
 from byheart.exact.blocks import Block, Record, as_count, as_record
 from byheart.exact.primitives import add, clear, fold, mod, shift, unit
 from byheart.exact.table import Table
@@ -18,6 +19,7 @@ from byheart.exact.table import Table
 L, Z, Y = 0, 1, 2
 """Coordinates of the state that every network has: the key, the value, the scratch."""
 
+FACTOR_BITS = 1 << 10  # of a factor in product mode: twice the logarithm of all sequences will do
 MODES = ("hash", "product", "paper", "embedding")
 
 
@@ -49,6 +51,17 @@ class FF1(ABC):
     def layout(self) -> dict[str, object]:
         """The small numbers with which `read_ff1` finds its parts in the blocks."""
         return {}
+
+    @abstractmethod
+    def check(self, largest: int) -> str:
+        """That `values` are what the blocks compute for keys up to `largest`, in words; a
+        `ByheartError` where that is not sure."""
+
+
+def _sure(good: bool, words: str) -> str:
+    if not good:
+        raise ByheartError(f"expected {words}: it can only be evaluated block by block")
+    return words
 
 
 def exact(values: np.ndarray, bits: int) -> np.ndarray:
@@ -89,6 +102,13 @@ class Hash(FF1):
 
     def layout(self) -> dict[str, object]:
         return {"folds": len(self.folds)}
+
+    def check(self, largest: int) -> str:
+        top, good = max(largest, self.largest), self.first >= 0
+        for A, c in self.folds:  # 2A - top is the least key that a fold leaves
+            good &= c >= 0 and 0 <= top <= 2 * A
+            top = min(top, A)
+        return _sure(good, f"{len(self.folds)} folds that keep keys and numbers >= 0")
 
     @staticmethod
     def read(blocks: Sequence[Block], record: Record, largest: int) -> Hash:
@@ -154,9 +174,16 @@ class Product(FF1):
     def layout(self) -> dict[str, object]:
         return {"g": self.g, "digits": len(self.factors)}
 
+    def check(self, largest: int) -> str:
+        digits = len(self.factors)
+        good = max(largest, self.largest) < 1 << (self.g * digits)
+        good &= all(x >= 0 for X in self.factors for x in X)
+        return _sure(good, f"{digits} digits of {self.g} bits, factors >= 0")
+
     @staticmethod
     def read(blocks: Sequence[Block], record: Record, largest: int) -> Product:
-        g, digits = as_count(record["g"], 8), as_count(record["digits"], len(blocks))
+        g = as_count(record["g"], 8)
+        digits = as_count(record["digits"], largest.bit_length() // max(1, g) + 1)
         factors, at = [], 1
         for digit in Product._digits(largest, g, digits):
             at += len(digit) + 1
@@ -165,6 +192,8 @@ class Product(FF1):
                 # Equal neighbours leave no weight behind.
                 x += block.units[0].outputs[0][1] if block.units[0].outputs else 0
                 X.append(x)
+                if x.bit_length() > FACTOR_BITS:
+                    raise ValueError(f"a factor of {x.bit_length()} bits")
             factors.append(tuple(X))
             at += 1 << g
         return Product(largest, g, tuple(factors))
@@ -191,6 +220,9 @@ class Paper(FF1):
     def layout(self) -> dict[str, object]:
         return {"ids": self.table.layout()}
 
+    def check(self, largest: int) -> str:
+        return _sure(self.table.largest >= largest, f"a table of keys: {self.table.check()}")
+
 
 @dataclass(frozen=True)
 class Embedding(FF1):
@@ -210,6 +242,10 @@ class Embedding(FF1):
     @property
     def embedding(self) -> tuple[int, ...]:
         return self.ids
+
+    def check(self, largest: int) -> str:
+        good = largest < len(self.ids) and min(self.ids) >= 0
+        return _sure(good, f"{len(self.ids):,} numbers >= 0 in the embedding layer")
 
 
 def read_ff1(

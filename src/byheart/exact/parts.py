@@ -88,6 +88,28 @@ class Parts:
         return pooled(self.projection.largest, self.most, self.reads)
 
 
+def premises(parts: Parts, n: int) -> tuple[tuple[str, str], ...]:
+    """Why `Structured` computes what the blocks do for every sequence of `n` tokens: (what, how it
+    was checked, in exact integers). A `ByheartError` where that is not sure."""
+    project, lcm = parts.projection, parts.lcm
+    ids = parts.ff1.check(project.largest)
+    sums = parts.ff1.bound * (lcm if parts.pooling == "attention" else n)
+    reach = parts.pooled[1] if parts.modulus is None else parts.modulus - 1
+    good = min(project.v) >= 0 and (parts.pooling != "attention" or lcm % n == 0)
+    good &= all(M is None or M >= 1 for M in (project.modulus, parts.modulus))
+    if not good or parts.most < sums or parts.table.largest < reach:
+        raise ByheartError(
+            f"sums of up to {sums:,} for sequences of {n} tokens, and a table of keys up to "
+            f"{parts.table.largest:,}: the blocks that reduce them do not cover all"
+        )
+    bits = max(sums, parts.table.largest).bit_length()
+    return (
+        ("ids", f"{parts.ff1.mode}: {ids}"),
+        ("range", f"sums and keys of at most {bits} bits, all of which the blocks reduce"),
+        ("records", parts.table.check()),
+    )
+
+
 def pooled(largest: int, most: int, reads: bool) -> tuple[int, int]:
     """(factor, reach) of l = factor S + u after pooling, for S <= most and, with `reads`, u <=
     largest; otherwise u = 0."""

@@ -10,6 +10,7 @@ value, and b tent folds uncover the next record. `make_table` finds the cheapest
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,12 +20,13 @@ from itertools import pairwise
 import numpy as np
 
 from byheart._search import bisect
-from byheart.errors import CapacityError
+from byheart.errors import ByheartError, CapacityError
 from byheart.exact.blocks import Block, Record, as_count, as_long
 from byheart.exact.data import separate
 from byheart.exact.primitives import clear, fold, mod, shift, step, unit
 
 GROUPINGS = ("sorted", "interp")
+FEW = 1 << 15  # bits of weights that are not counted, when a file says how large its table is
 WINDOW = 3.0  # group sizes from a third to three times the closed form: the optimum is flat
 
 
@@ -128,6 +130,14 @@ class Table:
         t, c = as_count(record["t"], 64), as_count(record["c"], 64)
         # Every group and every record has a block of its own.
         m, k = (as_count(record[name], len(blocks)) for name in ("m", "k"))
+        if min(t, c, m, k) < 1 or grouping not in GROUPINGS:
+            raise ValueError(f"{grouping} groups with t, c, m, k = {t}, {c}, {m}, {k}")
+        # Folds have every power of two up to 2^T among their weights, and codes, unless they are
+        # equal or short, are weights too: a table that says more would be written for nothing.
+        T = k * (t + c) + 1
+        bits = sum(w.bit_length() for w in {w for block in blocks for w in block.weights()})
+        if T * T > 4 * bits + FEW or m * T > 4 * bits + FEW * len(blocks):
+            raise ValueError(f"{m} groups of {k} records, and weights of {bits} bits")
         at, starts = 0, []
         if grouping == "interp":
             at = len(_index_blocks(0, 1, m, t, largest))
@@ -139,6 +149,8 @@ class Table:
             change = outputs[0][1] if outputs else 0  # equal neighbours leave no weight behind
             slope = slope + change if grouping == "interp" else change
             codes.append(codes[-1] + slope)
+            if codes[-1].bit_length() > T:
+                raise ValueError(f"a code of more than {T} bits")
             if grouping != "interp":
                 starts.append(-block.units[1].bias)
         return Table(grouping, t, c, k, largest, tuple(starts), tuple(codes))
@@ -159,6 +171,39 @@ class Table:
         value = q & ((1 << self.c) - 1)
         return group, (q >> self.c).astype(np.int64), value.astype(np.int64)
 
+    def check(self) -> str:
+        """What `look_up` takes for granted of the blocks, for every group in exact integers, in
+        words; a `ByheartError` where it is not so."""
+        starts = self.starts[1:]
+        if self.grouping == "sorted" and not (
+            len(self.starts) == self.m and all(a <= b for a, b in pairwise(starts))
+        ):
+            raise ByheartError("the groups of the table are not in order")
+        _, low, value = self.records
+        for j, code in enumerate(self.codes):
+            mine = slice(j * self.k, (j + 1) * self.k)
+            D, G = low[mine].tolist(), value[mine].tolist()
+            if not 0 < code < 1 << self.T or encode(D, G, self.t, self.c, self.k) != code:
+                raise ByheartError(f"group {j} of the table: its code is not that of its records")
+            if len(set(D)) < self.k and not self._repeats(code, D, G):
+                raise ByheartError(f"group {j} of the table: two records have the same low bits")
+        return f"{self.m:,} groups of {self.k:,} records: codes decoded, encoded, low bits distinct"
+
+    def _repeats(self, code: int, D: list[int], G: list[int]) -> bool:
+        """Are all records with equal low bits padding, so that their values add up to 0?"""
+        again = {d for d, count in Counter(D).items() if count > 1}
+        if any(g for d, g in zip(D, G, strict=True) if d in again):
+            return False
+        # A key that meets them gets the sum of their fractions, which must not reach a value.
+        total, rest = dict.fromkeys(again, 0), code
+        for i, (d, g) in enumerate(zip(D, G, strict=True)):
+            below = self.T - (i + 1) * self.b
+            rest &= (1 << below) - 1
+            if d in again:
+                total[d] += rest << (i * self.b)
+            rest = (1 << below) - rest if g & 1 else rest
+        return max(total.values()) < 1 << (self.T - self.b)
+
     def _code(self, group: np.ndarray, low: np.ndarray) -> np.ndarray:
         wide = np.int64 if self.m.bit_length() + self.t <= 62 else object
         return (group.astype(wide) << self.t) | low
@@ -173,8 +218,8 @@ class Table:
     def look_up(self, l: np.ndarray) -> np.ndarray:  # noqa: E741
         """What the blocks compute, by one binary search: the structured evaluator.
 
-        Equal to `blocks` because the records of a group have different low bits, so that at most
-        one matches, and y - rank 2^(T-t) is then its fraction.
+        Equal to `blocks` because the records of a group have different low bits (`check`), so that
+        at most one matches, and y - rank 2^(T-t) is then its fraction.
         """
         codes, values = self._index
         if self.grouping == "sorted":
