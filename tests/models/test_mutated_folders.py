@@ -141,6 +141,21 @@ def test_fields_of_another_type_or_size_are_refused(folder, changes, match):
     refused(folder, match)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("group", 99), ("level", 40), ("first", -1), ("head_start", 7)]
+)
+def test_shards_that_are_not_there_are_refused_on_reading(tmp_path, name, value):
+    """Before a key is asked for, not only before a proof."""
+    from safetensors.torch import load_file, save_file
+
+    folder = Path(shutil.copytree(KEPT / "sharded", tmp_path / "m"))
+    tensors = load_file(folder / "index.safetensors")
+    tensors[name][0] = value
+    save_file(tensors, folder / "index.safetensors")
+    resign(folder)
+    refused(folder, f"do not belong together.*({name}|shard)")
+
+
 @pytest.mark.parametrize("facts", [None, "24", 2.5, [24]])
 def test_a_certificate_with_fields_of_another_type_is_none(folder, facts):
     assert Certificate.read(folder) is not None

@@ -9,6 +9,7 @@ import shutil
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -200,21 +201,33 @@ def resign(folder: Path) -> None:
 
 def outcome(folder: Path) -> str:
     """What becomes of a folder: "refused", "not proved" or "certified"; a certificate is checked
-    fact by fact against the literal model, and everything that a user would do next is done."""
+    fact by fact against the literal model. What a user would do with the memory is done, too."""
     try:
         loaded = inspect(folder)
-        memory = loaded.memory
-        made = certify_folder(folder, write=False) if loaded.damage else certify(memory)
-        memory.describe().text()
-        Certificate.read(folder)
-        if memory.facts is not None and not isinstance(memory, VectorMemory):
-            memory.recall(*memory.facts.key(0))  # type: ignore[union-attr]
+    except ByheartError:
+        return "refused"
+    use(loaded.memory)
+    try:
+        made = certify_folder(folder, write=False) if loaded.damage else certify(loaded.memory)
     except ByheartError:
         return "refused"
     if not made.certified:
         return "not proved"
-    assert holds(memory, made), f"a false certificate: {made!r}"
+    assert holds(loaded.memory, made), f"a false certificate: {made!r}"
     return "certified"
+
+
+def use(memory: Memory) -> None:
+    """Ask a memory, whatever it is, as its commands do."""
+    actions: list[Callable[[], object]] = [
+        lambda: memory.describe().text(), memory.margins, memory.weights_sha256
+    ]  # fmt: skip
+    if memory.example():
+        key = memory.key_of(memory.example())
+        actions += [partial(ask, *key) for ask in (memory.recall, memory.split, memory.owner)]
+    for action in actions:
+        with suppress(ByheartError):
+            action()
 
 
 def holds(memory: Memory, made: Certificate) -> bool:
