@@ -11,14 +11,18 @@ import torch
 from torch import Tensor
 
 import byheart as bh
-from byheart.certificates import AnswerCertificate, Certificate, certify_folder
+from byheart.certificates import AnswerCertificate, Certificate, certify_folder, exact
 from byheart.certificates.architectures import bounded_logits
 from byheart.certificates.arithmetic import FLOAT32, Rounding, margins
 from byheart.certificates.statement import binding
 from byheart.certificates.update import update_certificate, valid_certificate
 from byheart.construct.sharded.edit import edit_shards
 from byheart.errors import ByheartError
+from byheart.exact import memorize
+from byheart.exact.parts import emit, premises
+from byheart.exact.table import encode
 from byheart.facts import Facts, Vocabulary
+from byheart.models.exact_memory import ExactMemory
 from byheart.models.memory_files import inspect
 from byheart.models.sharded_memory import ShardedMemory
 from byheart.specs import AssociativeSpec, AttentionOnlySpec, MLPTransformerSpec
@@ -157,6 +161,99 @@ def test_lattice_points_whose_squares_overflow_are_refused(sharded):
     point[0, 0] = 2**31 + 3
     with pytest.raises(ByheartError, match="lattice points"):
         bh.certify(replace(sharded, weights={**sharded.weights, "point": point}))
+
+
+# A6: records that collide outside the facts that are evaluated block by block.
+
+
+@pytest.fixture
+def collided(monkeypatch) -> ExactMemory:
+    """A square-root memory of 301 facts, 100 of which are evaluated literally, with a padding
+    record that has the low bits of a fact which is not among them."""
+    monkeypatch.setattr(exact, "LITERAL", 100)
+    facts = bh.random_associations(N=40, S=2, T=301, seed=3)
+    memory = bh.build(facts, "sqrt")
+    assert isinstance(memory, ExactMemory) and bh.certify(memory).certified
+    table = memory.integers.table
+    _, low, value = (column.reshape(table.m, table.k) for column in table.records)
+    padded = np.flatnonzero((value == 0).any(1) & (value > 0).any(1))
+    assert len(padded)
+    sampled = np.random.default_rng(301).choice(301, 100, replace=False)
+    for j in padded:  # the padding stands last
+        D, G, codes = low[j].tolist(), value[j].tolist(), list(table.codes)
+        D[-1], G[-1] = D[0], 1
+        codes[j] = encode(D, G, table.t, table.c, table.k)
+        parts = replace(memory.integers, table=replace(table, codes=tuple(codes)))
+        counts = emit(parts).counts().to_json()
+        attack = replace(memory, integers=parts, spec=replace(memory.spec, **counts))
+        wrong = np.flatnonzero(
+            attack.literal_outputs(facts.tokens) != attack.classes(facts.answers)
+        )
+        if len(wrong) and not np.isin(wrong, sampled).any():
+            assert (attack.outputs(facts.tokens) == attack.classes(facts.answers)).all()
+            return attack
+    raise AssertionError("no group could be attacked")
+
+
+def test_records_with_equal_low_bits_are_refused(collided, tmp_path):
+    with pytest.raises(ByheartError, match="same low bits"):
+        bh.certify(collided)
+    folder = collided.save(tmp_path / "m")  # self-consistent, hashes and all
+    with pytest.raises(ByheartError, match="same low bits"):
+        certify_folder(folder)
+
+
+def test_premises_of_the_fast_evaluator_are_listed(monkeypatch):
+    memory = bh.build(bh.random_associations(N=40, S=2, T=300, seed=3), "sqrt")
+    assert bh.certify(memory).premises == ()  # every fact block by block: nothing is assumed
+    monkeypatch.setattr(exact, "LITERAL", 100)
+    told = bh.certify(memory)
+    assert told.certified and [name for name, _ in told.premises] == ["ids", "range", "records"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda p: {"most": p.most // 2},
+        lambda p: {"lcm": 3},
+        lambda p: {"table": replace(p.table, largest=p.table.largest // 4)},
+        lambda p: {"table": replace(p.table, starts=p.table.starts[::-1])},
+        lambda p: {"table": replace(p.table, codes=(p.table.codes[0] + 1, *p.table.codes[1:]))},
+        lambda p: {"table": replace(p.table, codes=(1 << p.table.T, *p.table.codes[1:]))},
+        lambda p: {"ff1": replace(p.ff1, first=-1)},
+        lambda p: {"ff1": replace(p.ff1, folds=((1, 1), *p.ff1.folds))},
+    ],
+)
+def test_parts_that_the_blocks_do_not_compute_are_refused(change):
+    """Numbers of the layout that are too small for what is asked: the blocks would not reduce."""
+    parts = bh.build(bh.random_associations(N=40, S=2, T=300, seed=3), "sqrt").integers
+    assert premises(parts, 2)
+    with pytest.raises(ByheartError):
+        premises(replace(parts, **change(parts)), 2)
+
+
+@pytest.mark.parametrize("grouping", ["sorted", "interp"])
+@pytest.mark.parametrize("ff1", ["hash", "product", "paper", "embedding"])
+def test_premises_hold_of_what_is_built(ff1, grouping):
+    rng = np.random.default_rng(5)
+    rows = rng.permutation(900).reshape(300, 3)
+    made = memorize(rows, rng.integers(1, 5, 300), ff1=ff1, grouping=grouping)
+    assert premises(made.parts, 3)
+
+
+# Priors.
+
+
+@pytest.mark.parametrize("change", [lambda p: -p, lambda p: 2 * p, lambda p: p * float("nan")])
+def test_a_prior_that_is_none_is_refused(sharded, tmp_path, change):
+    from safetensors.torch import load_file, save_file
+
+    folder = sharded.save(tmp_path / "m")
+    tensors = load_file(folder / "facts.safetensors")
+    save_file(tensors | {"prior": change(tensors["prior"])}, folder / "facts.safetensors")
+    resign(folder)
+    with pytest.raises(ByheartError, match="the prior: expected"):
+        certify_folder(folder)
 
 
 # B1: a certificate binds the architecture and how keys are read.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import torch
-from torch import Tensor
 
 from byheart.errors import ByheartError
 from byheart.models.attention_only import Weights
+from byheart.models.sharded import layout_fault
 from byheart.specs import ShardedSpec
 
 # Of a number format: bits of a whole number, smallest and largest exponents.
@@ -45,9 +44,8 @@ def premises(spec: ShardedSpec, weights: Weights) -> tuple[tuple[str, str], ...]
             )
     if bool((weights["W_E"][-1] != 0).any()) or bool((weights["W_pos"][0] != 0).any()):
         raise ByheartError("the start token is not the zero vector: foreign heads are not silent")
-    for wrong, text in _layout_faults(spec, weights):
-        if wrong:
-            raise ByheartError(text)
+    if wrong := layout_fault(spec, weights):
+        raise ByheartError(wrong)
     kind = str(weights["W_O"].dtype).removeprefix("torch.")
     return (
         ("gates", f"{len(points):,} lattice points are distinct; λ, s1 and s2 are powers of two"),
@@ -63,39 +61,3 @@ def _exponent(name: str, value: float) -> int:
     if mantissa != 0.5:
         raise ByheartError(f"{name} = {value} is not a power of two: the gates are not exact")
     return exponent - 1
-
-
-def _layout_faults(spec: ShardedSpec, weights: Weights) -> Iterator[tuple[object, str]]:
-    """What makes sparse recall and the literal layer differ: (whether it is so, in words). Each
-    relies on those before it."""
-    start, level, first = (weights[name].long() for name in ("head_start", "level", "first"))
-    counts = start[1:] - start[:-1]
-    all_heads = int(start[0]) == 0 and int(start[-1]) == spec.H
-    text = f"head_start does not run from 0 to H = {spec.H:,} upward"
-    yield not all_heads or (counts < 0).any(), text
-    drawn = spec.H if spec.untied else int(counts.max())
-    stored = min(len(weights[name]) for name in ("u", "w", "V"))
-    yield stored < drawn, f"fewer than {drawn:,} heads u, w, V are stored"
-    splits = spec.bits if spec.gate == "query" and spec.S == 2 else 0
-    text = f"level must lie between 0 and {splits}, the bits that gates can read"
-    yield _outside(level, 0, splits), text
-    owned = first.repeat_interleave(2**level)
-    ends = (2**level).cumsum(0)
-    owned += torch.arange(len(owned)) - (ends - 2**level).repeat_interleave(2**level)
-    twice = len(owned.unique()) < len(owned)
-    text = f"groups share a shard, or own one beyond the {spec.shards:,} there are"
-    yield twice or _outside(owned, 0, spec.shards - 1), text
-    group = weights["group"]
-    text = f"group must lie between -1 and {spec.groups - 1:,}, -1 for BOS"
-    yield _outside(group, -1, spec.groups - 1) or int(group[-1]) != -1, text
-    signs = weights["bits"] if spec.bits else torch.ones(1)
-    yield (signs.abs() != 1).any(), "bits other than +1 and -1: sub-shards are not separated"
-    elsewhere = spec.gate != "query" and int(weights["deciding"]) != 0
-    yield elsewhere, f"the {spec.gate} gate reads the first token, not the one stored"
-    subject = weights.get("subject", torch.zeros(1, dtype=torch.int8))
-    wrong = ((subject != 0) & (subject != 1)).any() or int(subject[-1]) != 0
-    yield wrong, "subject marks other than 0 and 1, or on the start token"
-
-
-def _outside(numbers: Tensor, low: int, high: int) -> bool:
-    return int(numbers.min()) < low or int(numbers.max()) > high

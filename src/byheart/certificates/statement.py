@@ -10,12 +10,14 @@ import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
+from byheart._files import read_json
 from byheart._folders import locked, write_text
 from byheart._json import Json
+from byheart._json import record as typed_record
 from byheart._version import __version__
 from byheart.errors import MemoryFileError
 from byheart.models.construction import shown
@@ -64,11 +66,6 @@ class EvaluationProof:
     error_bound: float | None
     rows: tuple[int, ...] = ()
     covers: str = ""
-
-    @classmethod
-    def read(cls, record: dict[str, Json]) -> EvaluationProof:
-        values = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items()}
-        return cls(**values)  # type: ignore[arg-type]
 
     def text(self) -> str:
         """The second statement in one sentence."""
@@ -245,29 +242,16 @@ class Certificate:
         elif record.get("tolerance") is not None:
             kind = NumberCertificate
         try:
-            return kind._read(record)
-        except (TypeError, ValueError, KeyError) as error:
+            return typed_record(record, kind)
+        except ValueError as error:
             raise MemoryFileError(f"{FILE} is no certificate: {error}.") from None
-
-    @classmethod
-    def _read(cls, record: Mapping[str, object]) -> Self:
-        values = {f.name: record[f.name] for f in fields(cls) if f.name in record}
-        listed = {name: tuple(v) for name, v in values.items() if isinstance(v, list)}
-        listed["failures"] = tuple(
-            Failure(**failure | {"key": tuple(failure["key"])})
-            for failure in listed.get("failures", ())
-        )
-        listed["premises"] = tuple(map(tuple, listed.get("premises", ())))
-        if isinstance(evaluation := values.get("evaluation"), dict):
-            values["evaluation"] = EvaluationProof.read(evaluation)
-        return cls(**values | listed)  # type: ignore[arg-type]
 
     @staticmethod
     def read(folder: str | Path) -> Certificate | None:
         """The certificate in a memory folder; None where there is none that can be read."""
-        with suppress(OSError, ValueError, AttributeError, MemoryFileError):
-            text = (Path(folder) / FILE).read_text(encoding="utf-8")
-            return Certificate.from_json(json.loads(text))
+        with suppress(MemoryFileError):
+            record = read_json(Path(folder) / FILE, error=MemoryFileError)
+            return Certificate.from_json(record) if isinstance(record, dict) else None
         return None
 
     def write(self, folder: str | Path) -> Path:
@@ -369,13 +353,6 @@ class DistributionCertificate(Certificate):
         "{c.distribution.kl:.3g} nats (KL divergence) of the stored one, and no log probability is "
         "off by more than {c.distribution.max_log_ratio:.3g}."
     )
-
-    @classmethod
-    def _read(cls, record: Mapping[str, object]) -> Self:
-        proof = record["distribution"]
-        if not isinstance(proof, dict):
-            raise ValueError("the bounds of a distribution are a table of numbers")
-        return super()._read({**record, "distribution": DistributionProof(**proof)})
 
     @property
     def found(self) -> str:

@@ -6,7 +6,6 @@ Nothing here loads torch: a wrong path is refused before that.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from byheart._files import JSON_BYTES, open_regular, parse_json, read_regular
 from byheart._folders import read_whole
 from byheart._json import record as typed_record
+from byheart._json import typed
 from byheart._version import __version__
 from byheart.errors import MemoryFileError, did_you_mean
 from byheart.specs import Spec
@@ -145,53 +145,6 @@ def _check_there(folder: Path, name: str) -> None:
         )
 
 
-def check_tensors(folder: Path, name: str, layout: Layout) -> int:
-    """The length of a safetensors file; refused unless its header says exactly the tensors of
-    `layout` and its length is theirs. Only the header is read."""
-    _check_there(folder, name)
-    with open_regular(folder / name, MemoryFileError) as file:
-        try:
-            return _check_header(file, layout)
-        except (ValueError, MemoryFileError) as error:
-            raise MemoryFileError(
-                f"{folder / name}: {error}; it was truncated or overwritten. Restore it from a "
-                "copy or build the memory again."
-            ) from None
-
-
-def _check_header(file: BinaryIO, layout: Layout) -> int:
-    size = os.fstat(file.fileno()).st_size
-    length = int.from_bytes(file.read(8), "little")
-    if size < 8 or length > min(size - 8, MOST_HEADER_BYTES):
-        raise ValueError(f"not a complete safetensors file (a header of {length:,} bytes)")
-    header = parse_json(file.read(length), "header", MemoryFileError, depth=4)
-    if not isinstance(header, dict):
-        raise ValueError("not a safetensors file (its header is no object)")
-    header.pop("__metadata__", None)
-    if odd := sorted(header.keys() ^ layout.keys()):
-        what = "is missing" if odd[0] in layout else "does not belong to this memory"
-        raise ValueError(f"the tensor {odd[0]!r} {what}")
-    ends = []
-    for tensor, wanted in layout.items():
-        found = typed_record(_object(header[tensor], tensor), _Entry, tensor)
-        if not wanted.fits(found.dtype, found.shape):
-            shapes = " or ".join(map(str, wanted.shapes))
-            expected = f"expected {' or '.join(wanted.dtypes)} of shape {shapes}"
-            raise ValueError(f"{tensor}: {expected}, found {found.dtype} of shape {found.shape}")
-        begin, end = found.data_offsets
-        if end - begin != math.prod(found.shape) * ITEM_BYTES[found.dtype]:
-            raise ValueError(f"{tensor}: {end - begin:,} bytes for shape {found.shape}")
-        ends.append((begin, end))
-    at = 0
-    for begin, end in sorted(ends):
-        if begin != at:
-            raise ValueError(f"bytes {at:,} to {begin:,} belong to no tensor, or to two")
-        at = end
-    if size != 8 + length + at:
-        raise ValueError(f"{at:,} bytes of tensors expected, found {size - 8 - length:,}")
-    return size
-
-
 @dataclass(frozen=True)
 class _Entry:
     """What the header of a safetensors file says of one tensor."""
@@ -201,10 +154,50 @@ class _Entry:
     data_offsets: tuple[int, int]
 
 
-def _object(value: object, name: str) -> Mapping[str, object]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{name}: expected an object, found {json.dumps(value)[:40]}")
-    return value
+def check_tensors(folder: Path, name: str, layout: Layout) -> int:
+    """The length of a safetensors file, of which the header alone is read: a `ValueError` unless it
+    says exactly the tensors of `layout`, a `MemoryFileError` where it is broken."""
+    _check_there(folder, name)
+    with open_regular(folder / name, MemoryFileError) as file:
+        try:
+            header, size = _header(file)
+        except (ValueError, MemoryFileError) as error:
+            raise MemoryFileError(
+                f"{folder / name}: not a complete safetensors file ({error}); it was truncated or "
+                "overwritten. Restore it from a copy or build the memory again."
+            ) from None
+    if odd := sorted(header.keys() ^ layout.keys()):
+        what = "is missing" if odd[0] in layout else "does not belong to this memory"
+        raise ValueError(f"{name}: the tensor {odd[0]!r} {what}")
+    for tensor, wanted in layout.items():
+        dtype, shape = header[tensor].dtype, header[tensor].shape
+        if not wanted.fits(dtype, shape):
+            shapes = " or ".join(map(str, wanted.shapes))
+            expected = f"expected {' or '.join(wanted.dtypes)} of shape {shapes}"
+            raise ValueError(f"{name}, {tensor}: {expected}, found {dtype} of shape {shape}")
+    return size
+
+
+def _header(file: BinaryIO) -> tuple[dict[str, _Entry], int]:
+    """What a safetensors file says of its tensors, whose bytes follow each other to its end, and
+    its length."""
+    size = os.fstat(file.fileno()).st_size
+    length = int.from_bytes(file.read(8), "little")
+    if size < 8 or length > min(size - 8, MOST_HEADER_BYTES):
+        raise ValueError(f"a header of {length:,} bytes in {size:,}")
+    content = parse_json(file.read(length), "its header", MemoryFileError, depth=4)
+    tensors = typed(content, Mapping[str, object], "its header")
+    tensors.pop("__metadata__", None)
+    header = {name: typed(entry, _Entry, name) for name, entry in tensors.items()}
+    at = 0
+    for entry in sorted(header.values(), key=lambda entry: entry.data_offsets):
+        begin, end = entry.data_offsets
+        if begin != at or end - begin != math.prod(entry.shape) * ITEM_BYTES.get(entry.dtype, 0):
+            raise ValueError(f"bytes {begin:,} to {end:,} for {entry.dtype} {entry.shape}")
+        at = end
+    if size != 8 + length + at:
+        raise ValueError(f"{at:,} bytes of tensors expected, found {size - 8 - length:,}")
+    return header, size
 
 
 def check_shapes(spec: Spec, shapes: Mapping[str, Sizes], weights: Mapping[str, Tensor]) -> None:

@@ -27,6 +27,8 @@ own heads; `to_dense` writes out the literal layer.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -57,6 +59,47 @@ def last_shut(spec: ShardedSpec, weights: Weights, tokens: Tensor) -> Tensor | N
     if "bits" in weights:
         return weights["level"][weights["group"][tokens[:, -1]].long().clamp_min(0)] > 0
     return None
+
+
+def layout_fault(spec: ShardedSpec, weights: Weights) -> str | None:
+    """What is wrong with the whole numbers that say which shard owns a key, in words."""
+    return next((text for wrong, text in _layout_faults(spec, weights) if wrong), None)
+
+
+def _layout_faults(spec: ShardedSpec, weights: Weights) -> Iterator[tuple[object, str]]:
+    """What makes sparse recall and the literal layer differ: (whether it is so, in words). Each
+    relies on those before it."""
+    start, level, first = (weights[name].long() for name in ("head_start", "level", "first"))
+    counts = start[1:] - start[:-1]
+    all_heads = int(start[0]) == 0 and int(start[-1]) == spec.H
+    text = f"head_start does not run from 0 to H = {spec.H:,} upward"
+    yield not all_heads or (counts < 0).any(), text
+    drawn = spec.H if spec.untied else int(counts.max())
+    stored = min(len(weights[name]) for name in ("u", "w", "V"))
+    yield stored < drawn, f"fewer than {drawn:,} heads u, w, V are stored"
+    splits = spec.bits if spec.gate == "query" and spec.S == 2 else 0
+    text = f"level must lie between 0 and {splits}, the bits that gates can read"
+    yield _outside(level, 0, splits), text
+    owned = first.repeat_interleave(2**level)
+    ends = (2**level).cumsum(0)
+    owned += torch.arange(len(owned)) - (ends - 2**level).repeat_interleave(2**level)
+    twice = len(owned.unique()) < len(owned)
+    text = f"groups share a shard, or own one beyond the {spec.shards:,} there are"
+    yield twice or _outside(owned, 0, spec.shards - 1), text
+    group = weights["group"]
+    text = f"group must lie between -1 and {spec.groups - 1:,}, -1 for BOS"
+    yield _outside(group, -1, spec.groups - 1) or int(group[-1]) != -1, text
+    signs = weights["bits"] if spec.bits else torch.ones(1)
+    yield (signs.abs() != 1).any(), "bits other than +1 and -1: sub-shards are not separated"
+    elsewhere = spec.gate != "query" and int(weights["deciding"]) != 0
+    yield elsewhere, f"the {spec.gate} gate reads the first token, not the one stored"
+    subject = weights.get("subject", torch.zeros(1, dtype=torch.int8))
+    wrong = ((subject != 0) & (subject != 1)).any() or int(subject[-1]) != 0
+    yield wrong, "subject marks other than 0 and 1, or on the start token"
+
+
+def _outside(numbers: Tensor, low: int, high: int) -> bool:
+    return int(numbers.min()) < low or int(numbers.max()) > high
 
 
 def own_features(

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from byheart.models.folder import (
     INDEX,
     WEIGHTS,
     WHOLE,
+    Files,
     Layouts,
     Record,
     Sizes,
@@ -194,6 +195,15 @@ class ShardedMemory(TokenMemory):
         index |= tensors({name: shapes[name] for name in FLOATING if name in shapes})
         index |= tensors(tied(spec, range(1, spec.H + 1))) | tensors(digests(spec), ("U8",))
         return {**super().layouts(record), WEIGHTS: {"W_O": index.pop("W_O")}, INDEX: index}
+
+    @classmethod
+    def fields_of(cls, record: Record, files: Files) -> dict[str, Any]:
+        fields = super().fields_of(record, files)
+        if not isinstance(fields["construction"], ShardedConstruction):
+            raise ValueError(f"shards made by {fields['construction'].method}")
+        if wrong := sharded.layout_fault(fields["spec"], fields["weights"]):
+            raise ValueError(wrong)
+        return fields
 
     def check_shard(self, shard: int) -> None:
         """Refuse a lazily loaded memory whose shard is not the one that was written."""

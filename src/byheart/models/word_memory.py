@@ -176,7 +176,7 @@ class WordMemory(Memory[Inputs]):
 
 def _key_length(record: Record, spec: TokenSpec) -> int:
     """Tokens of a key: at least one, besides the start token."""
-    keys = spec.S - (record["start_id"] is not None)
+    keys = spec.S - (typed_record(record, _Reading).start_id is not None)
     if keys < 1:
         raise ValueError("keys without tokens: there is a start token, and S = 1")
     return keys
