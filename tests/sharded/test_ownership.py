@@ -64,6 +64,44 @@ def test_the_split_of_an_owner_adds_up(make_relations):
         assert split.margin == pytest.approx(margin, abs=1e-9)
 
 
+def lost_without(spec, weights, ids, right, heads, instead=None) -> set[int]:
+    """Facts that the literal layer, in float64 and plain torch, loses when `heads` write nothing,
+    or `instead` of what they read, (facts, d)."""
+    w = {name: value.double() for name, value in weights.items()}
+    x = w["W_E"][ids] + w["W_pos"]
+    q = torch.einsum("bd,hdr->bhr", x[:, -1], w["W_Q"][0])
+    k = torch.einsum("bsd,hdr->bhsr", x, w["W_K"][0])
+    a = torch.einsum("bhr,bhsr->bhs", q, k).softmax(-1)
+    read = torch.einsum("bhs,bsd->bhd", a, x)
+    read[:, heads] = 0.0 if instead is None else instead(x)[:, None]
+    written = torch.einsum("bhd,hde,hef->bf", read, w["W_V"][0], w["W_O"][0])
+    logits = (x[:, -1] + written) @ w["W_U"]
+    return set((logits.argmax(1) != right).nonzero()[:, 0].tolist())
+
+
+@pytest.mark.parametrize("gate", ["query", "key", "subject-sink"])
+def test_the_owner_says_what_else_depends_on_its_heads(make_relations, gate):
+    """The literal layer without these heads, for every gate."""
+    facts = make_relations(subjects=60, R=4)
+    memory = bh.build(facts, "sharded", gate=gate, shard_size=30)
+    ids, right = memory.with_start(facts.tokens), torch.tensor(facts.answers)
+    spec, weights = to_dense(memory.spec, dict(memory.weights))
+    assert not lost_without(spec, weights, ids, right, [])
+    for i in (0, facts.T // 2):
+        owner = memory.owner(*facts.key(i))
+        lost = lost_without(spec, weights, ids, right, list(owner.heads))
+        shard = set(owner.facts)
+        if gate == "subject-sink":
+            assert len(lost - shard) > facts.T / 4
+            assert "Zeroing their W_O loses facts elsewhere" in owner.others
+            first = lambda x: x[:, 1]  # noqa: E731
+            lost = lost_without(spec, weights, ids, right, list(owner.heads), first)
+        else:
+            assert owner.others == ""
+        assert lost <= shard and len(lost) > 0.7 * len(shard)
+        assert len(repr(owner)) < 400 and owner.key[0] in repr(owner)
+
+
 def test_unknown_keys_have_no_owner(make_relations):
     facts = make_relations(subjects=40, R=3)
     memory = bh.build(facts, "sharded", shard_size=30)

@@ -8,6 +8,7 @@ import torch
 
 from byheart.errors import ByheartError
 from byheart.models.attention_only import Weights
+from byheart.models.folder import DIGESTS
 from byheart.models.sharded import layout_fault
 from byheart.specs import ShardedSpec
 
@@ -19,6 +20,9 @@ LARGEST_POINT = 2**26  # coordinates of lattice points: sums of squares then fit
 def premises(spec: ShardedSpec, weights: Weights) -> tuple[tuple[str, str], ...]:
     """What the proof takes for granted, checked on these weights in whole numbers: (what, how it
     was checked). Refuses weights for which it is not so."""
+    stray = sorted(set(weights) - {*spec.weight_shapes(), "u", "w", "V", "far", DIGESTS})
+    if stray:
+        raise ByheartError(f"tensors that {spec} does not have: {', '.join(stray)}")
     points = torch.cat([weights["point"].long(), weights["far"].long()[None]])
     if int(points.abs().max()) >= LARGEST_POINT:
         raise ByheartError(f"lattice points beyond {LARGEST_POINT:,}: distances are not exact")

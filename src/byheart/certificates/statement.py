@@ -185,6 +185,7 @@ class Certificate:
         return (
             self.plain.format(c=self),
             *self._comparison(),
+            *([f"As it runs: {self.evaluation.text()}."] if self.evaluation else []),
             f"Arithmetic of the proof: {self.arithmetic}.",
             f"It is about the weights with SHA-256 {self.weights_sha256[:12]}… and the facts "
             f"{self.facts_digest[:12]}…; anyone can check it again from the files alone.",

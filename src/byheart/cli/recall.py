@@ -69,8 +69,8 @@ def owner(
     """Say which heads hold a fact, and what else they hold.
 
     Sharded memories: ablating these heads (zeroing their W_O) loses exactly the facts of their
-    shard. Vector memories of the one-hot and the literal proof: the head whose group the example
-    is in.
+    shard; with a subject sink other facts depend on them too, and it says how. Vector memories of
+    the one-hot and the literal proof: the head whose group the example is in; others depend on it.
     """
     from byheart.facts import Facts
 
@@ -80,16 +80,17 @@ def owner(
     heads, shard, held, facts = found.heads, found.shard, found.facts, memory.facts
     said = {"answer": memory.recall(*key).answer} if heads else {}
     record = {"key": tokens, "shard": shard, "heads": list(heads), "facts": len(held)}
-    emit(record | said)
+    emit(record | {"others": found.others} | said)
     if not heads:
         say(f"No head: {tokens[-1]!r} decides for no shard; the memory has nothing on this key.")
         return
-    named = f"head {heads[0]}" if len(heads) == 1 else f"heads {heads[0]} to {heads[-1]}"
-    where = "" if shard is None else f" (shard {shard})"
-    say(f"{named} of {memory.spec.to_json()['H']:,}{where}")
+    say(f"{found.where}, of {memory.spec.to_json()['H']:,} heads")
+    if found.others:
+        say(f"{found.others[0].upper()}{found.others[1:]}.")
     if facts is None:
         return
-    say(f"\nThey hold {len(held):,} {memory.construction.unit} and nothing else:")
+    rest = "" if found.others else " and nothing else"
+    say(f"\nThey hold {len(held):,} {memory.construction.unit}{rest}:")
     for i in held[:LISTED]:
         if isinstance(facts, Facts):
             say(f"  {key_text(facts.key(i))} -> {token_text(facts.answer(i))}")

@@ -66,6 +66,19 @@ def token_files(memory: TokenMemory) -> dict[str, object]:
     return files
 
 
+def rounding_note(memory: Memory) -> str:
+    """What a README says of the second statement of a certificate, about the layer as it runs."""
+    if getattr(memory.spec, "gate", None) == "subject-sink":
+        return (
+            "\nWhat the certificate says of float32 evaluations is about the own heads of a key, "
+            "not about\nthis layer of all heads.\n"
+        )
+    return (
+        "\nThese are the weights of the memory: what its certificate says of every float32 (or "
+        "float64)\nevaluation (`evaluation` in certificate.json) holds of this model too.\n"
+    )
+
+
 @singledispatch
 def export_torch(memory: Memory, folder: str | Path, *, force: bool = False) -> Path:
     """Write `model.py`, `config.json`, `weights.safetensors` (a state dict) and the vocabulary."""
@@ -79,7 +92,8 @@ def export_torch(memory: Memory, folder: str | Path, *, force: bool = False) -> 
         "config.json": torch_config(spec) | reading(dense),
         "weights.safetensors": dump_tensors(torch_state(spec, dense.weights)),
         **token_files(dense),
-        "README.md": f"# {spec}\n\n    from model import load\n    model = load(){shown}\n",
+        "README.md": f"# {spec}\n\n    from model import load\n    model = load(){shown}\n"
+        + rounding_note(memory),
     }
     return write_folder(folder, "torch", files, {"family": spec.family}, force=force)
 
@@ -91,7 +105,8 @@ def _(memory: VectorMemory, folder: str | Path, *, force: bool = False) -> Path:
         "model.py": (STANDALONE / "multi_head.py").read_text(encoding="utf-8"),
         "config.json": vector_config(memory),
         "weights.safetensors": dump_tensors(vector_state(memory)),
-        "README.md": f"# {spec}\n\n    from model import load\n    model = load()\n",
+        "README.md": f"# {spec}\n\n    from model import load\n    model = load()\n"
+        + rounding_note(memory),
     }
     groups = getattr(memory.construction, "groups", None)
     if groups:  # which examples each head owns, by construction: ground truth for instruments

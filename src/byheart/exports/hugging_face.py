@@ -206,4 +206,6 @@ def _readme(memory: TokenMemory) -> str:
 {order}
 The same logits as the memory, to rounding: LayerNorm has an epsilon of 4^k and a weight of 2^k,
 which makes it linear; the feed-forward layer is zero. Do not load it in float16 or bfloat16.
+LayerNorm rounds besides: what the memory's certificate says of every float32 evaluation does
+not cover this model: measure it.
 """

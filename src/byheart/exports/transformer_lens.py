@@ -33,6 +33,8 @@ def export_transformer_lens(memory: Memory, folder: str | Path, *, force: bool =
         CONFIG: config,
         STATE: dump_tensors(state),
         "load.py": Path(lens.__file__).read_text(encoding="utf-8"),
+        "README.md": "# A memory of byheart in TransformerLens\n\n    from load import load\n"
+        "    model = load()\n" + folders.rounding_note(memory),
     }
     return folders.write_layer(dense, folder, "transformer-lens", files, force)
 

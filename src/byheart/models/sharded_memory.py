@@ -35,6 +35,13 @@ from byheart.models.threads import one_thread
 from byheart.models.token_memory import TokenMemory, margin_parts, token_parts
 from byheart.specs import ShardedSpec, TokenSpec
 
+# What else depends on the heads of a shard whose foreign keys read x_1.
+SINK = (
+    "every other fact depends on them too: for it they write W_O V x_1, which the cancelling heads "
+    "take away. Zeroing their W_O loses facts elsewhere; replacing what they write by W_O V x_1 "
+    "loses exactly these"
+)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ShardedMemory(TokenMemory):
@@ -126,13 +133,15 @@ class ShardedMemory(TokenMemory):
         return housed & (self.check_errors(tokens, abstain.seed) <= abstain.tolerance)
 
     def owner(self, *key: str) -> Owner:
-        """The heads of the shard that owns a key, and all facts of that shard."""
+        """The heads of the shard that owns a key, and all facts of that shard. With a subject sink
+        the cancelling heads count on them for every other fact (`Owner.others`)."""
         shard = self.shard(*key)
         if shard < 0:
             return Owner(tuple(key), (), ())
         first, end = self.weights["head_start"][shard : shard + 2].tolist()
         mates = () if self.facts is None else np.flatnonzero(self.shards_of(self.facts) == shard)
-        return Owner(tuple(key), tuple(range(first, end)), tuple(map(int, mates)), shard)
+        others = SINK if self.spec.gate == "subject-sink" else ""
+        return Owner(tuple(key), tuple(range(first, end)), tuple(map(int, mates)), shard, others)
 
     def owners(self) -> np.ndarray | None:
         return None if self.facts is None else self.shards_of(self.facts)

@@ -45,6 +45,10 @@ from byheart.specs import MultiHeadSpec, Spec
 # units in the last place of labels of order 1, and 1e-9 of float64.
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
 PARTS_BYTES = 256 * 2**20  # of the contributions of all heads that are held at once
+COUNTED_ON = (
+    "other examples depend on it too: it adds to their outputs, and the heads that hold them make "
+    "up for that. Zeroing its W_O loses more than these"
+)
 CONTEXT = "context"  # beside the weights: a shared context is part of what is evaluated
 
 
@@ -249,7 +253,8 @@ class VectorMemory(Memory[VectorInputs]):
         if not len(rows) or heads[rows[0]] < 0:
             return Owner((), (), ())
         head = int(heads[rows[0]])
-        return Owner((), (head,), tuple(np.flatnonzero(heads == head).tolist()))
+        held = tuple(np.flatnonzero(heads == head).tolist())
+        return Owner((), (head,), held, others=COUNTED_ON)
 
     def owners(self) -> np.ndarray | None:
         made, facts = self.construction, self.facts

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from byheart._folders import read_whole
-from byheart.certificates import Certificate
+from byheart.certificates import Certificate, DistributionCertificate
+from byheart.certificates.statement import SCHEMA
 from byheart.facts import Facts, VectorFacts
 from byheart.models.memory import Memory
 from byheart.models.memory_files import inspect
@@ -248,7 +249,8 @@ class Verdict(NamedTuple):
 def verdict(
     memory: Memory, proof: Certificate | None, damage: tuple[str, ...], held: int, folder: str
 ) -> Verdict:
-    """The certificate in plain words; one that belongs to other weights or facts is no proof."""
+    """The certificate in plain words; one that belongs to anything else is no proof, and neither is
+    one whose facts are not recalled when they are asked here."""
     measured: tuple[str, ...] = ()
     if memory.facts is not None:
         answers = f"{held:,} of {memory.facts.T:,} answers"
@@ -260,11 +262,32 @@ def verdict(
         command = f"byheart certify {folder}".strip()
         hint = f"`{command}` proves it, and the proof goes into the folder."
         return Verdict("unproved", "Not proved yet", (*measured, hint))
-    if proof.about(memory):
-        return Verdict("proved", "Proved", (*proof.sentences(), *measured))
-    other = "The certificate in the folder is about other weights or facts."
-    why = other if proof.certified else f"{proof.verdict()} {proof.summary()}."
-    return Verdict("unproved", "Not proved", (why, *measured))
+    words = (*proof.sentences(), *measured)
+    if not proof.about(memory):
+        why = "The certificate in the folder is about other weights, facts or another architecture."
+        if not proof.certified:
+            why = f"{proof.verdict()} {proof.summary()}."
+        elif proof.names(memory) and proof.schema < SCHEMA:
+            why = (
+                "The certificate is of an earlier version of byheart. It names these weights, "
+                f"SHA-256 {proof.weights_sha256[:12]}…, and these facts, and nothing else: neither "
+                f"architecture nor vocabulary. Make it again: `byheart certify {folder}`."
+            )
+        return Verdict("unproved", "Not proved", (why, *measured))
+    if memory.facts is None:
+        missing = "The facts are not here, so that nothing could be asked again."
+        return Verdict("unproved", "Certified, not asked again", (*words, missing))
+    if not _agrees(memory, proof, held):
+        return Verdict("unproved", "Certified in exact arithmetic, lost as it runs", words)
+    return Verdict("proved", "Proved", words)
+
+
+def _agrees(memory: Memory, proof: Certificate, held: int) -> bool:
+    """Whether what is counted here, in the stored number format, is what the certificate says."""
+    if isinstance(proof, DistributionCertificate):
+        kl = memory.quality().get("kl")
+        return kl is not None and kl <= proof.distribution.kl * 1.001 + 1e-5
+    return memory.facts is not None and held == memory.facts.T
 
 
 def tiles(memory: Memory, held: int, smallest: float | None) -> list[tuple[str, str, str]]:
