@@ -111,11 +111,9 @@ def _check_multisets(facts: Facts) -> None:
     """Rows that differ in order only must agree."""
     tokens = np.sort(facts.tokens, axis=1)
     order, starts = group_equal_rows(tokens, facts.N)
-    groups = conflicting_groups(facts.answers, order, starts)
+    groups, found = conflicting_groups(facts.answers, order, starts), (facts.tokens, facts.answers)
     if groups:
-        error = conflict_error(
-            groups, facts.tokens, facts.answers, facts.rows, facts.vocabulary, facts.name
-        )
+        error = conflict_error(groups, *found, facts.rows, facts.vocabulary, facts.name)
         raise ConflictError(
             f"{error}\nThese keys have the same tokens in another order: leave out `ordered=False` "
             "to tell them apart.",

@@ -16,7 +16,7 @@ from time import perf_counter
 import numpy as np
 from scipy.stats import beta
 
-from byheart.construct.multi_head.groups import GroupCertificate, find_groups
+from byheart.construct.multi_head.saturated import GroupCertificate, find_groups
 from byheart.errors import FactsError
 from byheart.measure.rank import (
     DependentSet,
@@ -133,8 +133,8 @@ def kruskal_report(
         groups = find_groups(F, math.ceil((T - 1) / (n - 1)), n - 1, seed)
     laps.append(perf_counter())
     seconds: dict[str, float] = dict(zip(PHASES, np.diff(laps).tolist(), strict=True))
-    ranks, known = (raw, centred, truth), (found, lower, upper, sampled, groups)
-    return KruskalReport(T, d, zero, parallel, *ranks, *known, n, enumerated, seconds)
+    known = (raw, centred, truth, found, lower, upper, sampled, groups)
+    return KruskalReport(T, d, zero, parallel, *known, n, enumerated, seconds)
 
 
 def parallel_rows(X: np.ndarray) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:

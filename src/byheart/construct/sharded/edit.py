@@ -20,7 +20,7 @@ from torch import Tensor
 from byheart._progress import Report, quiet
 from byheart.construct.sharded import build, grow
 from byheart.construct.sharded.changes import Key, Sets, change_facts
-from byheart.construct.sharded.solve import Batch, largest_score, solve_batch
+from byheart.construct.sharded.plan import Batch
 from byheart.construct.solve import CHOLESKY_LIMIT, RankError
 from byheart.errors import ByheartError, CheckFailed, FactsError
 from byheart.facts import Facts
@@ -93,8 +93,8 @@ def edit_shards(
             "table and build it again, or build it once with `method=sharded`."
         )
     spec = memory.spec
-    if spec.gate == "subject-sink" or spec.untied:
-        found = "untied heads" if spec.untied else "a subject sink"
+    found = "untied heads" if spec.untied else "a subject sink"
+    if spec.untied or spec.gate == "subject-sink":
         raise ByheartError(
             f"expected a memory of tied heads with `gate=query` or key, found {found}: it cannot "
             "be edited in place. Change the table and build it again."
@@ -205,7 +205,7 @@ def _solve_in(housing: grow.Housing, draft: _Draft) -> np.ndarray:
             s1=s1,
             s2=s2,
         )
-        draft.s_max = largest_score(draft.spec, weights, draft.tokens)
+        draft.s_max = build.largest_score(draft.spec, weights, draft.tokens)
         poor = _solve(draft, kept)
         if not poor or (not left and draft.condition < math.inf):
             # Stronger gates, if the new W_O or scores ask for them: own heads do not see λ.
@@ -234,8 +234,8 @@ def _solve(draft: _Draft, kept: np.ndarray) -> list[int]:
             W_O[start[a] : start[b]] = before["W_O"][old_start[a + step] : old_start[b + step]]
     shards = shard_of(weights, draft.tokens).numpy()
     fresh = np.flatnonzero(kept < 0)
-    limit = max(ROUNDING_MOVES / (torch.finfo(dtype).eps / 2), made.condition)
-    limit = min(limit, CHOLESKY_LIMIT)
+    limit = ROUNDING_MOVES / (torch.finfo(dtype).eps / 2)
+    limit = min(max(limit, made.condition), CHOLESKY_LIMIT)
     draft.residual = draft.condition = 0.0
     solved, poor = [], []
     for i, g in enumerate(fresh.tolist()):
@@ -244,15 +244,14 @@ def _solve(draft: _Draft, kept: np.ndarray) -> list[int]:
         if not len(members):
             continue  # nothing left to say: W_O = 0
         mine, heads = draft.tokens[torch.from_numpy(members)], start[g + 1] - start[g]
-        right = torch.from_numpy(draft.facts.answers[members])
-        targets = weights["W_U"][:, right].T.double()
+        targets = weights["W_U"][:, torch.from_numpy(draft.facts.answers[members])].T.double()
         if spec.check and made.abstain is not None:
             prints = fingerprints(mine, spec.check, made.abstain.seed)
             targets = torch.cat([targets, prints], dim=1)
         n = len(members)
         batch = Batch(np.array([g]), heads, n)
         try:
-            block, residual, cond = solve_batch(spec, weights, batch, mine, targets, [n])
+            block, residual, cond = build.solve_batch(spec, weights, batch, mine, targets, [n])
         except RankError:
             block, residual, cond = torch.zeros(1, 1, 1, 1), math.inf, math.inf
         if cond > limit:
