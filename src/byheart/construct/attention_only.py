@@ -297,10 +297,7 @@ def _convex(layer: Layer, W_U: Tensor, told: AttentionConstruction, growths: int
 def check_admissible(spec: AttentionOnlySpec, T: int, last_tokens: int) -> None:
     """Refuse, with the theorem's reason, what Corollary 1 does not cover."""
     if spec.d_h > spec.d:
-        raise CapacityError(
-            f"d_h <= d is needed (a head reads d coordinates): {spec.d_h} > {spec.d}. "
-            f"Use `d_h={spec.d}` or less."
-        )
+        raise CapacityError(f"d_h <= d is needed: {spec.d_h} > {spec.d}. Use `d_h={spec.d}`.")
     capacity = corollary1_capacity(spec, last_tokens)
     if capacity >= T:
         return

@@ -171,10 +171,8 @@ def _exact(task: _Task) -> Solved:
             told = {"condition": made.solution.condition, "skip": made.skip}
             return made.weights, told | {"eps": 0.0, "beta": beta}
         failure = f"β = {beta:g}: {made}"
-    raise CapacityError(
-        f"the keys are not generic enough for Lemma 2 at {spec}: {failure}. Use more heads, "
-        "or `readout=convex`."
-    )
+    failure = f"the keys are not generic enough for Lemma 2 at {spec}: {failure}"
+    raise CapacityError(f"{failure}. Use more heads, or `readout=convex`.")
 
 
 def _fitted(task: _Task, readout: str) -> Solved:

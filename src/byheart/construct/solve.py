@@ -83,11 +83,8 @@ def minimum_norm(X: Tensor, Y: Tensor) -> Solution:
         countable = T <= RANK_UP_TO and bool(torch.isfinite(X).all())
         rank = int(torch.linalg.matrix_rank(X)) if countable else None
         found = f"below {T}" if rank is None or rank == T else f"{rank} < {T}"
-        raise RankError(
-            f"the {T} x {m} system has numerical rank {found} "
-            f"(condition number {solution.condition:.0e})",
-            rank,
-        )
+        found += f" (condition number {solution.condition:.0e})"
+        raise RankError(f"the {T} x {m} system has numerical rank {found}", rank)
     return solution
 
 
@@ -217,8 +214,6 @@ def holding(memory: AnyTokenMemory, facts: Facts) -> AnyTokenMemory:
     if not memory.construction.lost:
         return memory
     if not memory.construction.recalled:
-        raise CapacityError(
-            f"none of the {facts.T:,} facts could be held by {memory.spec}. "
-            "Use more heads (`H`) or a larger `d`."
-        )
+        none = f"none of the {facts.T:,} facts could be held by {memory.spec}"
+        raise CapacityError(f"{none}. Use more heads (`H`) or a larger `d`.")
     return replace(memory, facts=facts.subset(leads(memory, facts)[1]))

@@ -25,8 +25,6 @@ RATE_ABSTAIN = 2.0**-20
 EVERY, EVERY_ABSTAIN = 4096, 1 << 18
 SAMPLE = 100_000  # random keys that are not stored, asked after the build
 LITERAL = 64  # facts that the oracle recalls before a memory is handed over
-
-
 IDS = {
     "hash": "folds of the key, checked",
     "product": "random products, which work for every table",
@@ -169,9 +167,5 @@ def _unknown(memory: ExactMemory, facts: Facts, others: np.ndarray | None, seed:
     fresh[order] = np.repeat(order[starts] >= facts.T, sizes)  # no stored key, which come first
     keys = keys[fresh[facts.T :]]
     table = memory.integers.table
-    return Unknowns(
-        proved=False,
-        asked=len(keys),
-        answered=int((memory.outputs(keys) != 0).sum()),
-        rate=table.hits() / (table.largest + 1),
-    )
+    answered, rate = int((memory.outputs(keys) != 0).sum()), table.hits() / (table.largest + 1)
+    return Unknowns(proved=False, asked=len(keys), answered=answered, rate=rate)

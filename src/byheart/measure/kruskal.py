@@ -242,10 +242,8 @@ def kruskal_rank(X: np.ndarray, *, exact: bool | None = None, largest: int | Non
     T, top = len(M), rank_of(M).rank
     top = top if largest is None else min(top, largest)
     if _subsets(T, top) > ENUMERATED:
-        raise FactsError(
-            f"{T} rows of rank {top} have too many subsets to enumerate (limit {ENUMERATED:,}): "
-            "use kruskal_report."
-        )
+        many = f"{T} rows of rank {top} have too many subsets to enumerate"
+        raise FactsError(f"{many} (limit {ENUMERATED:,}): use kruskal_report.")
     for s in range(1, top + 1):
         for subset in itertools.combinations(range(T), s):
             if rank_of(M[list(subset)]).rank < s:

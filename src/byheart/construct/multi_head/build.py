@@ -72,14 +72,10 @@ def multi_head_memory(
 def _check_options(facts: VectorFacts, options: MultiHead) -> None:
     proof, tolerance = options.proof, options.tolerance
     if options.readout == "convex" and (proof != "random" or facts.classes is None):
-        raise ByheartError(
-            "`readout=convex` is for classes and random heads: use it with `proof=random` and "
-            "whole-number labels, or leave it out."
-        )
+        needs = "whole-number labels and `proof=random`"
+        raise ByheartError(f"`readout=convex` is for classes and random heads: use {needs}.")
     if proof == "newton" and (facts.classes is not None or facts.outputs > 1):
-        raise ByheartError(
-            "`proof=newton` fits scalar labels: give labels of shape (T,), or use `proof=random`."
-        )
+        raise ByheartError("`proof=newton` fits scalar labels: use `proof=random` for others.")
     if tolerance is not None and not (tolerance > 0 and math.isfinite(tolerance)):
         raise OptionError("tolerance", "a positive number", tolerance)
     if tolerance is not None and facts.classes is not None:
@@ -246,10 +242,8 @@ def _one_hot(task: _Task) -> Made:
     if made.V is None:
         return task.owned(spec, groups, made)
     if not math.isfinite(made.condition):
-        raise CheckFailed(
-            "the sign system of the saturated heads is singular for every draw: try another "
-            "`seed`, more `H`, or `proof=random`."
-        )
+        singular = "the sign system of the saturated heads is singular for every draw"
+        raise CheckFailed(f"{singular}: try another `seed`, more `H`, or `proof=random`.")
     task.why.append(f"{spec.H + 1} sign equations instead of {facts.T}, the rest by assignment")
     return task.owned(spec, groups, made)
 
@@ -351,10 +345,8 @@ def _newton(task: _Task) -> Made:
         )
     P = effective(H)
     if facts.T > P:
-        raise CapacityError(
-            f"{facts.T:,} examples are more than P = {P:,}, the dimension of what {H} heads "
-            f"with d_h = {d_h} can do: generic labels cannot be fitted. Use more `H`."
-        )
+        most = f"P = {P:,}, the dimension of what {H} heads with d_h = {d_h} can do"
+        raise CapacityError(f"{facts.T:,} examples are more than {most}. Use more `H`.")
     spec = task.spec(H, d_h)
     told = []
     for i in range(starts):

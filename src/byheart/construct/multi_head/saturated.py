@@ -208,12 +208,10 @@ def literal_heads(facts: VectorFacts, groups: GroupCertificate, d_h: int, seed: 
             continue
         # Step 2a, b: c orthogonal to the own queries, k with distinct E(t) k; random does.
         basis = complement(facts.query[own], facts.d)
-        pairs = [
-            saturation(
-                facts, basis @ rng.standard_normal(basis.shape[1]), rng.standard_normal(facts.d)
-            )
-            for _ in range(TRIES)
-        ]
+        pairs = []
+        for _ in range(TRIES):
+            c = basis @ rng.standard_normal(basis.shape[1])
+            pairs.append(saturation(facts, c, rng.standard_normal(facts.d)))
         part = max(pairs, key=lambda pair: float(pair.gap[old].min()))
         # Step 2d: λ large enough to freeze every earlier example (finite suffices).
         q, k, lam = _with_saturation(facts, own, p, part, np.array(old))

@@ -1,10 +1,8 @@
 """facts -> sharded memory: one small system a shard, many shards at a time, in this process or on
 workers, with the same bytes; and the fingerprints by which it tells what it was never told.
 
-A key t counts as stored if c further coordinates v(t) of the output are within τ of its fingerprint
-φ(t), pseudo-random in [-1, 1)^c (docs/sharded-editing.md). τ = max(8 e, u cond): e the largest
-error of a stored fact (8: other orders of summation round differently), u cond what perturbation
-theory gives, since |F||W_O| <= cond |φ|.
+A key t counts as stored if c more coordinates v(t) of the output are within τ = max(8 e, u cond) of
+its fingerprint φ(t): e the largest error of a stored fact, u cond what perturbation theory gives.
 """
 
 from __future__ import annotations

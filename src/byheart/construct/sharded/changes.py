@@ -86,10 +86,8 @@ def _distinct_ids(memory: ShardedMemory, keys: list[Key]) -> np.ndarray:
     suggestions, and so are keys that stand twice."""
     for key in keys:
         if isinstance(key, str):  # a sequence of letters: surely not what was meant
-            raise FactsError(
-                f"expected a key as a sequence of tokens, found the string {quote(key)}. "
-                f"Write ({quote(key)},) for a key of one token."
-            )
+            found = f"expected a key as a sequence of tokens, found the string {quote(key)}"
+            raise FactsError(f"{found}. Write ({quote(key)},) for a key of one token.")
     if not keys:
         return np.empty((0, memory.key_length), dtype=np.int64)
     ids = memory.key_ids(keys)
@@ -165,9 +163,8 @@ def _translated(
         )
     padding = -1 if memory.pad_id is None else memory.pad_id
     table = np.full(add.N, padding, dtype=np.int64)
-    for t in np.unique(np.concatenate([add.tokens.ravel(), add.answers])).tolist():
-        if t != add.pad_id:
-            table[t] = vocabulary.id(add.vocabulary.token(t))
+    for word in _words(add):
+        table[add.vocabulary.id(word)] = vocabulary.id(word)
     tokens = np.pad(table[add.tokens], ((0, 0), (S - add.S, 0)), constant_values=padding)
     return tokens, table[add.answers]
 

@@ -179,10 +179,8 @@ def _widths(A: int, options: Sharded, why: list[str]) -> tuple[int, int]:
         raise ByheartError(f"`d` must be at least 2 for a sharded memory, found {d_g}")
     d_h = d_h or d_g
     if d_h > d_g:
-        raise ByheartError(
-            f"`d_h` must be at most the width d_g = {d_g}, found {d_h}. Use `d_h={d_g}`, or "
-            f"`d={d_h}`."
-        )
+        found = f"`d_h` must be at most the width d_g = {d_g}, found {d_h}"
+        raise ByheartError(f"{found}. Use `d_h={d_g}`, or `d={d_h}`.")
     margin, least = frame_margin(A, d_g), LEAST_MARGIN[dtype]
     if margin < least:
         needed = next(d for d in range(d_g + 1, 10_000) if frame_margin(A, d) >= least)
