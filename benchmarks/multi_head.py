@@ -24,8 +24,7 @@ import torch
 
 import byheart as bh
 from byheart.certificates import certify
-from byheart.construct.multi_head.generic import features, random_heads
-from byheart.construct.multi_head.newton import newton_run
+from byheart.construct.multi_head.generic import features, newton_run, random_heads
 from byheart.errors import ByheartError
 from byheart.facts import VectorFacts, digit_vectors, random_vectors
 from byheart.measure.kruskal import kruskal_rank, kruskal_report

@@ -160,7 +160,7 @@ def weights_of(facts: bh.Facts, workers: int | str) -> dict[str, bytes]:
 
 
 def test_same_bytes_from_two_workers(table: bh.Facts, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("byheart.construct.sharded.solve.BATCH_ENTRIES", 20_000)
+    monkeypatch.setattr("byheart.construct.sharded.plan.BATCH_ENTRIES", 20_000)
     assert weights_of(table, 2) == weights_of(table, 1)
 
 
@@ -168,7 +168,7 @@ def test_same_bytes_from_two_workers(table: bh.Facts, monkeypatch: pytest.Monkey
 def test_same_bytes_from_an_external_scheduler(
     table: bh.Facts, scheduler: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("byheart.construct.sharded.solve.BATCH_ENTRIES", 20_000)
+    monkeypatch.setattr("byheart.construct.sharded.plan.BATCH_ENTRIES", 20_000)
     assert weights_of(table, scheduler) == weights_of(table, 1)
 
 

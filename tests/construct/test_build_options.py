@@ -9,10 +9,9 @@ import pytest
 import torch
 
 import byheart as bh
-from byheart.construct.associative import associative_weights
-from byheart.construct.attention_only import choose_attention_only
+from byheart.construct.attention_only import associative_weights, choose_attention_only
 from byheart.construct.frames import smallest_width
-from byheart.construct.outcome import leads
+from byheart.construct.solve import leads
 from byheart.errors import ByheartError, CapacityError
 from byheart.facts import Facts, Vocabulary
 from byheart.models import TokenMemory
@@ -110,10 +109,8 @@ def test_choice_follows_corollary_1():
     assert (spec.d, spec.d_h, spec.qk_rank) == (smallest_width(A), spec.d, 1)
     assert spec.H == math.ceil(1050 / spec.d_h)  # 5 % slack
     assert corollary1_capacity(spec, facts.last_tokens) >= 1050
-    assert choice.heads_free
     fixed = choose_attention_only(facts, bh.AttentionOnly(H=99, d=10, d_h=10))
     assert fixed.spec == AttentionOnlySpec(N=50, S=2, d=10, d_h=10, H=99)
-    assert not fixed.heads_free
     # Rank-1 scores are a choice of ours; a layer of the user's sizes is the layer of the paper.
     heads = choose_attention_only(facts, bh.AttentionOnly(H=99)).spec
     assert heads.qk_rank == heads.d

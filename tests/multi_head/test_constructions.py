@@ -12,8 +12,7 @@ from oracles.literal import literal_forward
 
 import byheart as bh
 from byheart.construct.methods import MultiHead
-from byheart.construct.multi_head.generic import condition_heads, features, random_heads
-from byheart.construct.multi_head.newton import newton_run
+from byheart.construct.multi_head.generic import condition_heads, features, newton_run, random_heads
 from byheart.errors import ByheartError, CapacityError, CheckFailed
 from byheart.facts import VectorFacts, random_vectors
 from byheart.models.vector_memory import VectorMemory
@@ -181,7 +180,7 @@ def test_newton_fails_above_P_and_says_so():
 
 def test_jacobian_is_the_derivative():
     """J v by hand against finite differences, shared and own contexts."""
-    from byheart.construct.multi_head import newton
+    from byheart.construct.multi_head import generic
 
     g = torch.Generator().manual_seed(0)
 
@@ -191,11 +190,11 @@ def test_jacobian_is_the_derivative():
     e = draw(5, 4)
     for E, rows in ((None, 3), (draw(5, 3, 4), 4)):
         W, K, v = draw(2, 4, 2), draw(2, rows, 2), draw(2, rows)
-        f, J = newton._jacobian(e, E, W, K, v)
+        f, J = generic._jacobian(e, E, W, K, v)
         step = draw(W.numel() + K.numel() + v.numel())
         dW, dK, dv = step.split([W.numel(), K.numel(), v.numel()])
         t = 1e-6
-        up = newton._jacobian(e, E, W + t * dW.view_as(W), K + t * dK.view_as(K),
+        up = generic._jacobian(e, E, W + t * dW.view_as(W), K + t * dK.view_as(K),
                               v + t * dv.view_as(v))[0]  # fmt: skip
         assert torch.allclose((up - f) / t, J @ step, atol=1e-4)
 

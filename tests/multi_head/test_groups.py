@@ -5,8 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byheart.construct.multi_head.groups import DEPENDENT, find_groups, group_certificate, split
-from byheart.construct.multi_head.saturated import complement, dual_basis, pseudo_inverse_times
+from byheart.construct.multi_head.saturated import (
+    DEPENDENT,
+    complement,
+    dual_basis,
+    find_groups,
+    group_certificate,
+    pseudo_inverse_times,
+    split,
+)
 from byheart.errors import CapacityError
 
 

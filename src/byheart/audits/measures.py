@@ -19,7 +19,7 @@ from byheart._search import bisect
 from byheart.audits.models import FoundModel
 from byheart.audits.settings import AuditSettings
 from byheart.audits.states import HeadStates, LayerStates
-from byheart.construct.multi_head.groups import GroupCertificate, find_groups
+from byheart.construct.multi_head.saturated import GroupCertificate, find_groups
 from byheart.measure.kruskal import KruskalReport, kruskal_report, subset_ratios
 from byheart.measure.rank import rank_of_values
 from byheart.theory.bound import Case

@@ -1,20 +1,22 @@
 """Attention-only memories by construction (Dana et al. 2025, Theorem 1 with ε = 0, Corollary 1).
 
 The heads attend at random; the facts live in W_O. With F(t) in R^{H d_h} the outputs of all heads
-and x_S the skip, the memory recalls t exactly when F(t) W_O + x_S = w_{g(t)}, the row of the right
-answer in W_U; for generic e, pos, W_QK, W_V the rows [F(t), x_S] of T <= H d_h + d facts are
-independent (Lemma 2; docs/attention-only.md). Up to H d_h facts the skip is subtracted from the
-targets; for the last d of them the model is rewritten in a basis where the skip is x_S M_0. M_0 =
-I + D with [W_O; D] of least norm stays invertible when the last tokens span fewer than d
-directions; targets get random parts in the directions that no logit reads, for when the answers do.
+and x_S the skip, the memory recalls t exactly when F(t) W_O + x_S M_0 = w_{g(t)}, the row of the
+right answer in W_U, solvable for T <= H d_h + d generic facts (Lemma 2; docs/attention-only.md).
+M_0 = I up to H d_h facts; else the model is rewritten in a basis where the skip is x_S M_0, and
+targets get random parts in the directions that no logit reads, so that M_0 stays invertible.
+
+The associative memory W = Σ_i w_U(g(i)) w_e(i)^T (slides of 2024; Bietti et al. 2023) solves no
+system; recall works while the cross-talk of the other facts stays below the margin.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -23,17 +25,27 @@ from torch.nn.functional import pad
 
 from byheart._progress import Report
 from byheart.construct.frames import ideal_margin, smallest_width, unembedding
-from byheart.construct.methods import AttentionOnly
-from byheart.construct.outcome import DTYPES, as_stored, check_fits, held, holding
+from byheart.construct.methods import Associative, AttentionOnly
 from byheart.construct.readout import convex_readout
-from byheart.construct.solve import RankError, Solution, minimum_norm, solve_bytes
+from byheart.construct.solve import (
+    DTYPES,
+    RankError,
+    Solution,
+    as_stored,
+    check_fits,
+    held,
+    holding,
+    minimum_norm,
+    solve_bytes,
+)
 from byheart.errors import CapacityError, CheckFailed
 from byheart.facts import Facts
+from byheart.models import associative
 from byheart.models.attention_only import Weights, head_outputs
-from byheart.models.construction import AttentionConstruction, finite
+from byheart.models.construction import AssociativeConstruction, AttentionConstruction, finite
 from byheart.models.memory import BATCH_BYTES
 from byheart.models.token_memory import TokenMemory
-from byheart.specs import AttentionOnlySpec
+from byheart.specs import AssociativeSpec, AttentionOnlySpec
 from byheart.theory import corollary1_capacity, corollary1_heads
 
 # Share of |x|² = 1 that tokens and positions get.
@@ -48,13 +60,14 @@ CONVEX_LOAD = 1.25
 GROWTH, GROWTHS = 1.25, 3  # of the heads when all fail and their number is ours to choose
 GOOD_MARGIN = 0.5  # of the ideal margin: the first attempt that keeps it is taken
 
+WIDEST = 8192  # the largest width of an associative memory tried: half a gigabyte in float64
+
 
 class Choice(NamedTuple):
-    """A spec, the reasons in words, and whether the number of heads was ours to choose."""
+    """A spec, and the reasons in words."""
 
     spec: AttentionOnlySpec
     why: tuple[str, ...]
-    heads_free: bool
 
 
 def choose_attention_only(facts: Facts, options: AttentionOnly | None = None) -> Choice:
@@ -91,7 +104,7 @@ def choose_attention_only(facts: Facts, options: AttentionOnly | None = None) ->
     if last < d:
         skip = f"{last} (the skip spans the {last} last tokens, not d = {d})"
     why.append(f"Corollary 1 promises H·d_h + d = {H * d_h:,} + {skip} = {promised:,} facts")
-    return Choice(spec, tuple(why), options.H is None)
+    return Choice(spec, tuple(why))
 
 
 def attention_spec(
@@ -112,8 +125,8 @@ def attention_memory(
     facts: Facts, options: AttentionOnly, seed: int, progress: Report
 ) -> TokenMemory:
     """One dense layer with the smallest sizes that are not given, by the read-out asked for."""
-    choice = choose_attention_only(facts, options)
-    spec, exact = choice.spec, options.readout == "exact"
+    spec, why = choose_attention_only(facts, options)
+    exact, growths = options.readout == "exact", GROWTHS if options.H is None else 0
     layer = Layer(facts, spec, DTYPES[options.dtype], seed, progress)
     check_admissible(spec, facts.T if exact else 0, facts.last_tokens)
     m, what = spec.H * spec.d_h + spec.d, "one dense solve for" if exact else "a read-out of"
@@ -122,7 +135,9 @@ def attention_memory(
     progress(f"placing {len(facts.answer_ids):,} answers in R^{spec.d}")
     rows, W_U = unembedding(facts.answer_ids, spec.d, spec.N, seed)
     W_U = layer.rounded({"W_U": W_U})["W_U"]
-    return (_exact if exact else _convex)(layer, W_U, ideal_margin(rows, spec.N), choice)
+    ideal = finite(ideal_margin(rows, spec.N))
+    told = AttentionConstruction(readout=options.readout, ideal_margin=ideal, why=why)
+    return (_exact if exact else _convex)(layer, W_U, told, growths)
 
 
 @dataclass(frozen=True)
@@ -148,6 +163,11 @@ class Layer:
 
     def rounded(self, weights: Weights) -> Weights:
         return rounded(weights, self.dtype)
+
+    def memory(self, weights: Weights, record: AttentionConstruction) -> TokenMemory:
+        capacity = corollary1_capacity(self.spec, self.facts.last_tokens)
+        record = replace(record, capacity=capacity)
+        return as_stored(TokenMemory, self.spec, weights, self.dtype, self.facts, record)
 
     def draws(
         self, targets: Tensor, W_U: Tensor
@@ -199,48 +219,40 @@ class Constructed(NamedTuple):
     skip: str
 
 
-def _exact(layer: Layer, W_U: Tensor, ideal: float, choice: Choice) -> TokenMemory:
+def _exact(layer: Layer, W_U: Tensor, told: AttentionConstruction, growths: int) -> TokenMemory:
     """Corollary 1: the first attempt with a good margin, else the best that recalls all facts."""
-    facts, spec, why = layer.facts, choice.spec, list(choice.why)
+    facts, spec, ideal = layer.facts, layer.spec, told.ideal_margin
     targets = W_U[:, torch.tensor(facts.answers)].T
     failures: list[str] = []
     ranks: list[int | None] = []
-    for growth in range(1 + (GROWTHS if choice.heads_free else 0)):
+    for growth in range(1 + growths):
         if growth:
             # Heads that each add less to the rank than d_h are needed in greater number.
             known = [rank for rank in ranks if rank]
             factor = max(GROWTH, facts.T / max(known)) if known else GROWTH
             spec = replace(spec, H=math.ceil(spec.H * factor))
-            why.append(f"H raised to {spec.H}: {failures[-1]}")
+            told = replace(told, why=(*told.why, f"H raised to {spec.H}: {failures[-1]}"))
         ranks.clear()
         best, best_margin = None, -math.inf
-        for beta, made in replace(layer, spec=spec).draws(targets, W_U):
+        layer = replace(layer, spec=spec)
+        for beta, made in layer.draws(targets, W_U):
             if isinstance(made, RankError):
                 failures.append(f"β = {beta:g}: {made}")
                 ranks.append(made.rank)
                 continue
-            record = AttentionConstruction(
-                readout="exact",
-                capacity=corollary1_capacity(spec, facts.last_tokens),
-                ideal_margin=finite(ideal),
-                condition=made.solution.condition,
-                residual=made.solution.residual,
-                solver=made.solution.solver,
-                skip=made.skip,
-                beta=beta,
-                why=tuple(why),
-            )
-            memory = as_stored(TokenMemory, spec, made.weights, layer.dtype, facts, record)
+            _, condition, residual, solver = made.solution
+            record = replace(told, condition=condition, residual=residual, solver=solver)
+            memory = layer.memory(made.weights, replace(record, skip=made.skip, beta=beta))
             margins = memory.margins(facts)
             recalled, margin = int((margins > 0).sum()), float(margins.min())
-            record = replace(record, recalled=recalled, margin=finite(margin))
             if recalled == facts.T and (best is None or margin > best_margin):
+                record = replace(memory.construction, recalled=recalled, margin=finite(margin))
                 best, best_margin = replace(memory, construction=record), margin
-                if margin >= GOOD_MARGIN * min(ideal, 1.0):
+                if margin >= GOOD_MARGIN * min(math.inf if ideal is None else ideal, 1.0):
                     return best
             failures.append(
                 f"β = {beta:g}: {recalled:,} of {facts.T:,} recalled, margin {margin:.1e}, "
-                f"condition number {made.solution.condition:.0e}"
+                f"condition number {condition:.0e}"
             )
         if best is not None:
             return best
@@ -260,30 +272,23 @@ def _exact(layer: Layer, W_U: Tensor, ideal: float, choice: Choice) -> TokenMemo
     )
 
 
-def _convex(layer: Layer, W_U: Tensor, ideal: float, choice: Choice) -> TokenMemory:
+def _convex(layer: Layer, W_U: Tensor, told: AttentionConstruction, growths: int) -> TokenMemory:
     """The logistic read-out; more heads, if they are ours to choose, until all facts are held."""
-    facts, spec, why = layer.facts, choice.spec, list(choice.why)
+    facts, spec = layer.facts, layer.spec
     answers = torch.from_numpy(facts.answer_ids.copy())
     right = torch.searchsorted(answers, torch.tensor(facts.answers))
     tried: list[TokenMemory] = []
-    for growth in range(1 + (GROWTHS if choice.heads_free else 0)):
+    for growth in range(1 + growths):
         if growth:
             spec = replace(spec, H=math.ceil(spec.H * GROWTH))
-            why.append(f"H raised to {spec.H}: fewer heads did not hold all facts")
+            reason = f"H raised to {spec.H}: fewer heads did not hold all facts"
+            layer, told = replace(layer, spec=spec), replace(told, why=(*told.why, reason))
         layer.progress(f"fitting {facts.T:,} facts on {spec.H * spec.d_h + spec.d:,} features")
-        weights, x_S, F = replace(layer, spec=spec).random()
+        weights, x_S, F = layer.random()
         fit = convex_readout(F, x_S, W_U[:, answers].T, right, torch.tensor(facts.prior))
-        record = AttentionConstruction(
-            readout="convex",
-            capacity=corollary1_capacity(spec, facts.last_tokens),
-            ideal_margin=finite(ideal),
-            iterations=fit.iterations,
-            beta=BETAS[0],
-            why=tuple(why),
-        )
         weights = complete(spec, in_basis(weights, fit.M_0), fit.W_O, W_U)
-        memory = as_stored(TokenMemory, spec, weights, layer.dtype, facts, record)
-        tried.append(held(memory, facts))
+        record = replace(told, iterations=fit.iterations, beta=BETAS[0])
+        tried.append(held(layer.memory(weights, record), facts))
         if not tried[-1].construction.lost:
             break
     return holding(max(tried, key=lambda memory: memory.construction.recalled or 0), facts)
@@ -292,16 +297,13 @@ def _convex(layer: Layer, W_U: Tensor, ideal: float, choice: Choice) -> TokenMem
 def check_admissible(spec: AttentionOnlySpec, T: int, last_tokens: int) -> None:
     """Refuse, with the theorem's reason, what Corollary 1 does not cover."""
     if spec.d_h > spec.d:
-        raise CapacityError(
-            f"d_h <= d is needed (a head reads d coordinates): {spec.d_h} > {spec.d}. "
-            f"Use `d_h={spec.d}` or less."
-        )
+        raise CapacityError(f"d_h <= d is needed: {spec.d_h} > {spec.d}. Use `d_h={spec.d}`.")
     capacity = corollary1_capacity(spec, last_tokens)
     if capacity >= T:
         return
-    heads = corollary1_heads(T, spec.d, spec.d_h, last_tokens)
-    few = f"min({spec.d}, {last_tokens} distinct last tokens)"
-    skip = few if last_tokens < spec.d else f"{spec.d}"
+    heads, skip = corollary1_heads(T, spec.d, spec.d_h, last_tokens), f"{spec.d}"
+    if last_tokens < spec.d:
+        skip = f"min({spec.d}, {last_tokens} distinct last tokens)"
     raise CapacityError(
         f"{T:,} facts are more than H·d_h + d = {spec.H}·{spec.d_h} + {skip} = {capacity:,}, what "
         f"d={spec.d}, H={spec.H}, d_h={spec.d_h} holds for certain (Dana et al. 2025, "
@@ -318,19 +320,18 @@ def unread_parts(W_U: Tensor, T: int, seed: int) -> Tensor:
     """Random vectors (T, d) of about unit length in the directions that no column of W_U reads."""
     directions, sizes, _ = torch.linalg.svd(W_U)
     free = directions[:, int((sizes > 1e-9 * sizes[0]).sum()) :]
-    generator = torch.Generator().manual_seed(seed + 1)
-    parts = torch.randn(T, free.shape[1], generator=generator, dtype=torch.float64)
-    return parts @ free.T / math.sqrt(len(W_U))
+    return gaussians(seed + 1)(T, free.shape[1]) @ free.T / math.sqrt(len(W_U))
+
+
+def gaussians(seed: int) -> Callable[..., Tensor]:
+    """Normal float64 tensors of any shape, one after the other from one stream."""
+    generator = torch.Generator().manual_seed(seed)
+    return partial(torch.randn, generator=generator, dtype=torch.float64)
 
 
 def random_attention(spec: AttentionOnlySpec, seed: int, beta: float) -> Weights:
     """Generic e, pos, W_Q, W_K, W_V: |x|² ≈ 1, scores of standard deviation β, orthonormal W_V."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def gaussian(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-    heads, d, r = (1, spec.H), spec.d, spec.qk_rank
+    heads, d, r, gaussian = (1, spec.H), spec.d, spec.qk_rank, gaussians(seed)
     # A product of two rank-r Gaussian factors has scores of variance r: r^(1/4) in each undoes it.
     half_score = math.sqrt(beta) / r**0.25
     if spec.scale:
@@ -370,3 +371,38 @@ def features(spec: AttentionOnlySpec, weights: Weights, tokens: Tensor) -> tuple
 def rounded(weights: Weights, dtype: torch.dtype) -> Weights:
     """The weights as `dtype` stores them, as float64."""
     return {name: w.to(dtype).to(torch.float64) for name, w in weights.items()}
+
+
+def associative_weights(facts: Facts, spec: AssociativeSpec, seed: int = 0) -> dict[str, Tensor]:
+    """Weights (no model axis, float64) of the associative memory that adds up all facts."""
+    generator = torch.Generator().manual_seed(seed)
+    signs = torch.randint(0, 2, (spec.S, spec.N, spec.d), generator=generator)
+    W_E = (2 * signs - 1).to(torch.float64)
+    _, W_U = unembedding(facts.answer_ids, spec.d, spec.N, seed)
+    tokens, right = torch.tensor(facts.tokens), torch.tensor(facts.answers)
+    keys = associative.keys(spec, {"W_E": W_E[None]}, tokens)[0]
+    return {"W_E": W_E, "W": keys.T @ W_U[:, right].T, "W_U": W_U}
+
+
+def associative_memory(
+    facts: Facts, options: Associative, seed: int, progress: Report
+) -> TokenMemory:
+    """The Hebbian sum; without `d`, the width is doubled until every fact is recalled."""
+    d, dtype = options.d, DTYPES[options.dtype]
+    width = d or 16
+    while True:
+        spec = AssociativeSpec(N=facts.N, S=facts.S, d=width)
+        check_fits(0, spec.parameters, f"an associative memory of width {width:,}")
+        progress(f"adding up {facts.T:,} facts in a {width} x {width} matrix")
+        weights = associative_weights(facts, spec, seed)
+        made = AssociativeConstruction(readout="sum", capacity=width)
+        memory = held(as_stored(TokenMemory, spec, weights, dtype, facts, made), facts)
+        lost = memory.construction.lost
+        if not lost or d is not None or width >= WIDEST:
+            break
+        width *= 2
+    reason = ": the first power of two at which the cross-talk stays below the margin"
+    if d is not None or lost:
+        reason = ": the largest width tried" if d is None else " as asked"
+    construction = replace(memory.construction, why=(f"d = {width}{reason}",))
+    return holding(replace(memory, construction=construction), facts)

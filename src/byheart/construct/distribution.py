@@ -28,9 +28,15 @@ from byheart.construct.attention_only import (
 )
 from byheart.construct.encoders import Encoder, encode
 from byheart.construct.methods import DistributionAttention
-from byheart.construct.outcome import DTYPES, as_stored, check_fits
 from byheart.construct.readout import ReadoutTask, kl_readout, ridge_readout
-from byheart.construct.solve import RankError, minimum_norm, solve_bytes
+from byheart.construct.solve import (
+    DTYPES,
+    RankError,
+    as_stored,
+    check_fits,
+    minimum_norm,
+    solve_bytes,
+)
 from byheart.errors import ByheartError, CapacityError, CheckFailed
 from byheart.facts import Distributions
 from byheart.models.attention_only import Weights
@@ -78,10 +84,8 @@ def distribution_memory(
     capacity, readout = corollary1_capacity(spec, facts.last_tokens), options.readout
     if readout == "auto":
         readout = "exact" if capacity >= table.T else "convex"
-        sign, theorem = (">=", " (Theorem 1, ε = 0)") if readout == "exact" else ("<", "")
-        why.append(
-            f"{readout} read-out: H·d_h + d = {capacity:,} {sign} {table.T:,} sequences{theorem}"
-        )
+        said = ">= {:,} sequences (Theorem 1, ε = 0)" if readout == "exact" else "< {:,} sequences"
+        why.append(f"{readout} read-out: H·d_h + d = {capacity:,} {said.format(table.T)}")
     if readout == "exact":
         check_admissible(spec, table.T, facts.last_tokens)
     encoder = options.encoder
@@ -167,10 +171,8 @@ def _exact(task: _Task) -> Solved:
             told = {"condition": made.solution.condition, "skip": made.skip}
             return made.weights, told | {"eps": 0.0, "beta": beta}
         failure = f"β = {beta:g}: {made}"
-    raise CapacityError(
-        f"the keys are not generic enough for Lemma 2 at {spec}: {failure}. Use more heads, "
-        "or `readout=convex`."
-    )
+    failure = f"the keys are not generic enough for Lemma 2 at {spec}: {failure}"
+    raise CapacityError(f"{failure}. Use more heads, or `readout=convex`.")
 
 
 def _fitted(task: _Task, readout: str) -> Solved:
@@ -239,9 +241,8 @@ def _literal(task: _Task) -> Solved:
     try:
         solution = minimum_norm(X[likely], task.targets[likely])
     except RankError as error:
-        raise CapacityError(
-            f"X_1 is singular: {error}. Use another `seed` or other sizes."
-        ) from None
+        told = f"X_1 is singular: {error}. Use another `seed` or other sizes."
+        raise CapacityError(told) from None
     W_O, M_0 = solution.W[: -spec.d], solution.W[-spec.d :]
     weights = complete(spec, in_basis(nominal, M_0), W_O, task.unembedding())
     record = {"condition": solution.condition, "beta": BETAS[0], "skip": CHANGED_BASIS}

@@ -1,10 +1,8 @@
 """Sequence encoders f(t) = W E(t) of rank d: how near a width-d model can come to π at all.
 
 `encode` makes one by name, `best` picks by regime and says why, `compare` makes all of them. Least
-squares on log π (`svd`, `weighted`) is for distributions near uniform: with
-Z = f - log π, KL_t = ½ Var_{π_t}(Z) + O(Z³), so the right weights are p_t π_t, and a constant for
-each sequence is free. `theorem2` is for those near a look-up table g, E(t) = λ_t W_{g(t)} on a
-frame of low coherence: λ_t alone says how sure sequence t is. `optimised`: the best we can find.
+squares on log π (`svd`, `weighted`) is for distributions near uniform, `theorem2`, λ_t W_{g(t)} on
+a frame of low coherence, for those near a look-up table g (docs/distributions.md).
 """
 
 from __future__ import annotations
@@ -203,21 +201,18 @@ def _best_scales(pi: Array, scores: Array) -> Array:
     return (low + high) / 2
 
 
-def optimised(
-    table: Distributions,
-    starts: Sequence[Encoder],
-    *,
-    iterations: int = ITERATIONS,
-    progress: Report = quiet,
-) -> Encoder:
-    """argmin_{W,E} Σ_t p_t KL(π_t || softmax W E_t), the best local minimum from the `starts`,
-    never worse than any of them: all run for `HEAT` steps, the best of them to the end."""
-    pi, prior = table.probabilities, table.prior
+def optimised(table: Distributions, starts: Sequence[Encoder], progress: Report = quiet) -> Encoder:
+    """argmin_{W,E} Σ_t p_t KL(π_t || softmax W E_t), the best local minimum from the `starts`
+    (large tables: the first), never worse than any: all run for `HEAT` steps, the best to the end.
+    """
+    pi, prior, iterations = table.probabilities, table.prior, ITERATIONS
+    if table.T * table.A > SEVERAL_STARTS_LIMIT:
+        starts, iterations = starts[:1], LARGE_ITERATIONS
 
     def kl(encoder: Encoder) -> float:
         return divergence(pi, encoder.logits, prior)
 
-    heat = min(HEAT, iterations) if len(starts) > 1 else iterations
+    heat = HEAT if len(starts) > 1 else iterations
     raced = []
     for number, start in enumerate(starts):
         progress(f"optimising the encoder, start {number + 1} of {len(starts)} ({start.name})")
@@ -238,7 +233,6 @@ def _descend(table: Distributions, start: Encoder, iterations: int) -> Encoder:
     of_t = p.sqrt().clamp_min(1e-8)[:, None]
     of_j = (p @ pi).sqrt().clamp_min(1e-8)[:, None]
     W, E = _even(start.W * of_j.numpy(), start.E * of_t.numpy())
-
     loss = CrossEntropy(pi, p)
 
     def value_and_gradient(flat: Array) -> tuple[float, Array]:
@@ -285,7 +279,7 @@ def encode(
         "weighted": lambda: weighted(table, d),
         "theorem2": lambda: theorem2(table, d, seed),
         "theorem2*": lambda: theorem2(table, d, seed, best=True),
-        "optimised": lambda: _optimised(table, _starts(table, d, seed), progress),
+        "optimised": lambda: optimised(table, _starts(table, d, seed), progress),
     }
     if name not in makers:
         raise ByheartError(f"the encoder must be one of {', '.join(makers)}, found {name!r}")
@@ -302,12 +296,10 @@ def best(table: Distributions, d: int, *, seed: int = 0, progress: Report = quie
     >>> best(random_distributions("gauss", N=5), 4).why
     'd = 4 >= min(T, A - 1) = 4: exact, by the centred SVD of log π (Proposition 2)'
     """
-    check_rank(table, d)
     limit = min(table.T, table.A - 1)
     if d >= limit and table.full_support:
-        why = f"d = {d} >= min(T, A - 1) = {limit}: exact, by the centred SVD of log π "
-        why += "(Proposition 2)"
-        return replace(svd(table, d), name="best", why=why)
+        why = f"d = {d} >= min(T, A - 1) = {limit}: exact, by the centred SVD of log π"
+        return replace(svd(table, d), name="best", why=f"{why} (Proposition 2)")
     share = float(table.prior @ table.entropy) / float(np.log(table.A))
     if share >= HIGH_ENTROPY:
         regime, starts = "high entropy", _least_squares(table, d)
@@ -316,14 +308,8 @@ def best(table: Distributions, d: int, *, seed: int = 0, progress: Report = quie
         starts += _random(table, d, seed)
     else:
         regime, starts = "entropy in the middle", _starts(table, d, seed)
-    found = _optimised(table, starts or _random(table, d, seed), progress)
+    found = optimised(table, starts or _random(table, d, seed), progress)
     return replace(found, name="best", why=f"{regime} ({share:.0%} of log A): {found.why}")
-
-
-def _optimised(table: Distributions, starts: list[Encoder], progress: Report) -> Encoder:
-    if table.T * table.A <= SEVERAL_STARTS_LIMIT:
-        return optimised(table, starts, progress=progress)
-    return optimised(table, starts[:1], iterations=LARGE_ITERATIONS, progress=progress)
 
 
 class Compared(NamedTuple):
@@ -342,8 +328,7 @@ def compare(
     check_rank(table, d)
     rows = []
     for name in ENCODERS:
-        started = time.perf_counter()
-        made = None
+        started, made = time.perf_counter(), None
         try:
             made = encode(table, d, name, seed=seed, progress=progress)
             reason = made.why

@@ -42,7 +42,6 @@ class AttentionOnly(Method["TokenMemory"]):
 
     name: ClassVar[str] = "attention"
     summary: ClassVar[str] = "one dense attention-only layer"
-    takes: ClassVar[Kind] = "facts"
 
     readout: str = option(
         "exact",
@@ -75,7 +74,6 @@ class Sharded(Method["ShardedMemory"]):
 
     name: ClassVar[str] = "sharded"
     summary: ClassVar[str] = "shards of facts, each owned by known heads; editable"
-    takes: ClassVar[Kind] = "facts"
 
     d: int | None = option(None, "Generic coordinates d_g of the width.", SIZES, min=1)
     d_h: int | None = option(None, HEAD_WIDTH, SIZES, min=1)
@@ -114,7 +112,6 @@ class Associative(Method["TokenMemory"]):
 
     name: ClassVar[str] = "associative"
     summary: ClassVar[str] = "one matrix, the facts added up: the baseline"
-    takes: ClassVar[Kind] = "facts"
 
     d: int | None = option(
         None, "Width d. Default: doubled until every fact is recalled.", SIZES, min=1
@@ -122,7 +119,7 @@ class Associative(Method["TokenMemory"]):
     dtype: str = option("float32", STORED, choices=DTYPES)
 
     def _build(self, facts: Facts, seed: int, progress: Report) -> TokenMemory:
-        from byheart.construct.associative import associative_memory
+        from byheart.construct.attention_only import associative_memory
 
         return associative_memory(facts, self, seed, progress)
 
@@ -139,7 +136,6 @@ class SquareRoot(Method["ExactMemory"]):
 
     name: ClassVar[str] = "sqrt"
     summary: ClassVar[str] = "exact integers, of the order of sqrt(T) parameters"
-    takes: ClassVar[Kind] = "facts"
 
     ff1: str = option(
         "hash",

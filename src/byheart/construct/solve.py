@@ -1,19 +1,40 @@
-"""Linear systems X W = Y with at most as many equations as unknowns, solved with refinement."""
+"""What every construction shares: what it may cost, linear systems X W = Y with at most as many
+equations as unknowns, solved with refinement, and what the weights as they are stored hold."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from byheart._machine import check_room
+from byheart.errors import CapacityError
+from byheart.facts import Facts
+from byheart.models.attention_only import Weights
+from byheart.models.construction import Construction, LostFact, finite
+from byheart.models.token_memory import TokenMemory
+from byheart.specs import AssociativeSpec, AttentionOnlySpec
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
 EPS = torch.finfo(torch.float64).eps
 # Cholesky of X X^T squares the condition number: beyond this it has no digits left for refinement.
 CHOLESKY_LIMIT = 1e7
 RANK_UP_TO = 2000  # equations: above, the singular values take longer than the solve
+ROOM = 2.0
 Apply = Callable[[Tensor], Tensor]
+AnyTokenMemory = TypeVar("AnyTokenMemory", bound=TokenMemory)
+
+
+def check_fits(work: int, parameters: int, what: str) -> None:
+    """Refuse before any work what cannot fit into this machine's memory: bytes of work, and weights
+    in float64, a rounded copy, and the copy that is stored."""
+    advice = "Use smaller `d`, `H`, `d_h` or `qk_rank`, or `method=sharded` for many facts."
+    check_room(work + 3 * 8 * parameters, what, advice)
 
 
 def solve_bytes(T: int, m: int) -> int:
@@ -57,11 +78,8 @@ def minimum_norm(X: Tensor, Y: Tensor) -> Solution:
         countable = T <= RANK_UP_TO and bool(torch.isfinite(X).all())
         rank = int(torch.linalg.matrix_rank(X)) if countable else None
         found = f"below {T}" if rank is None or rank == T else f"{rank} < {T}"
-        raise RankError(
-            f"the {T} x {m} system has numerical rank {found} "
-            f"(condition number {solution.condition:.0e})",
-            rank,
-        )
+        found += f" (condition number {solution.condition:.0e})"
+        raise RankError(f"the {T} x {m} system has numerical rank {found}", rank)
     return solution
 
 
@@ -89,11 +107,10 @@ def _qr(X: Tensor, Y: Tensor) -> Solution:
     def half(y: Tensor) -> Tensor:  # R^-T y
         return torch.linalg.solve_triangular(R.T, y, upper=False)
 
-    condition = _condition(
-        lambda v: R.T @ (R @ v),
-        lambda v: torch.linalg.solve_triangular(R, half(v), upper=True),
-        len(R),
-    )
+    def inverse(v: Tensor) -> Tensor:
+        return torch.linalg.solve_triangular(R, half(v), upper=True)
+
+    condition = _condition(lambda v: R.T @ (R @ v), inverse, len(R))
     return _refined(X, Y, lambda y: Q @ half(y), condition, "QR")
 
 
@@ -136,3 +153,62 @@ def _largest_eigenvalue(apply: Apply, n: int) -> float:
             return math.inf
         v = w
     return value
+
+
+def as_stored(
+    make: Callable[..., AnyTokenMemory],
+    spec: AttentionOnlySpec | AssociativeSpec,
+    weights: Weights,
+    dtype: torch.dtype,
+    facts: Facts,
+    construction: Construction,
+) -> AnyTokenMemory:
+    """A memory with the weights as `dtype` stores them. A spec with one position more than the keys
+    reads the start token in front of them, the last id of the vocabulary."""
+    vocabulary, start_id = facts.vocabulary, None
+    if spec.S > facts.S:
+        vocabulary, start_id = vocabulary.with_special("<start>")
+    return make(
+        spec=spec,
+        weights={name: w.to(dtype) for name, w in weights.items()},
+        vocabulary=vocabulary,
+        construction=construction,
+        facts=facts,
+        start_id=start_id,
+        pad_id=facts.pad_id,
+    )
+
+
+def leads(memory: TokenMemory, facts: Facts) -> tuple[np.ndarray, np.ndarray]:
+    """Margins from the weights as they are stored, and which of them count: those above `ROOM`
+    times what rounding did to any positive one; the order of one batch's sums holds no fact."""
+    margins = memory.margins(facts)
+    noise = np.abs(margins - memory.margins(facts, torch.float64))
+    counted = (margins > 0) & np.isfinite(noise)
+    return margins, margins > ROOM * noise[counted].max(initial=0.0)
+
+
+def held(memory: AnyTokenMemory, facts: Facts) -> AnyTokenMemory:
+    """The memory with what it recalls from the weights as they are stored, on record: how many
+    facts, the lost ones and the margin of the others."""
+    margins, good = leads(memory, facts)
+    record = replace(
+        memory.construction,
+        recalled=int(good.sum()),
+        lost=tuple(
+            LostFact(int(facts.rows[i]), facts.answer(i), facts.key(i))
+            for i in (~good).nonzero()[0].tolist()
+        ),
+        margin=finite(float(margins[good].min())) if good.any() else None,
+    )
+    return replace(memory, construction=record)
+
+
+def holding(memory: AnyTokenMemory, facts: Facts) -> AnyTokenMemory:
+    """The memory with only the facts that it recalls; an error if there are none."""
+    if not memory.construction.lost:
+        return memory
+    if not memory.construction.recalled:
+        none = f"none of the {facts.T:,} facts could be held by {memory.spec}"
+        raise CapacityError(f"{none}. Use more heads (`H`) or a larger `d`.")
+    return replace(memory, facts=facts.subset(leads(memory, facts)[1]))

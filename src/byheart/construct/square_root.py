@@ -25,8 +25,6 @@ RATE_ABSTAIN = 2.0**-20
 EVERY, EVERY_ABSTAIN = 4096, 1 << 18
 SAMPLE = 100_000  # random keys that are not stored, asked after the build
 LITERAL = 64  # facts that the oracle recalls before a memory is handed over
-
-
 IDS = {
     "hash": "folds of the key, checked",
     "product": "random products, which work for every table",
@@ -111,11 +109,9 @@ def _check_multisets(facts: Facts) -> None:
     """Rows that differ in order only must agree."""
     tokens = np.sort(facts.tokens, axis=1)
     order, starts = group_equal_rows(tokens, facts.N)
-    groups = conflicting_groups(facts.answers, order, starts)
+    groups, found = conflicting_groups(facts.answers, order, starts), (facts.tokens, facts.answers)
     if groups:
-        error = conflict_error(
-            groups, facts.tokens, facts.answers, facts.rows, facts.vocabulary, facts.name
-        )
+        error = conflict_error(groups, *found, facts.rows, facts.vocabulary, facts.name)
         raise ConflictError(
             f"{error}\nThese keys have the same tokens in another order: leave out `ordered=False` "
             "to tell them apart.",
@@ -171,9 +167,5 @@ def _unknown(memory: ExactMemory, facts: Facts, others: np.ndarray | None, seed:
     fresh[order] = np.repeat(order[starts] >= facts.T, sizes)  # no stored key, which come first
     keys = keys[fresh[facts.T :]]
     table = memory.integers.table
-    return Unknowns(
-        proved=False,
-        asked=len(keys),
-        answered=int((memory.outputs(keys) != 0).sum()),
-        rate=table.hits() / (table.largest + 1),
-    )
+    answered, rate = int((memory.outputs(keys) != 0).sum()), table.hits() / (table.largest + 1)
+    return Unknowns(proved=False, asked=len(keys), answered=answered, rate=rate)

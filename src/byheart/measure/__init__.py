@@ -5,9 +5,15 @@ from typing import TYPE_CHECKING
 from byheart._lazy import attach
 
 if TYPE_CHECKING:
-    from byheart.measure.distribution import Losses, encoder_bounds, losses, memory_losses
     from byheart.measure.kruskal import KruskalReport, kruskal_rank, kruskal_report
-    from byheart.measure.precision import accuracy, margin_quantiles
+    from byheart.measure.precision import (
+        Losses,
+        accuracy,
+        encoder_bounds,
+        losses,
+        margin_quantiles,
+        memory_losses,
+    )
     from byheart.measure.rank import exact_rank, numerical_rank
     from byheart.measure.specialisation import HeadStatistics, ablation, head_statistics
 

@@ -16,7 +16,7 @@ from time import perf_counter
 import numpy as np
 from scipy.stats import beta
 
-from byheart.construct.multi_head.groups import GroupCertificate, find_groups
+from byheart.construct.multi_head.saturated import GroupCertificate, find_groups
 from byheart.errors import FactsError
 from byheart.measure.rank import (
     DependentSet,
@@ -133,8 +133,8 @@ def kruskal_report(
         groups = find_groups(F, math.ceil((T - 1) / (n - 1)), n - 1, seed)
     laps.append(perf_counter())
     seconds: dict[str, float] = dict(zip(PHASES, np.diff(laps).tolist(), strict=True))
-    ranks, known = (raw, centred, truth), (found, lower, upper, sampled, groups)
-    return KruskalReport(T, d, zero, parallel, *ranks, *known, n, enumerated, seconds)
+    known = (raw, centred, truth, found, lower, upper, sampled, groups)
+    return KruskalReport(T, d, zero, parallel, *known, n, enumerated, seconds)
 
 
 def parallel_rows(X: np.ndarray) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
@@ -242,10 +242,8 @@ def kruskal_rank(X: np.ndarray, *, exact: bool | None = None, largest: int | Non
     T, top = len(M), rank_of(M).rank
     top = top if largest is None else min(top, largest)
     if _subsets(T, top) > ENUMERATED:
-        raise FactsError(
-            f"{T} rows of rank {top} have too many subsets to enumerate (limit {ENUMERATED:,}): "
-            "use kruskal_report."
-        )
+        many = f"{T} rows of rank {top} have too many subsets to enumerate"
+        raise FactsError(f"{many} (limit {ENUMERATED:,}): use kruskal_report.")
     for s in range(1, top + 1):
         for subset in itertools.combinations(range(T), s):
             if rank_of(M[list(subset)]).rank < s:

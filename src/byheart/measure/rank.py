@@ -99,10 +99,8 @@ def exact_rank(X: Rows) -> ExactRank:
     ExactRank(rank=2, way='modular')
     """
     if len(X) * len(X[0]) > MAX_ENTRIES:
-        raise FactsError(
-            f"an exact rank of {len(X):,} x {len(X[0]):,} numbers would take too long "
-            f"(limit {MAX_ENTRIES:,} entries): use fewer rows, or the numerical rank."
-        )
+        large = f"an exact rank of {len(X):,} x {len(X[0]):,} numbers would take too long"
+        raise FactsError(f"{large} (limit {MAX_ENTRIES:,} entries): use the numerical rank.")
     rows = whole_rows(X)
     full = min(len(rows), len(rows[0]))
     modular = nmod_mat([[v % PRIME for v in row] for row in rows], PRIME).rank()

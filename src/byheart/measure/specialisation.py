@@ -123,22 +123,20 @@ def head_statistics(
     rng = np.random.default_rng(seed)
     a = memory.attention(memory.inputs_of(facts)).numpy()
     new, contexts = _fresh(facts, fresh, rng)
-    shared = memory.context is not None
-    b = memory.attention(memory.inputs(new, None if shared else contexts)).numpy()
+    b = memory.attention(memory.inputs(new, contexts if memory.context is None else None)).numpy()
     effect, breaks = ablation(memory, facts)
     # The groups of the construction own these examples, or the largest effect of an ablation.
-    groups, stored = memory.owners(), memory.facts
-    if stored is None or stored.digest() != facts.digest():
-        groups = None
+    stored = memory.facts
+    same = stored is not None and stored.digest() == facts.digest()
+    groups = memory.owners() if same else None
     owner = effect.argmax(1) if groups is None else groups
     full, token = a.max(-1) > threshold, a.argmax(-1)
     mine = owner[:, None] == np.arange(memory.spec.H)
-    share = full.mean(0)
     return HeadStatistics(
         threshold=threshold,
         T=facts.T,
         fresh=len(new),
-        saturated=share,
+        saturated=full.mean(0),
         fresh_saturated=(b.max(-1) > threshold).mean(0),
         entropy=_entropy(a),
         fresh_entropy=_entropy(b),
@@ -148,7 +146,7 @@ def head_statistics(
         own_saturated=_share(full, mine),
         other_saturated=_share(full, ~mine),
         histogram=np.bincount(full.sum(1), minlength=memory.spec.H + 1),
-        expected=facts.T * poisson_binomial(share),
+        expected=facts.T * poisson_binomial(full.mean(0)),
         correlation=_mean_correlation(full),
         breaks=breaks,
         effect=effect,
@@ -239,11 +237,10 @@ def heads_figure(stats: HeadStatistics, title: str = "") -> Figure:
 
     H = len(stats.saturated)
     figure, (left, middle, right) = new_figure(10.5, 3.4, panels=3)
-    heads = np.arange(H)
+    heads, counts = np.arange(H), np.arange(H + 1)
     left.bar(heads - 0.2, stats.saturated, 0.4, color=MEASURED, label="stored")
     left.bar(heads + 0.2, stats.fresh_saturated, 0.4, color=FRESH, label="fresh")
     left.set_ylim(0, 1.25)  # room for the legend
-    counts = np.arange(H + 1)
     middle.bar(counts, stats.histogram, 0.8, color=MEASURED, label="found")
     middle.plot(counts, stats.expected, "o-", color="black", ms=4, lw=1, label="independent heads")
     middle.set_ylim(0, 1.35 * max(stats.histogram.max(), np.max(stats.expected)))

@@ -125,7 +125,7 @@ class Train(Method["TokenMemory"]):
         spec, recipe = self.architecture(facts), self.training()
         vocabulary, start_id = fitting(facts, spec)
 
-        from byheart.construct.outcome import DTYPES, held, holding
+        from byheart.construct.solve import DTYPES, held, holding
         from byheart.models.construction import TrainedConstruction, Training
         from byheart.models.token_memory import TokenMemory
         from byheart.theory import corollary1_capacity

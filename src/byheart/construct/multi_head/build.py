@@ -14,12 +14,16 @@ from byheart._progress import Report
 from byheart.construct.attention_only import rounded
 from byheart.construct.methods import MultiHead
 from byheart.construct.multi_head import generic
-from byheart.construct.multi_head.groups import GroupCertificate, check_contexts, find_groups
-from byheart.construct.multi_head.newton import LOGITS, newton_run
-from byheart.construct.multi_head.saturated import literal_heads, one_hot_heads
-from byheart.construct.outcome import DTYPES, check_fits
+from byheart.construct.multi_head.saturated import (
+    GroupCertificate,
+    Heads,
+    check_contexts,
+    find_groups,
+    literal_heads,
+    one_hot_heads,
+)
 from byheart.construct.readout import convex_readout
-from byheart.construct.solve import RankError, minimum_norm, solve_bytes
+from byheart.construct.solve import DTYPES, RankError, check_fits, minimum_norm, solve_bytes
 from byheart.errors import ByheartError, CapacityError, CheckFailed, OptionError
 from byheart.facts import VectorFacts
 from byheart.models.construction import LostFact, MultiHeadConstruction, NewtonStart, finite
@@ -51,36 +55,27 @@ def multi_head_memory(
     proofs = {"one-hot": _one_hot, "literal": _literal, "random": _random, "newton": _newton}
     with one_thread():
         spec, weights, record = proofs[options.proof](task)
-    construction = MultiHeadConstruction(
-        proof=options.proof,
-        readout=options.readout,
-        tolerance=options.tolerance,
-        why=tuple(task.why),
-        **record,
-    )
+    asked = {name: getattr(options, name) for name in ("proof", "readout", "tolerance")}
+    made = MultiHeadConstruction(**asked, why=tuple(task.why), **record)
     memory = VectorMemory(
         spec=spec,
         weights={name: w.to(DTYPES[options.dtype]) for name, w in weights.items()},
-        construction=construction,
+        construction=made,
         facts=facts,
         classes=facts.classes,
         context=facts.context if facts.shared else None,
     )
     progress(f"recalling {facts.T:,} examples")
-    return _verified(memory, construction, facts)
+    return _verified(memory, made, facts)
 
 
 def _check_options(facts: VectorFacts, options: MultiHead) -> None:
     proof, tolerance = options.proof, options.tolerance
     if options.readout == "convex" and (proof != "random" or facts.classes is None):
-        raise ByheartError(
-            "`readout=convex` is for classes and random heads: use it with `proof=random` and "
-            "whole-number labels, or leave it out."
-        )
+        needs = "whole-number labels and `proof=random`"
+        raise ByheartError(f"`readout=convex` is for classes and random heads: use {needs}.")
     if proof == "newton" and (facts.classes is not None or facts.outputs > 1):
-        raise ByheartError(
-            "`proof=newton` fits scalar labels: give labels of shape (T,), or use `proof=random`."
-        )
+        raise ByheartError("`proof=newton` fits scalar labels: use `proof=random` for others.")
     if tolerance is not None and not (tolerance > 0 and math.isfinite(tolerance)):
         raise OptionError("tolerance", "a positive number", tolerance)
     if tolerance is not None and facts.classes is not None:
@@ -90,7 +85,7 @@ def _check_options(facts: VectorFacts, options: MultiHead) -> None:
 
 
 def _verified(
-    memory: VectorMemory, construction: MultiHeadConstruction, facts: VectorFacts
+    memory: VectorMemory, made: MultiHeadConstruction, facts: VectorFacts
 ) -> VectorMemory:
     """Every example asked from the weights as they are stored."""
     margins = memory.margins(facts)
@@ -102,29 +97,27 @@ def _verified(
         error_float32 = float(memory.errors(facts, torch.float32).max())
     elif good.any():
         margin = finite(float(margins[good].min()))
-    if lost and construction.readout == "exact":
+    if lost and made.readout == "exact":
         outcome = f"{len(lost):,} of {facts.T:,} examples are lost"
         if error is not None:
             outcome = f"the largest error is {error:.1e}, above {memory.tolerance:.0e}"
         advice = "`dtype=float64`" if memory.dtype == torch.float32 else "another `seed`"
-        literal = construction.proof == "literal"
-        more = " (the literal proof needs it: see docs/multi-head.md)" * literal
+        more = " (the literal proof needs it: see docs/multi-head.md)" * (made.proof == "literal")
         raise CheckFailed(
             f"from the stored weights {outcome}. Nothing was written. Use {advice}{more}, or "
             "`proof=one-hot`."
         )
     if lost and not good.any():
         raise CapacityError(f"none of the {facts.T:,} examples could be held by {memory.spec}.")
-    construction = replace(
-        construction,
+    made = replace(
+        made,
         recalled=int(good.sum()),
         lost=tuple(LostFact(int(facts.rows[i]), int(facts.label[i])) for i in lost),
         margin=margin,
         error=error,
         error_float32=error_float32,
     )
-    kept = facts.subset(good) if lost else facts
-    return replace(memory, construction=construction, facts=kept)
+    return replace(memory, construction=made, facts=facts.subset(good) if lost else facts)
 
 
 @dataclass(frozen=True)
@@ -181,15 +174,12 @@ class _Task:
         weights = {"W_Q": torch.as_tensor(W_Q), "W_K": torch.as_tensor(W_K)}
         return rounded(weights, DTYPES[self.options.dtype])
 
-    def features(self, spec: MultiHeadSpec, QK: generic.Weights) -> torch.Tensor:
-        self.progress(f"features of {self.facts.T:,} examples")
-        return generic.features(spec, QK, self.facts)
-
     def solved(self, spec: MultiHeadSpec, QK: generic.Weights) -> tuple[float, generic.Weights]:
         """Z w = y (or A v = y) by least norm, for heads as they will be stored: the condition
         number and the values."""
-        facts, X = self.facts, self.features(spec, QK)
+        facts = self.facts
         self.progress(f"solving {facts.T:,} equations")
+        X = generic.features(spec, QK, facts)
         solution = minimum_norm(X, torch.tensor(facts.targets))
         V = solution.W.reshape(spec.H, -1, facts.outputs)
         return solution.condition, generic.value_weights(facts, V)
@@ -224,56 +214,45 @@ class _Task:
         )
         return self.spec(H, d_h), groups
 
+    def owned(self, spec: MultiHeadSpec, groups: GroupCertificate, heads: Heads) -> Made:
+        """Heads that own a group of examples each, with their values or the solve for them."""
+        QK, condition = self.stored(heads.W_Q, heads.W_K), heads.condition
+        if heads.V is None:
+            condition, values = self.solved(spec, QK)
+        else:
+            values = generic.value_weights(self.facts, heads.V)
+        record = {name: getattr(groups, name) for name in ("groups", "over", "pivot", "residual")}
+        record |= {"condition": condition, "strength": heads.strength}
+        record["capacity"] = theory.theorem1_capacity(spec.H, spec.n, spec.d_h)
+        return spec, QK | values, record
+
 
 def _one_hot(task: _Task) -> Made:
     facts, seed = task.facts, task.seed
     spec, groups = task.theorem()
     task.progress(f"saturating {spec.H} heads")
-    W_Q, W_K, strength, V, condition = one_hot_heads(facts, groups, spec.d_h, seed)
+    made = one_hot_heads(facts, groups, spec.d_h, seed)
     for attempt in range(1, ORDERS):  # few directions to choose from can leave equal sign patterns
-        if V is None or math.isfinite(condition):
+        if made.V is None or math.isfinite(made.condition):
             break
         size = min(facts.n, spec.d_h) - 1
         found = find_groups(facts.query, spec.H, size, seed + attempt, shuffled=True)
         if found.holds:
-            groups = found
-            W_Q, W_K, strength, V, condition = one_hot_heads(facts, groups, spec.d_h, seed)
-    QK = task.stored(W_Q, W_K)
-    if V is None:
-        condition, values = task.solved(spec, QK)
-    else:
-        if not math.isfinite(condition):
-            raise CheckFailed(
-                "the sign system of the saturated heads is singular for every draw: try another "
-                "`seed`, more `H`, or `proof=random`."
-            )
-        values = generic.value_weights(facts, V)
-        task.why.append(f"{spec.H + 1} sign equations instead of {facts.T}, the rest by assignment")
-    return spec, QK | values, _owned(spec, groups, condition, strength)
+            groups, made = found, one_hot_heads(facts, found, spec.d_h, seed)
+    if made.V is None:
+        return task.owned(spec, groups, made)
+    if not math.isfinite(made.condition):
+        singular = "the sign system of the saturated heads is singular for every draw"
+        raise CheckFailed(f"{singular}: try another `seed`, more `H`, or `proof=random`.")
+    task.why.append(f"{spec.H + 1} sign equations instead of {facts.T}, the rest by assignment")
+    return task.owned(spec, groups, made)
 
 
 def _literal(task: _Task) -> Made:
     spec, groups = task.theorem()
-    W_Q, W_K, largest = literal_heads(task.facts, groups, spec.d_h, task.seed)
-    QK = task.stored(W_Q, W_K)
-    condition, values = task.solved(spec, QK)
-    task.why.append(f"λ up to {largest:.0e}: beyond about 1e6 float32 loses the own logits")
-    return spec, QK | values, _owned(spec, groups, condition, largest)
-
-
-def _owned(
-    spec: MultiHeadSpec, groups: GroupCertificate, condition: float, strength: float
-) -> dict:
-    """The record of a proof that gives every head a group of examples."""
-    return {
-        "capacity": theory.theorem1_capacity(spec.H, spec.n, spec.d_h),
-        "condition": condition,
-        "strength": strength,
-        "groups": groups.groups,
-        "over": groups.over,
-        "pivot": groups.pivot,
-        "residual": groups.residual,
-    }
+    made = literal_heads(task.facts, groups, spec.d_h, task.seed)
+    task.why.append(f"λ up to {made.strength:.0e}: beyond about 1e6 float32 loses the own logits")
+    return task.owned(spec, groups, made)
 
 
 def _random(task: _Task) -> Made:
@@ -335,10 +314,10 @@ def _heads_for_rank(task: _Task) -> int:
 
 def _convex(task: _Task, spec: MultiHeadSpec, QK: generic.Weights, D: int) -> Made:
     """Multinomial logistic read-out of frozen random attention: more classes than the rank."""
-    facts, K, X = task.facts, task.facts.outputs, task.features(spec, QK)
+    facts, K = task.facts, task.facts.outputs
     task.progress(f"convex read-out of {facts.T:,} examples, rank {D:,}")
     found = convex_readout(
-        X,
+        generic.features(spec, QK, facts),
         torch.zeros(facts.T, K, dtype=torch.float64),
         torch.eye(K, dtype=torch.float64),
         torch.tensor(facts.label),
@@ -366,34 +345,30 @@ def _newton(task: _Task) -> Made:
         )
     P = effective(H)
     if facts.T > P:
-        raise CapacityError(
-            f"{facts.T:,} examples are more than P = {P:,}, the dimension of what {H} heads "
-            f"with d_h = {d_h} can do: generic labels cannot be fitted. Use more `H`."
-        )
+        most = f"P = {P:,}, the dimension of what {H} heads with d_h = {d_h} can do"
+        raise CapacityError(f"{facts.T:,} examples are more than {most}. Use more `H`.")
     spec = task.spec(H, d_h)
     told = []
     for i in range(starts):
         task.progress(f"start {i + 1} of {starts}, {facts.T:,} examples, P = {P:,}")
         own = task.seed + SEED_STRIDE * i
-        run = newton_run(facts, H, d_h, own, LOGITS[i % len(LOGITS)])
+        run = generic.newton_run(facts, H, d_h, own, generic.LOGITS[i % len(generic.LOGITS)])
         told.append(NewtonStart(own, run.iterations, run.error))
         if run.error < 1e-6:
             break
     else:
-        errors = ", ".join(f"{start.error:.0e}" for start in told)
-        iterations = ", ".join(str(start.iterations) for start in told)
+        errors = ", ".join(f"{start.error:.0e} after {start.iterations}" for start in told)
         raise CheckFailed(
             f"none of {starts} starts fitted all {facts.T:,} examples ({facts.T / P:.2f} P): "
-            f"errors {errors} after {iterations} iterations. Use more `starts` or `H`."
+            f"errors {errors} iterations. Use more `starts` or `H`."
         )
     theorem = theory.theorem1_capacity(H, facts.n, d_h)
     task.why.append(
         f"{facts.T / P:.2f} of P = {P:,} effective parameters, {facts.T / theorem:.1f} times "
         f"Theorem 1 ({theorem:,}); start {len(told)}, {run.iterations} iterations"
     )
-    K = run.K
-    if facts.shared:
-        K = torch.linalg.pinv(torch.tensor(facts.context)) @ K  # keys of tokens -> W_K
+    # Keys of tokens -> W_K.
+    K = torch.linalg.pinv(torch.tensor(facts.context)) @ run.K if facts.shared else run.K
     # Unused columns of the heads stay 0.
     W_Q, W_K = (torch.nn.functional.pad(W, (0, d_h - W.shape[2])) for W in (run.W_Q, K))
     values = generic.value_weights(facts, run.v[..., None])

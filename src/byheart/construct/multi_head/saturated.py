@@ -1,33 +1,26 @@
-"""Saturated heads: the proof of Theorem 1 (Mahdavi et al. 2024) as an algorithm, in two forms.
+"""Saturated heads: the proof of Theorem 1 (Mahdavi et al. 2024) as an algorithm, in two forms, and
+the groups of examples that the heads own (docs/multi-head.md).
 
-Head h has W_h = W_K W_Q^T with up to d_h columns each:
-
-    fine part        Σ_j p_j dual_j^T   with E(t_j) p_j = the wished logits of own example j and
-                     dual_j·e(t_i) = δ_ij on the own examples: any attention, rank r-1
-    saturating part  λ k c^T            with c·e(t) = 0 on the own examples: rank 1; all others
-                     are driven to the token where sign(c·e) E(t)k is largest
-
-literal: as written, head 1 owns r examples, every further head r-1 while the earlier ones are
-frozen; exact in float64. one-hot: head h attends to a token of its own for each of its r-1
-examples, to one of two tokens, by the sign of c_h·e, for everybody else, and survives float32. With
-a shared context and values v_h(i), f(t) = Σ_h v_h(token_h(t)): the examples on tokens 2.. of their
-head are fitted by direct assignment, and one example a head (on token 1) and the one over remain:
-
-    U + Σ_h b_h(t) δ_h = y(t),     b_h(t) = [head h sends t to token 1],  δ_h = v_h(1) - v_h(0)
-
-H+1 equations instead of T, close to the identity by the choice of c and of the examples. Derived.
+W_h = Σ_j p_j dual_j^T + λ k c^T: the fine part gives own example j the logits E(t_j) p_j
+(dual_j·e(t_i) = δ_ij), the saturating part, c·e = 0 on the own examples, drives all others to one
+token. literal: as written, exact in float64. one-hot: own examples attend to tokens of their own,
+survives float32; with a shared context H+1 sign equations U + Σ_h b_h(t) δ_h = y(t) remain.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from byheart.construct.multi_head.groups import GroupCertificate
+from byheart.errors import CapacityError
 from byheart.facts import VectorFacts
 
+# Relative residuals below this are rounding: float64 QR of vectors in R^d leaves about d · 2^-53.
+DEPENDENT = 1e-11
+SHUFFLES = 20
 GAP = 40.0  # logits between the attended token and the next: e^-40 = 4e-18, below float64 rounding
 CANDIDATES = 256  # directions c (and k) drawn; the one whose smallest |c·e| is largest is taken
 TRIES = 16  # literal: Gaussian pairs (c, k); the proof takes any, the best needs the smallest λ
@@ -36,6 +29,113 @@ SPREAD = 3
 TOP = 8  # candidates a draw chooses from: those with the largest smallest gap
 LEAN = 4.0
 KEYS, PAIRED = 16, 64  # own contexts: key directions drawn, and query directions paired with them
+Groups = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class GroupCertificate:
+    """Smallest pivot and residual over all groups, both relative to the length of the query.
+
+    `pivot`: distance of a query from the span of the earlier ones of its own group; `residual`:
+    from the span of another head's group. Both > `DEPENDENT` proves (to float64 rounding) what the
+    construction needs; (example, head) say where they are smallest.
+    """
+
+    groups: Groups
+    over: int
+    pivot: float
+    pivot_at: tuple[int, int] | None
+    residual: float
+    residual_at: tuple[int, int] | None
+
+    @property
+    def holds(self) -> bool:
+        return min(self.pivot, self.residual) > DEPENDENT
+
+    def reason(self) -> str:
+        """Where the proof breaks, for an error message."""
+        where, left, found = "lies in the span of", self.residual, self.residual_at
+        if self.pivot <= DEPENDENT and self.pivot_at is not None:
+            where, left, found = "depends on the others of", self.pivot, self.pivot_at
+        example, head = found or (0, 0)
+        return (
+            f"the query of example {example} {where} the {len(self.groups[head])} queries of "
+            f"head {head} (relative residual {left:.0e})"
+        )
+
+
+def split(order: np.ndarray, H: int, size: int) -> tuple[int, Groups]:
+    """One example over and H groups of at most `size`, as even as possible, in the given order."""
+    if len(order) > H * size + 1:
+        raise CapacityError(f"{len(order)} examples, but {H} heads own {H * size} + 1")
+    return int(order[0]), tuple(tuple(g.tolist()) for g in np.array_split(order[1:], H))
+
+
+def group_certificate(query: np.ndarray, groups: Groups, over: int = 0) -> GroupCertificate:
+    """Pivots and residuals of all groups: O(H T d r)."""
+    length = np.linalg.norm(query, axis=1)
+    length = np.where(length == 0, 1.0, length)
+    unit = query / length[:, None]  # a query 0 stays 0: residual 0, dependent
+    pivot, pivot_at, residual, residual_at = np.inf, None, np.inf, None
+    for h, group in enumerate(groups):
+        if not group:
+            continue
+        own = list(group)
+        Q, R = np.linalg.qr(unit[own].T)
+        diagonal = np.zeros(len(own))  # more queries than coordinates: the rest depend on them
+        diagonal[: len(R)] = np.abs(np.diagonal(R))
+        if diagonal.min() < pivot:
+            pivot, pivot_at = float(diagonal.min()), (own[int(diagonal.argmin())], h)
+        left = np.linalg.norm(unit - (unit @ Q) @ Q.T, axis=1)
+        left[own] = np.inf
+        if left.min() < residual:
+            residual, residual_at = float(left.min()), (int(left.argmin()), h)
+    return GroupCertificate(groups, over, pivot, pivot_at, residual, residual_at)
+
+
+def find_groups(
+    query: np.ndarray, H: int, size: int, seed: int = 0, *, shuffled: bool = False
+) -> GroupCertificate:
+    """Groups for which the proof goes through: in the order given (unless `shuffled`), else the
+    best of some shuffles (rows that depend on each other must not meet in one group)."""
+    tried = []
+    rng = np.random.default_rng(seed)
+    for attempt in range(1 + SHUFFLES):
+        given = attempt == 0 and not shuffled
+        order = np.arange(len(query)) if given else rng.permutation(len(query))
+        over, groups = split(order, H, size)
+        tried.append(group_certificate(query, groups, over))
+        if tried[-1].holds:
+            return tried[-1]
+    return max(tried, key=lambda found: min(found.pivot, found.residual))
+
+
+def check_contexts(facts: VectorFacts) -> None:
+    """Assumption 2: every context has rank n (float64, tolerance max(n, d) ε σ_1)."""
+    E = facts.context[None] if facts.shared else facts.context
+    values = np.linalg.svd(E, compute_uv=False)
+    tolerance = max(E.shape[1:]) * np.finfo(np.float64).eps * values[:, :1]
+    ranks = (values > tolerance).sum(1)
+    wrong = np.flatnonzero(ranks < facts.n)
+    if len(wrong):
+        which = f"the context of example {facts.rows[wrong[0]]}"
+        which = "the shared context" if facts.shared else which
+        more = "" if len(wrong) == 1 else f"; {len(wrong):,} contexts in all"
+        raise CapacityError(
+            f"Assumption 2 fails: {which} has rank {ranks[wrong[0]]} < n = {facts.n}{more}. "
+            "Add position encodings to the tokens, or use `proof=random`."
+        )
+
+
+class Heads(NamedTuple):
+    """W_Q, W_K (H, d, d_h) and the largest λ; one-hot heads of a shared context: the values V
+    (H, n, m), and the condition of the sign system."""
+
+    W_Q: np.ndarray
+    W_K: np.ndarray
+    strength: float
+    V: np.ndarray | None = None
+    condition: float = math.inf
 
 
 class Saturation(NamedTuple):
@@ -71,23 +171,6 @@ def complement(own: np.ndarray, d: int) -> np.ndarray:
     return Q[:, len(own) :]
 
 
-def directions(
-    query: np.ndarray, own: np.ndarray, others: np.ndarray, rng: np.random.Generator, lean: float
-) -> np.ndarray:
-    """`CANDIDATES` random unit vectors c orthogonal to the own queries: (candidates, d). They lean
-    to the mean of the other queries: the fewer fall on the other side, the closer the sign system
-    is to the identity."""
-    basis = complement(query[own], query.shape[1])
-    draws = rng.standard_normal((CANDIDATES, basis.shape[1]))
-    draws /= np.linalg.norm(draws, axis=1, keepdims=True)
-    mean = query[others].mean(0) @ basis if len(others) else np.zeros(basis.shape[1])
-    size = np.linalg.norm(mean)
-    if size > 0:
-        draws = draws + lean * rng.random((CANDIDATES, 1)) * mean / size
-    c = draws @ basis.T
-    return c / np.linalg.norm(c, axis=1, keepdims=True)
-
-
 def saturation(facts: VectorFacts, c: np.ndarray, k: np.ndarray) -> Saturation:
     """Where λ k c^T sends every example as λ grows, and how clearly."""
     s = facts.query @ c
@@ -104,17 +187,15 @@ def assemble(
     W_Q, W_K = np.zeros((2, len(parts), d, d_h))
     for h, (q, k) in enumerate(parts):
         a, b = np.linalg.norm(q, axis=1), np.linalg.norm(k, axis=1)
-        balance = np.sqrt(np.where((a > 0) & (b > 0), b, 1.0) / np.where((a > 0) & (b > 0), a, 1.0))
+        both = (a > 0) & (b > 0)
+        balance = np.sqrt(np.where(both, b, 1.0) / np.where(both, a, 1.0))
         W_Q[h, :, : len(q)] = (q * balance[:, None]).T
         W_K[h, :, : len(k)] = (k / balance[:, None]).T
     return W_Q, W_K
 
 
-def literal_heads(
-    facts: VectorFacts, groups: GroupCertificate, d_h: int, seed: int
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """W_Q, W_K (H, d, d_h) of the inductive proof, and the largest λ (the first head has none: 1);
-    `groups.over` is the r-th example of head 1."""
+def literal_heads(facts: VectorFacts, groups: GroupCertificate, d_h: int, seed: int) -> Heads:
+    """The inductive proof; the first head has no λ (1), `groups.over` is its r-th example."""
     rng = np.random.default_rng(seed)
     columns, largest, old = [], 1.0, []
     for h, group in enumerate(groups.groups):
@@ -127,26 +208,21 @@ def literal_heads(
             continue
         # Step 2a, b: c orthogonal to the own queries, k with distinct E(t) k; random does.
         basis = complement(facts.query[own], facts.d)
-        pairs = [
-            saturation(
-                facts, basis @ rng.standard_normal(basis.shape[1]), rng.standard_normal(facts.d)
-            )
-            for _ in range(TRIES)
-        ]
+        pairs = []
+        for _ in range(TRIES):
+            c = basis @ rng.standard_normal(basis.shape[1])
+            pairs.append(saturation(facts, c, rng.standard_normal(facts.d)))
         part = max(pairs, key=lambda pair: float(pair.gap[old].min()))
         # Step 2d: λ large enough to freeze every earlier example (finite suffices).
         q, k, lam = _with_saturation(facts, own, p, part, np.array(old))
         columns.append((q, k))
         largest = max(largest, lam)
         old = old + own
-    return *assemble(columns, facts.d, d_h), largest
+    return Heads(*assemble(columns, facts.d, d_h), largest)
 
 
-def one_hot_heads(
-    facts: VectorFacts, groups: GroupCertificate, d_h: int, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray, float, np.ndarray | None, float]:
-    """Saturated heads for `groups` of at most min(n, d_h) - 1 examples each: W_Q, W_K (H, d, d_h)
-    and the largest λ; shared contexts: values V (H, n, m), the condition of the sign system."""
+def one_hot_heads(facts: VectorFacts, groups: GroupCertificate, d_h: int, seed: int) -> Heads:
+    """Saturated heads for `groups` of at most min(n, d_h) - 1 examples each."""
     rng = np.random.default_rng(seed)
     choices = [_candidates(facts, group, rng) for group in groups.groups]
     best: tuple[float, np.ndarray, list[Saturation], np.ndarray | None, float] | None = None
@@ -173,7 +249,7 @@ def one_hot_heads(
         q, k, lam = _with_saturation(facts, own, p, parts[h], others)
         columns.append((q, k))
         strengths.append(lam)
-    return *assemble(columns, facts.d, d_h), max(strengths), V, condition
+    return Heads(*assemble(columns, facts.d, d_h), max(strengths), V, condition)
 
 
 def _candidates(
@@ -182,7 +258,17 @@ def _candidates(
     """The saturating parts with the largest smallest gap over the other examples, best first."""
     own = list(group)
     others = np.delete(np.arange(facts.T), own)
-    c = directions(facts.query, np.array(own, dtype=int), others, rng, LEAN)
+    # Random unit vectors c orthogonal to the own queries. They lean to the mean of the other
+    # queries: the fewer fall on the other side, the closer the sign system is to the identity.
+    basis = complement(facts.query[own], facts.d)
+    draws = rng.standard_normal((CANDIDATES, basis.shape[1]))
+    draws /= np.linalg.norm(draws, axis=1, keepdims=True)
+    mean = facts.query[others].mean(0) @ basis if len(others) else np.zeros(basis.shape[1])
+    size = np.linalg.norm(mean)
+    if size > 0:
+        draws = draws + LEAN * rng.random((CANDIDATES, 1)) * mean / size
+    c = draws @ basis.T
+    c = c / np.linalg.norm(c, axis=1, keepdims=True)
     if facts.shared:
         # E k = e_0 - e_1: the gap is |c·e| whatever the candidate.
         smallest = np.abs(facts.query[others] @ c.T).min(0) if len(others) else np.ones(len(c))

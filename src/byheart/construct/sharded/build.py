@@ -1,14 +1,15 @@
-"""facts -> sharded memory, and the fingerprints by which it tells what it was never told.
+"""facts -> sharded memory: one small system a shard, many shards at a time, in this process or on
+workers, with the same bytes; and the fingerprints by which it tells what it was never told.
 
-A key t counts as stored if c further coordinates v(t) of the output are within τ of its fingerprint
-φ(t), pseudo-random in [-1, 1)^c (docs/sharded-editing.md). τ = max(8 e, u cond): e the largest
-error of a stored fact (8: other orders of summation round differently), u cond what perturbation
-theory gives, since |F||W_O| <= cond |φ|.
+A key t counts as stored if c more coordinates v(t) of the output are within τ = max(8 e, u cond) of
+its fingerprint φ(t): e the largest error of a stored fact, u cond what perturbation theory gives.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
+from concurrent.futures import Future
 from dataclasses import replace
 
 import numpy as np
@@ -16,19 +17,26 @@ import torch
 from torch import Tensor
 
 from byheart._progress import Report
-from byheart.construct.attention_only import POSITION_SHARE, SEED_STRIDE, TOKEN_SHARE
+from byheart.construct.attention_only import POSITION_SHARE, SEED_STRIDE, TOKEN_SHARE, gaussians
 from byheart.construct.frames import ideal_margin, unembedding
 from byheart.construct.methods import Sharded
-from byheart.construct.outcome import DTYPES
-from byheart.construct.sharded import solve
 from byheart.construct.sharded.changes import rows_of
-from byheart.construct.sharded.plan import Plan, lattice, layout_weights, plan
-from byheart.construct.solve import RankError
+from byheart.construct.sharded.plan import (
+    Batch,
+    Plan,
+    batches,
+    lattice,
+    layout_weights,
+    plan,
+    unknowns_needed,
+)
+from byheart.construct.solve import DTYPES, RankError, minimum_norm
+from byheart.engine import engine
 from byheart.errors import CheckFailed
 from byheart.facts import Facts
 from byheart.models.attention_only import Weights
 from byheart.models.construction import Abstention, ShardedConstruction, finite
-from byheart.models.sharded import fingerprints, heads_sum, residual
+from byheart.models.sharded import fingerprints, heads_sum, own_features, residual
 from byheart.models.sharded_memory import ShardedMemory
 from byheart.models.threads import one_thread
 from byheart.specs import ShardedSpec
@@ -46,6 +54,11 @@ SINK_HEADS = 4
 SAFETY = 8  # three bits between the largest error seen and the tolerance
 WIDEST = 2.0**-6  # tolerance beyond which fingerprints say little
 SAMPLE = 4000  # unseen keys whose check values are looked at
+HEADS_AT_ONCE = 1024  # untied heads whose largest scores are looked for together
+BY_TOKEN = ("W_E", "group", "bits", "subject")  # weights with one row a token
+NOT_READ = ("W_U", "W_O", "cancel")  # weights that a solve does not look at
+Sizes = list[int]
+IN_FLIGHT = 16  # tasks handed out at once: bounds the memory of data under way
 
 
 def sharded_memory(facts: Facts, options: Sharded, seed: int, progress: Report) -> ShardedMemory:
@@ -87,19 +100,17 @@ def build_sharded(
     """Weights for the layout; only W_O depends on the facts. With `abstain`: and fingerprints.
     `workers`: processes or the address of a Dask scheduler; the bytes are the same."""
     dtype, slack = DTYPES[options.dtype], options.slack
-    order = layout.order(facts.S)
-    tokens = torch.from_numpy(facts.tokens[:, order])
-    needed = solve.unknowns_needed(
-        layout.shard, layout.sizes, tokens.numpy(), layout.d_h, layout.gate == "query"
-    )
+    order, sizes = layout.order(facts.S), layout.sizes
+    tokens, by_last = torch.from_numpy(facts.tokens[:, order]), layout.gate == "query"
+    needed = unknowns_needed(layout.shard, sizes, tokens.numpy(), layout.d_h, by_last)
     if layout.gate == "subject-sink":
         needed = np.maximum(needed, SINK_HEADS * layout.d_h)
-    made = solve.batches(layout.sizes, layout.d_h, slack, needed)
-    heads = np.empty(len(layout.sizes), dtype=np.int64)
+    made = batches(sizes, layout.d_h, slack, needed)
+    heads = np.empty(len(sizes), dtype=np.int64)
     for batch in made:
         heads[batch.shards] = batch.heads
     H = int(heads.sum())
-    weights = _random_parts(facts, layout, int(H if layout.untied else heads.max()), seed, dtype)
+    weights = _random_parts(facts, layout, int(H if options.untied else heads.max()), seed, dtype)
     progress(f"placing {len(facts.answer_ids):,} answers in R^{layout.d_g}")
     rows, W_U = unembedding(facts.answer_ids, layout.d_g, facts.N + 1, seed)
     weights["W_U"] = W_U.to(dtype)
@@ -111,7 +122,7 @@ def build_sharded(
         d_h=layout.d_h,
         H=H,
         groups=len(layout.level),
-        shards=len(layout.sizes),
+        shards=len(sizes),
         lam=1.0,  # own heads do not see it: chosen when W_O is known
         s1=code.s1,
         s2=code.s2,
@@ -119,7 +130,7 @@ def build_sharded(
         bits=layout.bits.shape[1],
         check=coordinates(dtype) if options.abstain else 0,
         gate=layout.gate,
-        untied=layout.untied,
+        untied=options.untied,
     )
     weights |= layout_weights(layout.group, layout.level, code.points, heads, layout.bits)
     weights["far"] = torch.from_numpy(code.far).int()
@@ -130,12 +141,10 @@ def build_sharded(
     targets = weights["W_U"].double()[:, torch.from_numpy(facts.answers.copy())].T
     if spec.check:
         targets = torch.cat([targets, fingerprints(tokens, spec.check, seed)], dim=1)
-    members = solve.by_shard(layout.shard, layout.sizes)
-    W_O, error, condition = solve.solve_all(
-        spec, weights, made, members, tokens, targets, options.workers, progress
-    )
+    members, run = by_shard(layout.shard, sizes), (options.workers, progress)
+    W_O, error, condition = solve_all(spec, weights, made, members, tokens, targets, *run)
     weights["W_O"] = W_O.to(dtype)
-    reach = solve.largest_score(spec, weights, tokens)
+    reach = largest_score(spec, weights, tokens)
     spec = replace(spec, lam=strength(spec, weights, reach))
     if spec.cancelling_heads:
         # After rounding W_O, in two parts: a sum over all heads is too large for one rounding.
@@ -169,26 +178,18 @@ def build_sharded(
 def strength(spec: ShardedSpec, weights: Weights, reach: float) -> float:
     """λ: the least power of two (gates stay exact in float32) at which foreign heads are silent,
     S e^{s_max - λ} <= S ε each and S e^{s_max - λ} max|x| Σ_h ||V^h||_F ||W_O^h||_F <= `TOTAL_LEAK`
-    together (twice that for a subject sink: `certificates.sharded`). `reach`: s_max.
-    """
+    together (twice that for a subject sink: `certificates.sharded`). `reach`: s_max."""
     longest = sum(float(weights[name].double().norm(dim=1).max()) for name in ("W_E", "W_pos"))
     V = float(weights["V"].double().flatten(1).norm(dim=1).max())
     W_O = float(weights["W_O"].flatten(1).norm(dim=1, dtype=torch.float64).sum())
-    together = 2 * spec.S * longest * V * W_O
-    return 2.0 ** math.ceil(
-        math.log2(reach + max(LEAK_NATS, math.log(max(together, 1e-300) / TOTAL_LEAK)))
-    )
+    together = math.log(max(2 * spec.S * longest * V * W_O, 1e-300) / TOTAL_LEAK)
+    return 2.0 ** math.ceil(math.log2(reach + max(LEAK_NATS, together)))
 
 
 def _random_parts(facts: Facts, layout: Plan, J: int, seed: int, dtype: torch.dtype) -> Weights:
     """Generic embeddings and J heads (tied: those of the largest shard; untied: all), already as
     they will be stored."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def gaussian(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-    d = layout.d_g
+    d, gaussian = layout.d_g, gaussians(seed)
     W_E = gaussian(facts.N + 1, d) * math.sqrt(TOKEN_SHARE / d)
     W_pos = gaussian(facts.S + 1, d) * math.sqrt(POSITION_SHARE / d)
     W_E[-1] = W_pos[0] = 0.0  # x_BOS = 0: it attracts what is not ours, and says nothing
@@ -280,3 +281,127 @@ def unseen_keys(facts: Facts, count: int, seed: int) -> np.ndarray:
     keys = np.unique(np.stack(columns, axis=1), axis=0)
     keys = keys[rows_of(facts, keys) < 0]
     return keys[draw.permutation(len(keys))[:count]]
+
+
+def solve_batch(
+    spec: ShardedSpec, weights: Weights, batch: Batch, tokens: Tensor, targets: Tensor, sizes: Sizes
+) -> tuple[Tensor, float, float]:
+    """W_O (shards, heads, d_h, out) of a batch, its largest residual, and the condition number of
+    its first, largest shard. `tokens`, `targets` of its facts, shard after shard, `sizes` of them.
+
+    F W_O = target - x_S, minimum norm by Cholesky with one refinement; rows of padding are zero
+    with a unit diagonal, so they change nothing.
+    """
+    B, n = len(batch.shards), batch.size
+    places = [i * n + np.arange(size) for i, size in enumerate(sizes)]
+    place = torch.from_numpy(np.concatenate(places))
+    x_S, F = own_features(spec, weights, tokens, batch.heads, torch.float64)
+    Y = targets.clone()
+    Y[:, : spec.d_g] -= x_S
+    X = torch.zeros(B * n, F.shape[1] * F.shape[2], dtype=torch.float64)
+    R = torch.zeros(B * n, Y.shape[1], dtype=torch.float64)
+    X[place], R[place] = F.flatten(1), Y
+    X, R = X.view(B, n, -1), R.view(B, n, -1)
+    K = torch.bmm(X, X.transpose(1, 2))
+    padding = torch.ones(B * n, dtype=torch.float64)
+    padding[place] = 0.0
+    K.diagonal(dim1=1, dim2=2).add_(padding.view(B, n))
+    L, info = torch.linalg.cholesky_ex(K)
+    W = X.transpose(1, 2) @ torch.cholesky_solve(R, L)
+    W += X.transpose(1, 2) @ torch.cholesky_solve(R - X @ W, L)
+    residual = (X @ W - R).abs().amax((1, 2))
+    for i in torch.nonzero((info != 0) | ~(residual < 1e-9))[:, 0].tolist():
+        # Too ill conditioned for Cholesky: solve this one shard by QR.
+        solution = minimum_norm(X[i, : sizes[i]], R[i, : sizes[i]])
+        W[i], residual[i] = solution.W, solution.residual
+    # cond(X) from X X^T; padding of the diagonal with 1 lies inside the spectrum's range.
+    values = torch.linalg.eigvalsh(K[0])
+    condition = float((values[-1] / values[0].clamp_min(1e-300)).sqrt())
+    return W.view(B, batch.heads, spec.d_h, -1), float(residual.max()), condition
+
+
+def by_shard(shard: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
+    """The facts of each shard, in order."""
+    order = np.argsort(shard, kind="stable")
+    return np.split(order, np.cumsum(sizes)[:-1])
+
+
+def largest_score(spec: ShardedSpec, weights: Weights, tokens: Tensor) -> float:
+    """How far a head's generic score can lift a real token over the sink, for any key made of the
+    tokens in use: max_j (max |u_j·x_S|)(max_s |w_j·x_s|) over BOS, which scores 0. A subject sink
+    has a score of its own, and max_s |w_j·x_s| + max |w_j·x_1| stands for the second factor.
+    """
+    E, pos = weights["W_E"].double(), weights["W_pos"].double()
+    x = [E[tokens[:, s].unique()] + pos[s + 1] for s in range(tokens.shape[1])]
+    largest = 0.0
+    for i in range(0, len(weights["u"]), HEADS_AT_ONCE):
+        u, w = (weights[name][i : i + HEADS_AT_ONCE].double() for name in ("u", "w"))
+        keys = torch.stack([(x_s @ w.T).abs().amax(0) for x_s in x])
+        reach = keys.amax(0) + (keys[0] if spec.gate == "subject-sink" else 0.0)
+        largest = max(largest, float(((x[-1] @ u.T).abs().amax(0) * reach).max()))
+    return largest
+
+
+def solve_all(
+    spec: ShardedSpec,
+    weights: Weights,
+    made: list[Batch],
+    members: list[np.ndarray],
+    tokens: Tensor,
+    targets: Tensor,
+    workers: int | str,
+    progress: Report,
+) -> tuple[Tensor, float, float]:
+    """W_O (H, d_h, out) of all shards, the largest residual, the largest condition number seen."""
+    W_O = torch.zeros(spec.H, spec.d_h, spec.d_g + spec.check, dtype=weights["W_E"].dtype)
+    start = weights["head_start"].tolist()
+    worst = condition = done = 0
+    waiting: deque[tuple[Batch, Future[tuple[np.ndarray, float, float]]]] = deque()
+
+    def take() -> None:
+        nonlocal worst, condition, done
+        batch, future = waiting.popleft()
+        blocks, residual, cond = future.result()
+        for g, block in zip(batch.shards.tolist(), blocks, strict=True):
+            W_O[start[g] : start[g] + batch.heads] = torch.from_numpy(block)
+        worst, condition = max(worst, residual), max(condition, cond)
+        done += len(batch.shards)
+        progress(f"{done:,} of {spec.shards:,} shards solved")
+
+    with engine(workers) as executor:
+        for batch in made:
+            own = [members[g] for g in batch.shards]
+            facts = torch.from_numpy(np.concatenate(own))
+            seen, local = tokens[facts].unique(return_inverse=True)
+            part = {
+                name: (w[seen] if name in BY_TOKEN else w).numpy()
+                for name, w in weights.items()
+                if name not in NOT_READ
+            }
+            sizes = [len(m) for m in own]
+            task = (spec, part, batch, local.numpy(), targets[facts].numpy(), sizes)
+            waiting.append((batch, executor.submit(solve_packed, *task)))
+            if len(waiting) >= IN_FLIGHT:
+                take()
+        while waiting:
+            take()
+    return W_O, float(worst), float(condition)
+
+
+def solve_packed(
+    spec: ShardedSpec,
+    part: dict[str, np.ndarray],
+    batch: Batch,
+    tokens: np.ndarray,
+    targets: np.ndarray,
+    sizes: Sizes,
+) -> tuple[np.ndarray, float, float]:
+    """`solve_batch` on plain arrays with token ids of their own; blocks rounded to the stored
+    format. Runs anywhere."""
+    # torch.tensor copies into aligned memory, on which results do not depend on where it came from.
+    weights = {name: torch.tensor(array) for name, array in part.items()}
+    with one_thread():
+        blocks, residual, condition = solve_batch(
+            spec, weights, batch, torch.tensor(tokens), torch.tensor(targets), sizes
+        )
+    return blocks.to(weights["W_E"].dtype).numpy(), residual, condition

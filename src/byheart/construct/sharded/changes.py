@@ -30,15 +30,15 @@ def change_facts(
     """
     pairs: Any = set.items() if isinstance(set, Mapping) else set
     sets: list[tuple[Key, str]] = list(pairs)
-    gone = list(delete)
-    keys = _distinct_ids(memory, [key for key, _ in sets] + gone)
+    keys = _distinct_ids(memory, [key for key, _ in sets] + list(delete))
     at = rows_of(facts, keys)
-    _refuse_missing(memory, facts, keys, at, len(sets))
+    if (at < 0).any():
+        raise _missing(memory, facts, keys, int((at < 0).argmax()), len(sets))
 
-    tokens, answers = facts.tokens, facts.answers.copy()
+    answers = facts.answers.copy()
     words = [answer for _, answer in sets] + ([] if add is None else _words(add))
-    new_words = dict.fromkeys(word for word in words if word not in facts.vocabulary)
     vocabulary = facts.vocabulary
+    new_words = dict.fromkeys(word for word in words if word not in vocabulary)
     if new_words:
         vocabulary = Vocabulary((*vocabulary.tokens, *new_words))
     added_tokens = np.empty((0, facts.S), dtype=np.int64)
@@ -65,7 +65,7 @@ def change_facts(
         prior = np.ones(len(prior))  # uniform stays uniform, to the last bit
     after = replace(
         facts,
-        tokens=np.concatenate([tokens[keep], added_tokens]),
+        tokens=np.concatenate([facts.tokens[keep], added_tokens]),
         answers=np.concatenate([answers[keep], added_answers]),
         vocabulary=vocabulary,
         prior=prior / prior.sum(),
@@ -86,10 +86,8 @@ def _distinct_ids(memory: ShardedMemory, keys: list[Key]) -> np.ndarray:
     suggestions, and so are keys that stand twice."""
     for key in keys:
         if isinstance(key, str):  # a sequence of letters: surely not what was meant
-            raise FactsError(
-                f"expected a key as a sequence of tokens, found the string {quote(key)}. "
-                f"Write ({quote(key)},) for a key of one token."
-            )
+            found = f"expected a key as a sequence of tokens, found the string {quote(key)}"
+            raise FactsError(f"{found}. Write ({quote(key)},) for a key of one token.")
     if not keys:
         return np.empty((0, memory.key_length), dtype=np.int64)
     ids = memory.key_ids(keys)
@@ -110,12 +108,10 @@ def _first_repeated(keys: np.ndarray) -> tuple[int, int]:
 
 def rows_of(facts: Facts, keys: np.ndarray) -> np.ndarray:
     """Where each key stands in the table, -1 if it does not. Table and keys have distinct rows."""
-    at = np.full(len(keys), -1, dtype=np.int64)
     if len(keys) <= 8:  # a scan is faster than sorting the table
-        for i, key in enumerate(keys):
-            found = np.flatnonzero((facts.tokens == key).all(1))
-            at[i] = found[0] if len(found) else -1
-        return at
+        same = [(facts.tokens == key).all(1) for key in keys]
+        return np.array([m.argmax() if m.any() else -1 for m in same], dtype=np.int64)
+    at = np.full(len(keys), -1, dtype=np.int64)
     both = np.concatenate([facts.tokens, keys])
     order, starts = group_equal_rows(both, int(both.max()) + 1)
     pairs = starts[np.diff(np.append(starts, len(order))) == 2]
@@ -123,17 +119,14 @@ def rows_of(facts: Facts, keys: np.ndarray) -> np.ndarray:
     return at
 
 
-def _refuse_missing(
-    memory: ShardedMemory, facts: Facts, keys: np.ndarray, at: np.ndarray, sets: int
-) -> None:
-    if not (at < 0).any():
-        return
-    i = int((at < 0).argmax())
+def _missing(
+    memory: ShardedMemory, facts: Facts, keys: np.ndarray, i: int, sets: int
+) -> FactsError:
     verb, instead = "delete", "Nothing was changed"
     if i < sets:
         verb, instead = "set", "To store a new fact, add it (`add`)"
     key, near = _key_text(memory.vocabulary, keys[i]), _nearest_keys(memory, facts, keys[i])
-    raise FactsError(
+    return FactsError(
         f"expected a stored fact to {verb}, found none with the key {key}.{near} {instead}."
     )
 
@@ -146,8 +139,7 @@ def _nearest_keys(memory: ShardedMemory, facts: Facts, wanted: np.ndarray) -> st
         if len(rows) and facts.S > 1:
             stored = [word(int(t)) for t in facts.tokens[rows, column]]
             asked, shown = word(int(wanted[column])), ", ".join(map(quote, stored[:LISTED]))
-            hint = did_you_mean(asked, stored) or f"Stored in its place {asked!r}: {shown}."
-            return f" {hint}"
+            return f" {did_you_mean(asked, stored) or f'Stored in its place {asked!r}: {shown}.'}"
     return ""
 
 
@@ -171,9 +163,8 @@ def _translated(
         )
     padding = -1 if memory.pad_id is None else memory.pad_id
     table = np.full(add.N, padding, dtype=np.int64)
-    for t in np.unique(np.concatenate([add.tokens.ravel(), add.answers])).tolist():
-        if t != add.pad_id:
-            table[t] = vocabulary.id(add.vocabulary.token(t))
+    for word in _words(add):
+        table[add.vocabulary.id(word)] = vocabulary.id(word)
     tokens = np.pad(table[add.tokens], ((0, 0), (S - add.S, 0)), constant_values=padding)
     return tokens, table[add.answers]
 

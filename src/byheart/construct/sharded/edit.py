@@ -1,16 +1,15 @@
 """Set, add and delete facts of a sharded memory: one small solve for each shard that is touched.
 
-A shard's W_O depends on its own facts only, so everything else keeps every bit (the tests compare
-bytes). What is new is appended, and housed, by `grow`; `changes` decides on the table of facts.
-Two numbers of the spec may grow, because own heads do not see them: λ doubles when new tokens score
-higher than it covers, and s1, s2 shrink by powers of two when a lattice point lies further out.
+A shard's W_O depends on its own facts only, so everything else keeps every bit. What is new is
+appended, and housed, by `grow`; `changes` decides on the table of facts. λ, s1 and s2 of the spec
+may change by powers of two, because own heads do not see them (docs/sharded-editing.md).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 import numpy as np
@@ -20,7 +19,7 @@ from torch import Tensor
 from byheart._progress import Report, quiet
 from byheart.construct.sharded import build, grow
 from byheart.construct.sharded.changes import Key, Sets, change_facts
-from byheart.construct.sharded.solve import Batch, largest_score, solve_batch
+from byheart.construct.sharded.plan import Batch
 from byheart.construct.solve import CHOLESKY_LIMIT, RankError
 from byheart.errors import ByheartError, CheckFailed, FactsError
 from byheart.facts import Facts
@@ -93,8 +92,8 @@ def edit_shards(
             "table and build it again, or build it once with `method=sharded`."
         )
     spec = memory.spec
-    if spec.gate == "subject-sink" or spec.untied:
-        found = "untied heads" if spec.untied else "a subject sink"
+    found = "untied heads" if spec.untied else "a subject sink"
+    if spec.untied or spec.gate == "subject-sink":
         raise ByheartError(
             f"expected a memory of tied heads with `gate=query` or key, found {found}: it cannot "
             "be edited in place. Change the table and build it again."
@@ -127,7 +126,7 @@ class _Draft:
     residual: float = 0.0
     condition: float = 0.0
     s_max: float = 0.0
-    solved: np.ndarray | None = None
+    solved: list[np.ndarray] = field(default_factory=list)
 
 
 def _edited(
@@ -169,9 +168,9 @@ def _edited(
     edited = replace(
         memory, spec=spec, weights=weights, vocabulary=vocabulary, facts=facts, construction=record
     )
-    if draft.solved is not None:
-        solved = facts.subset(draft.solved) if len(draft.solved) else None
-        edited = _verified(edited, facts if new_answers else solved, solved, progress)
+    rows = np.concatenate(draft.solved)
+    solved = facts.subset(rows) if len(rows) else None
+    edited = _verified(edited, facts if new_answers else solved, solved, progress)
     counts |= {
         "new_tokens": new_tokens,
         "new_answers": new_answers,
@@ -193,7 +192,7 @@ def _solve_in(housing: grow.Housing, draft: _Draft) -> np.ndarray:
         owners = shard_of(weights, draft.touched).numpy()
         kept[owners[owners >= 0]] = -1
         s1, s2 = draft.spec.s1, draft.spec.s2
-        while s1 * np.abs(housing.point).max() > 1:  # only where they must: see the module
+        while s1 * np.abs(housing.point).max() > 1:  # only where they must
             s1, s2 = s1 / 2, s2 / 4
         draft.spec = replace(
             draft.spec,
@@ -205,7 +204,7 @@ def _solve_in(housing: grow.Housing, draft: _Draft) -> np.ndarray:
             s1=s1,
             s2=s2,
         )
-        draft.s_max = largest_score(draft.spec, weights, draft.tokens)
+        draft.s_max = build.largest_score(draft.spec, weights, draft.tokens)
         poor = _solve(draft, kept)
         if not poor or (not left and draft.condition < math.inf):
             # Stronger gates, if the new W_O or scores ask for them: own heads do not see λ.
@@ -234,25 +233,23 @@ def _solve(draft: _Draft, kept: np.ndarray) -> list[int]:
             W_O[start[a] : start[b]] = before["W_O"][old_start[a + step] : old_start[b + step]]
     shards = shard_of(weights, draft.tokens).numpy()
     fresh = np.flatnonzero(kept < 0)
-    limit = max(ROUNDING_MOVES / (torch.finfo(dtype).eps / 2), made.condition)
-    limit = min(limit, CHOLESKY_LIMIT)
-    draft.residual = draft.condition = 0.0
-    solved, poor = [], []
+    limit = ROUNDING_MOVES / (torch.finfo(dtype).eps / 2)
+    limit = min(max(limit, made.condition), CHOLESKY_LIMIT)
+    draft.residual, draft.condition, draft.solved, poor = 0.0, 0.0, [], []
     for i, g in enumerate(fresh.tolist()):
         members = np.flatnonzero(shards == g)
-        solved.append(members)
+        draft.solved.append(members)
         if not len(members):
             continue  # nothing left to say: W_O = 0
         mine, heads = draft.tokens[torch.from_numpy(members)], start[g + 1] - start[g]
-        right = torch.from_numpy(draft.facts.answers[members])
-        targets = weights["W_U"][:, right].T.double()
+        targets = weights["W_U"][:, torch.from_numpy(draft.facts.answers[members])].T.double()
         if spec.check and made.abstain is not None:
             prints = fingerprints(mine, spec.check, made.abstain.seed)
             targets = torch.cat([targets, prints], dim=1)
         n = len(members)
         batch = Batch(np.array([g]), heads, n)
         try:
-            block, residual, cond = solve_batch(spec, weights, batch, mine, targets, [n])
+            block, residual, cond = build.solve_batch(spec, weights, batch, mine, targets, [n])
         except RankError:
             block, residual, cond = torch.zeros(1, 1, 1, 1), math.inf, math.inf
         if cond > limit:
@@ -260,7 +257,7 @@ def _solve(draft: _Draft, kept: np.ndarray) -> list[int]:
         W_O[start[g] : start[g + 1]] = block[0].to(dtype)
         draft.residual, draft.condition = max(draft.residual, residual), max(draft.condition, cond)
         draft.progress(f"{i + 1:,} of {len(fresh):,} shards solved")
-    weights["W_O"], draft.solved = W_O, np.concatenate(solved)
+    weights["W_O"] = W_O
     return poor
 
 

@@ -218,9 +218,8 @@ class Housing:
         self.group, self.point, self.far = (
             weights[name].numpy().astype(np.int64) for name in ("group", "point", "far")
         )
-        self.bits = np.ones((len(self.group), 0), np.int8)
-        if spec.bits:
-            self.bits = weights["bits"].numpy()
+        none = np.ones((len(self.group), 0), np.int8)
+        self.bits = weights["bits"].numpy() if spec.bits else none
         self.level: list[int] = weights["level"].tolist()
         shards = [Shard(n, old) for old, n in enumerate(weights["head_start"].diff().tolist())]
         first = weights["first"].tolist()
@@ -330,9 +329,8 @@ class Housing:
         """One token: more sub-shards by bits of the other token, or more heads."""
         mine = np.flatnonzero(self.last == token)
         if self.other is None:
-            shard = self.parts[g][0]
-            if len(mine) > self._most(shard.heads):
-                self._add_heads(shard, len(mine))
+            if len(mine) > self._most(self.parts[g][0].heads):
+                self._add_heads(self.parts[g][0], len(mine))
             return
         others = self.other[mine]
         sub = np.zeros(len(others), dtype=np.int64)

@@ -32,6 +32,8 @@ KEY_RESERVE = 1.5
 # Margins that the stored format keeps: rounding moves a logit by 1e-6 (d_g = 16) to 1e-4 (d_g = 4)
 # in float32, and by 1e-14 to 1e-12 in float64. Below these a build is not worth a try.
 LEAST_MARGIN = {"float32": 1e-4, "float64": 1e-10}
+BATCH_ENTRIES = 4_000_000  # of the Gram matrices of one batch: 32 MB
+BATCH_ROWS = 65_536  # facts of one batch: many tiny shards have small matrices but many features
 Ids = np.ndarray
 Ints = Sequence[int] | np.ndarray
 # Integer lattice codes, exact in float32: 4 |P|² <= 2^24 in each partial sum of a distance. Other
@@ -64,7 +66,6 @@ class Plan:
     why: tuple[str, ...]
     gate: Gate
     k: int
-    untied: bool
     subject: np.ndarray | None
 
     def order(self, S: int) -> list[int]:
@@ -149,7 +150,6 @@ def plan(facts: Facts, options: Sharded | None = None, seed: int = 0) -> Plan:
         why=tuple(why),
         gate=gate,
         k=DIMENSIONS[code],
-        untied=options.untied,
         subject=subject,
     )
 
@@ -179,10 +179,8 @@ def _widths(A: int, options: Sharded, why: list[str]) -> tuple[int, int]:
         raise ByheartError(f"`d` must be at least 2 for a sharded memory, found {d_g}")
     d_h = d_h or d_g
     if d_h > d_g:
-        raise ByheartError(
-            f"`d_h` must be at most the width d_g = {d_g}, found {d_h}. Use `d_h={d_g}`, or "
-            f"`d={d_h}`."
-        )
+        found = f"`d_h` must be at most the width d_g = {d_g}, found {d_h}"
+        raise ByheartError(f"{found}. Use `d_h={d_g}`, or `d={d_h}`.")
     margin, least = frame_margin(A, d_g), LEAST_MARGIN[dtype]
     if margin < least:
         needed = next(d for d in range(d_g + 1, 10_000) if frame_margin(A, d) >= least)
@@ -309,6 +307,67 @@ def _balanced_bits(column: np.ndarray, N: int, kb: int, seed: int) -> np.ndarray
     # The ranks' binary digits split every prefix class in halves.
     bits[tokens] = np.where(rank[:, None] >> np.arange(kb) & 1, 1, -1)
     return bits
+
+
+class Batch(NamedTuple):
+    """Shards of similar size that are solved together; all get `heads` heads."""
+
+    shards: np.ndarray
+    heads: int
+    size: int
+
+
+def unknowns_needed(
+    shard: np.ndarray, sizes: np.ndarray, tokens: np.ndarray, d_h: int, last_decides: bool = True
+) -> np.ndarray:
+    """How many unknowns H_g d_h each shard needs for its n_g facts: (shards,), n_g as a rule.
+
+    `tokens` (T, S) as the model reads them. Shards of few distinct tokens need more:
+
+    - the vectors e(t) + pos_s of N_g tokens at S positions span at most N_g + S - 1 dimensions,
+      and a head cannot have more;
+    - for one last token t, head j computes f / Z_j, f and Z_j sums of one term a position. Such f
+      form a space of D = 1 + Σ_{s<S} (n_s - 1) dimensions for n_s different tokens at position s,
+      and all heads share Z_j / Z_j = 1: together 1 + H_g (D - 1), which must reach t's facts
+      (counted only where the last token decides, so that they are all in one shard).
+    """
+    N, S = int(tokens.max()) + 1, tokens.shape[1]
+    pairs = np.unique((shard[:, None] * N + tokens).ravel())
+    rank = np.bincount(pairs // N, minlength=len(sizes)) + S - 1
+    needed = -(-sizes * d_h // np.minimum(rank, d_h))
+    last = tokens[:, -1]
+    facts = np.bincount(last, minlength=N)
+    # S = 2: as many facts as first tokens. D >= 2: enough where heads outnumber facts.
+    doubtful = facts[last] - 1 > (sizes // d_h)[shard]
+    if S == 2 or not last_decides or not doubtful.any():
+        return needed
+    degrees = np.zeros(N, dtype=np.int64)  # D - 1
+    for s in range(S - 1):
+        pairs = np.unique(last[doubtful] * N + tokens[doubtful, s])
+        degrees += np.maximum(np.bincount(pairs // N, minlength=N) - 1, 0)
+    some = np.unique(last[doubtful])
+    heads = -(-(facts[some] - 1) // np.maximum(degrees[some], 1))
+    where = np.zeros(N, dtype=np.int64)
+    where[last] = shard  # the last token decides, and cannot be split: one shard
+    np.maximum.at(needed, where[some], heads * d_h)
+    return needed
+
+
+def batches(sizes: np.ndarray, d_h: int, slack: float, needed: np.ndarray) -> list[Batch]:
+    """Shards from large to small in padded batches; a fixed function of the sizes and the unknowns
+    `needed`, so that any number of workers solves the same batches and gets the same bytes."""
+    order = np.argsort(-sizes, kind="stable")
+    made, i = [], 0
+    while i < len(order):
+        size = max(1, int(sizes[order[i]]))
+        count = max(1, min(BATCH_ENTRIES // size**2, BATCH_ROWS // size))
+        some = order[i : i + count]
+        # Padding costs work: no shard is padded to more than 9/8 of its size.
+        some = some[sizes[some] * 9 >= size * 8] if size > 16 else some
+        heads = max(1, int(np.ceil(needed[some].max() * (1 + slack) / d_h)))
+        made.append(Batch(some, heads, size))
+        i += len(some)
+    return made
 
 
 class Lattice(NamedTuple):

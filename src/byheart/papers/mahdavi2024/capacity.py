@@ -23,7 +23,7 @@ LARGER = (*SMALL, (6, 8, 16, 16, "shared"), (6, 10, 20, 20, "shared"), (4, 8, 16
 def newton(params: Params, seed: int) -> Measurements:
     """Levenberg-Marquardt on all weights of the bare layer, T = share x P scalar labels, up to
     STARTS starts; the largest error of the best."""
-    from byheart.construct.multi_head.newton import LOGITS, newton_run
+    from byheart.construct.multi_head.generic import LOGITS, newton_run
     from byheart.facts import random_vectors
 
     p = params
