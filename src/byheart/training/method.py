@@ -55,10 +55,8 @@ class Train(Method["TokenMemory"]):
     model: str = option(
         "attention",
         "attention: one or more attention-only layers; mlp: few heads and a hidden layer; "
-        "as-coded: one bottleneck for all heads (Dana et al.'s code).",
-        SIZES,
-        choices=MODELS,
-    )
+        "as-coded: one bottleneck for all heads (Dana et al.'s code).", SIZES, choices=MODELS,
+    )  # fmt: skip
     d: int | None = option(None, "Width d.", SIZES, min=1)
     H: int | None = option(None, "Heads H a layer.", SIZES, min=1)
     d_h: int | None = option(None, "Head width d_h. Default: d.", SIZES, min=1)
@@ -78,11 +76,9 @@ class Train(Method["TokenMemory"]):
         1, "Threads of torch: 1 is the fastest for small models.", TRAINING, min=1
     )
     checkpoint: str | Path | None = option(  # noqa: RUF009 a field, like the others
-        None,
-        "Save the run here every 30 s; the same command goes on from it, exactly.",
-        TRAINING,
-        metavar="FILE",
-    )
+        None, "Save the run here every 30 s; the same command goes on from it, exactly.",
+        TRAINING, metavar="FILE",
+    )  # fmt: skip
     dtype: str = option("float32", "How the weights are stored.", TRAINING, choices=DTYPES)
     spec: TrainableSpec | None = None
     recipe: Recipe | None = None
