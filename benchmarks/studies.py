@@ -76,7 +76,7 @@ def step_seconds(settings: Row, models: int = 5) -> tuple[str, float]:
     made = choose(spec, p["loss"], data)(spec, models, Recipe(loss=p["loss"]))
     made.load(initial(spec, list(range(models))))
     made.prepare(data, torch.randint(data.T, (8, models, p["batch"])))
-    optimizer = FlatOptimizer("adam", made.theta, made.grad)
+    optimizer = FlatOptimizer(made.recipe, made.theta, made.grad)
     seconds = []
     with one_thread():
         while len(seconds) < 3 or (sum(seconds) < 0.5 and len(seconds) < 60):

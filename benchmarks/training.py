@@ -212,7 +212,7 @@ def warm_learner(
     made.load(initial(spec, list(range(models))))
     source = torch.Generator().manual_seed(0)
     made.prepare(data, torch.randint(data.T, (16, models, batch), generator=source))
-    optimizer = FlatOptimizer("adam", made.theta, made.grad)
+    optimizer = FlatOptimizer(made.recipe, made.theta, made.grad)
 
     def step(i: int) -> None:
         made.gradient(i % 16)

@@ -227,6 +227,6 @@ def test_the_other_procedures_measure_what_they_say(tmp_path: Path):
 def test_the_registry_knows_all():
     assert {s.name for s in all_studies()} >= NAMES
     assert {s.name for s in find("dana2025")} == NAMES == {s.name for s in find("dana2025/all")}
-    with pytest.raises(Exception, match=r"Did you mean dana2025/fig1"):
+    with pytest.raises(Exception, match=r"Did you mean 'dana2025/fig1"):
         find("dana2025/fig1")
     assert run is not None

@@ -169,7 +169,7 @@ def test_studies_of_another_package(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert call("report", "byheart-studies/tiny.db", "-o", "page.html").exit_code == 0
     page = Path("page.html").read_text()
     assert "</span> Confirmed</h2>" in page and "data:image/png;base64," in page
-    with pytest.raises(ByheartError, match="Did you mean tiny/line"):
+    with pytest.raises(ByheartError, match="Did you mean 'tiny/line"):
         find("tiny/lin")
     broken = EntryPoint("tiny", "no_such_module", "byheart.studies")
     monkeypatch.setattr(_plugins, "points", lambda group: [broken])

@@ -125,7 +125,7 @@ def test_export(run: Run, tmp_path: Path):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("tiny/lin",), "Did you mean tiny/line"),
+        (("tiny/lin",), "Did you mean 'tiny/line"),
         ((), "which study"),
         (("tiny/line", "--profile", "slow"), "--profile must be one of"),
         (("tiny/line", "--variant", "wrong"), "--variant must be one of"),

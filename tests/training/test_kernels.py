@@ -195,7 +195,7 @@ def test_parameters_after_200_adam_steps_equal_literal_training(spec, path):
     made = learner(spec, M, data, path=path)
     made.load(weights)
     made.prepare(data.to("cpu", torch.float32), order)
-    optimizer = FlatOptimizer("adam", made.theta, made.grad)
+    optimizer = FlatOptimizer(made.recipe, made.theta, made.grad)
     for i in range(200):
         made.gradient(i)
         optimizer.step(0.01)
@@ -229,7 +229,7 @@ def test_optimizers_equal_those_of_torch(name, fused):
     theta, grad = start.clone(), torch.zeros(50)
     options: dict[str, Any] = {"weight_decay": 0.02}
     options |= {"momentum": 0.9} if name == "sgd" else {}
-    mine = FlatOptimizer(name, theta, grad, fused=fused, **options)
+    mine = FlatOptimizer(Recipe(optimizer=name, **options), theta, grad, fused=fused)
     parameter = torch.nn.Parameter(start.clone())
     kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
     oracle = kinds[name]([parameter], lr=0.1, **options)

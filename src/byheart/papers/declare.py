@@ -13,6 +13,7 @@ from byheart.studies import Axes, Cell, Finding, Params, Procedure, Record, Row,
 Grid = Callable[[str, str], Sequence[Cell]]
 SHARED: Params = {"EXPONENT_RULE": laws.EXPONENT_RULE, "NEAR": laws.NEAR, "WIDE": laws.WIDE}
 PRECISE = 1.1  # a search for the largest number ends when the bracket is this narrow
+MOST = 1 << 16  # it does not look further
 
 
 @lru_cache
@@ -23,15 +24,11 @@ def words_of(paper: str) -> Mapping[str, Record]:
 
 
 def declare(
-    name: str,
-    grid: Sequence[Cell] | Grid,
-    analyse: Callable[[list[Row]], Finding],
+    name: str, grid: Sequence[Cell] | Grid, analyse: Callable[[list[Row]], Finding],
     axes: Axes | tuple[Axes, ...],
-    figure: Callable[[list[Row], Finding], figure.Figure] | None = None,
-    *,
-    settings: str | None = None,
-    **numbers: object,
-) -> Study:
+    figure: Callable[[list[Row], Finding], figure.Figure] | None = None, *,
+    settings: str | None = None, **numbers: object,
+) -> Study:  # fmt: skip
     """The study `name` with its words, in which {NAME} stands for a text that several share, or for
     one of the `numbers`: the rule of a verdict names the constants that the analysis uses.
 
@@ -70,9 +67,7 @@ def by_profile(
     return grid
 
 
-def largest_passing(
-    passes: Callable[[int], bool], start: int, most: int = 1 << 16, precise: float = PRECISE
-) -> int:
+def largest_passing(passes: Callable[[int], bool], start: int, precise: float = PRECISE) -> int:
     """The largest T found with passes(T): doubling from `start`, then bisection to 10 %.
 
     >>> largest_passing(lambda T: T <= 100, 16) in range(91, 101)
@@ -81,7 +76,7 @@ def largest_passing(
     3
     """
     low, high = 0, start
-    while high <= most and passes(high):
+    while high <= MOST and passes(high):
         low, high = high, 2 * high
     while high - low > 1 and high > precise * low:
         middle = (low + high) // 2 if low == 0 else round((low * high) ** 0.5)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,35 +14,26 @@ from typing import cast
 from byheart._plugins import leave_out, plugins
 from byheart._progress import Report as Tell
 from byheart._progress import quiet
-from byheart.errors import ByheartError
+from byheart.errors import ByheartError, did_you_mean
 from byheart.studies.result import FOLDER, Execution, Selection, StudyResult, results
 from byheart.studies.study import Study
 from byheart.studies.work import module_of
 
+PAPERS = ("dana2025", "mahdavi2024", "kajitsuka2025", "slides")
 # Every module has STUDIES, a tuple of studies whose names begin with the paper's.
-MODULES: dict[str, str] = {
-    "dana2025": "byheart.papers.dana2025",
-    "mahdavi2024": "byheart.papers.mahdavi2024",
-    "kajitsuka2025": "byheart.papers.kajitsuka2025",
-    "slides": "byheart.papers.slides",
-}
+MODULES = {paper: f"byheart.papers.{paper}" for paper in PAPERS}
 
 
 @lru_cache
 def studies_of(paper: str) -> tuple[Study, ...]:
-    """The studies of one paper, in its order."""
+    """The studies of one paper, in its order, with the CPU seconds of whole profiles that
+    `tools/write_study_docs.py` took from a store."""
     module = MODULES[paper]
+    seconds = json.loads((resources.files("byheart.papers") / "times.json").read_text())
     return tuple(
-        replace(s, seconds={**measured_seconds().get(s.name, {}), **s.seconds})
-        for s in studies_in(import_module(module), module)
+        replace(study, seconds={**seconds.get(study.name, {}), **study.seconds})
+        for study in studies_in(import_module(module), module)
     )
-
-
-@lru_cache
-def measured_seconds() -> dict[str, dict[str, float]]:
-    """CPU seconds of whole studies by profile, as `tools/write_study_docs.py` took them from a
-    store."""
-    return json.loads((resources.files("byheart.papers") / "times.json").read_text())
 
 
 def studies_in(thing: object, where: str) -> tuple[Study, ...]:
@@ -72,8 +62,8 @@ def plugin_studies() -> list[Study]:
             leave_out("byheart.studies", str(error))
             continue
         for study in studies:
-            if study.name in found or study.paper in MODULES:
-                taken = study.paper if study.paper in MODULES else study.name
+            taken = study.paper if study.paper in MODULES else study.name
+            if taken in (*MODULES, *found):
                 wrong = f"{study.name!r} of {plugin.source}: the name {taken!r} is taken already."
                 leave_out("byheart.studies", wrong)
             else:
@@ -104,29 +94,21 @@ def find(name: str | os.PathLike[str]) -> list[Study]:
         named = [study for study in studies if text in (study.name, *study.aliases)]
     if named:
         return named
-    every = all_studies()
-    names = dict.fromkeys([s.name for s in every] + [s.paper for s in every])
-    near = difflib.get_close_matches(text, names, n=3, cutoff=0.4)
-    guess = f"Did you mean {', '.join(near)}? " if near else ""
+    names = dict.fromkeys(name for study in all_studies() for name in (study.name, study.paper))
     raise ByheartError(
-        f"there is no study {text!r}. {guess}`byheart reproduce --list` names all of them; a "
-        "paper's name runs all of its studies, and a file (mine.py) those that it defines."
+        f"there is no study {text!r}. `byheart reproduce --list` names all of them; a paper's name "
+        "runs all of its studies, and a file (mine.py) those that it defines. "
+        f"{did_you_mean(text, names)}".rstrip()
     )
 
 
 def reproduce(
-    study: str | os.PathLike[str] | Study,
-    profile: str = "quick",
-    *,
-    seeds: int | Sequence[int] | None = None,
-    set: Mapping[str, object] | None = None,
-    variant: str | None = None,
-    only: str | None = None,
-    workers: int | str = 1,
-    time_budget: float | None = None,
-    progress: Tell = quiet,
+    study: str | os.PathLike[str] | Study, profile: str = "quick", *,
+    seeds: int | Sequence[int] | None = None, set: Mapping[str, object] | None = None,
+    variant: str | None = None, only: str | None = None, workers: int | str = 1,
+    time_budget: float | None = None, progress: Tell = quiet,
     store: str | os.PathLike[str] | None = None,
-) -> StudyResult:
+) -> StudyResult:  # fmt: skip
     """Run a study, fit, draw, and say what follows; go on where an earlier run was cut off.
 
     `study`: a name ("dana2025/fig1a"; `byheart reproduce --list` has all), a file that defines

@@ -24,10 +24,6 @@ Jobs = Sequence[tuple[Params, int]]
 """Parameters, and the seed, of each job of a stack."""
 
 
-def _as_given(params: Params) -> Params:
-    return params
-
-
 @dataclass(frozen=True)
 class Procedure:
     """How a cell is computed: a pure function at the top level of a module (docs/studies.md).
@@ -47,7 +43,7 @@ class Procedure:
     seconds: Callable[[Params], float] | None = None
     name: str = ""
     defaults: Params = field(default_factory=dict)
-    complete: Callable[[Params], Params] = _as_given
+    complete: Callable[[Params], Params] = lambda params: params
     parameters: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -117,9 +113,8 @@ class Cell:
             text = canonical({"way": self.procedure.name, "params": params})
         except (TypeError, ValueError) as error:
             kinds = "numbers, text, true/false, null or lists of them"
-            raise ByheartError(
-                f"a cell's parameters must be {kinds}: {error} in {params!r}"
-            ) from None
+            wrong = f"a cell's parameters must be {kinds}: {error} in {params!r}"
+            raise ByheartError(wrong) from None
         object.__setattr__(self, "hash", hashlib.sha256(text.encode()).hexdigest()[:32])
 
     @property

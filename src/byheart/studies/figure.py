@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes as Panel
     from matplotlib.figure import Figure
 
+    Panels = tuple[Figure, list[Panel]]
     Add = Callable[[Panel, list[Row]], None]
     Draw = Callable[[list[Row], Finding], Figure]
 
+Array = np.ndarray
 SHARPNESS = (110, 80, 60)  # dots an inch of a picture, as many as there is room for
 # What a reader looks for first, on the x axis and on the y axis, where a study does not say.
 FIRST_X = ("H", "d", "d_h", "T", "facts", "n", "N", "layers", "width", "rank")
@@ -34,9 +36,7 @@ def axes(title: str, x: str, y: str) -> tuple[Figure, Panel]:
     return figure, panel
 
 
-def panels(
-    title: str, x: str, y: str, columns: int, width: float = 6.4
-) -> tuple[Figure, list[Panel]]:
+def panels(title: str, x: str, y: str, columns: int, width: float = 6.4) -> Panels:
     """A figure with panels beside each other, drawn in the house style."""
     figure, row = new_figure(width * columns, 4.6, columns)
     for panel in row:
@@ -62,16 +62,14 @@ def shades(number: int) -> list[str]:
     return [to_hex(c) for c in colormaps["viridis"](np.linspace(0, 0.88, number))]
 
 
-def series(
-    rows: Iterable[Row], x: str | Callable[[Row], float], y: str
-) -> tuple[np.ndarray, np.ndarray]:
+def series(rows: Iterable[Row], x: str | Callable[[Row], float], y: str) -> tuple[Array, Array]:
     """The points (x, y) of rows that have both, ordered by x."""
     pairs = [(x(row) if callable(x) else row.get(x), row.get(y)) for row in rows]
     kept = sorted((float(a), float(b)) for a, b in pairs if a is not None and b is not None)
     return np.array([a for a, _ in kept]), np.array([b for _, b in kept])
 
 
-def means(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def means(x: Array, y: Array) -> tuple[Array, Array, Array]:
     """Different x, mean and standard deviation of y at each.
 
     >>> means(np.array([1.0, 1, 2]), np.array([1.0, 3, 5]))
@@ -84,7 +82,7 @@ def means(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def points(
-    panel: Panel, x: np.ndarray, y: np.ndarray, label: str, i: int | str, *, line: bool = True
+    panel: Panel, x: Array, y: Array, label: str, i: int | str, *, line: bool = True
 ) -> None:
     """Mean over seeds with one standard deviation, the seeds themselves as faint dots; `i` is a
     number in the order of colours, or a colour. Nothing is drawn of no points."""
@@ -97,9 +95,7 @@ def points(
     panel.errorbar(at, mean, deviation, color=ink, label=label, **how)
 
 
-def curve(
-    panel: Panel, x: np.ndarray, y: np.ndarray, label: str | None, i: int | str, style: str
-) -> None:
+def curve(panel: Panel, x: Array, y: Array, label: str | None, i: int | str, style: str) -> None:
     panel.plot(x, y, style, color=i if isinstance(i, str) else colour(i), lw=1.2, label=label)
 
 
@@ -122,12 +118,10 @@ def legend(panel: Panel, most: int = 4) -> None:
     panel.legend(frameon=False, fontsize=8, **(beside if len(names) > most else {}))
 
 
-def groups(
-    panel: Panel, rows: Mapping[str, Sequence[Row]], x: str, y: str, *, line: bool = True
-) -> None:
+def groups(panel: Panel, rows: Mapping[str, Sequence[Row]], x: str, y: str) -> None:
     """The points of every group of rows, by its name."""
     for i, (name, same) in enumerate(rows.items()):
-        points(panel, *series(same, x, y), name, i, line=line)
+        points(panel, *series(same, x, y), name, i)
 
 
 def one_panel(title: str, x: str, y: str, top: float | None = None) -> Callable[[Add], Draw]:

@@ -24,22 +24,20 @@ TELLS = 4.0  # difference of AICc from which the better law is said to be told a
 
 @dataclass(frozen=True)
 class Law:
-    """y = a + b f(x, θ); `starts` are the values of θ tried first (none: no θ)."""
+    """y = a + b f(x, θ); `shape` is the name of θ, if there is one, `starts` its first values."""
 
     name: str
     formula: str
-    curve: Callable[[Array, Array | float], Array] | None
+    curve: Callable[[Array, Array | float], Array]
     shape: str | None = None
-    starts: tuple[float, ...] = ()
+    starts: tuple[float, ...] = (0.0,)
 
     @property
     def parameters(self) -> int:
-        return 1 + (self.curve is not None) + (self.shape is not None)
+        return 2 + (self.shape is not None)
 
     def at(self, x: Array, values: Mapping[str, float]) -> Array:
         """y at x with these parameters."""
-        if self.curve is None:
-            return np.full_like(x, values["a"])
         return values["a"] + values["b"] * self.curve(x, values[self.shape] if self.shape else 0.0)
 
 
@@ -53,7 +51,6 @@ def _power(x: Array, p: Array | float) -> Array:
 LAWS: dict[str, Law] = {
     law.name: law
     for law in (
-        Law("constant", "a", None),
         Law("linear", "a + b x", lambda x, _: x),
         Law("quadratic", "a + b x²", lambda x, _: x**2),
         Law("cubic", "a + b x³", lambda x, _: x**3),
@@ -102,7 +99,7 @@ class Fit:
 
 
 def fit(
-    law: str | Law, x: Sequence[float] | Array, y: Sequence[float] | Array, *,
+    name: str, x: Sequence[float] | Array, y: Sequence[float] | Array, *,
     resamples: int = 0, rng: int = 0, validate: bool = True,
 ) -> Fit:  # fmt: skip
     """Least squares of a law; with `resamples`, bootstrap intervals (seeds resampled at each x).
@@ -112,8 +109,7 @@ def fit(
     >>> round(found.values["p"], 3), round(found.values["a"], 3)
     (1.5, 1.0)
     """
-    law = LAWS[law] if isinstance(law, str) else law
-    x, y = np.asarray(x, float), np.asarray(y, float)
+    law, x, y = LAWS[name], np.asarray(x, float), np.asarray(y, float)
     distinct = len(np.unique(x))
     if distinct < law.parameters:
         raise ByheartError(
@@ -148,7 +144,7 @@ class Choice:
 def choose(
     x: Sequence[float] | Array, y: Sequence[float] | Array,
     laws: Sequence[str] = ("linear", "quadratic", "power", "saturating"), *,
-    resamples: int = RESAMPLES, rng: int = 0,
+    resamples: int = RESAMPLES,
 ) -> Choice:  # fmt: skip
     """Compare laws by AICc and by the error at left-out x.
 
@@ -164,7 +160,7 @@ def choose(
     able = [name for name in laws if LAWS[name].parameters < distinct]
     if not able:
         raise ByheartError(f"none of {', '.join(laws)} can be compared on {distinct} different x.")
-    fitted = [fit(name, x, y, resamples=resamples, rng=rng) for name in able]
+    fitted = [fit(name, x, y, resamples=resamples) for name in able]
     fits = best, *others = tuple(sorted(fitted, key=lambda f: f.aicc))
     if not others:
         return Choice(fits, best.law, "only one law could be fitted")
@@ -180,9 +176,7 @@ def choose(
     return Choice(fits, best.law, f"AICc smaller by {gap:.1f} than {others[0].law}")
 
 
-def interval_of_mean(
-    values: Sequence[float] | Array, *, resamples: int = RESAMPLES, rng: int = 0
-) -> tuple[float, float]:
+def interval_of_mean(values: Sequence[float] | Array) -> tuple[float, float]:
     """Bootstrap percentiles of a mean over seeds.
 
     >>> low, high = interval_of_mean([1.0, 1.2, 0.8, 1.1, 0.9])
@@ -190,8 +184,8 @@ def interval_of_mean(
     True
     """
     y = np.asarray(values, float)
-    drawn = y[np.random.default_rng(rng).integers(len(y), size=(resamples, len(y)))].mean(1)
-    return _percentiles(drawn)
+    drawn = np.random.default_rng(0).integers(len(y), size=(RESAMPLES, len(y)))
+    return _percentiles(y[drawn].mean(1))
 
 
 def _percentiles(values: Array) -> tuple[float, float]:
@@ -207,13 +201,10 @@ def _solve(law: Law, x: Array, ys: Array) -> tuple[dict[str, Array], Array]:
     scatter = ((ys - means[group]) ** 2).sum(0)
     share = counts / counts.sum()
     centre = share @ means
-    if law.curve is None:
-        return {"a": centre}, scatter + counts @ (means - centre) ** 2
     unit = (float(np.abs(x).max()) or 1.0) if law.shape == "τ" else 1.0
 
     def scan(grid: Array) -> tuple[Array, Array, Array]:
         """f (θ, x), the best slope (θ, columns), and the best θ of each column."""
-        assert law.curve is not None
         f = law.curve(at, grid[:, None] * unit) + np.zeros((len(grid), 1))
         off = f - (f @ share)[:, None]
         spread = (off**2 @ share)[:, None]
@@ -221,7 +212,7 @@ def _solve(law: Law, x: Array, ys: Array) -> tuple[dict[str, Array], Array]:
         slope = np.divide(slope, spread, out=0 * slope, where=spread > 0)
         return f, slope, (slope**2 * spread).argmax(0)
 
-    grid = np.array(law.starts or (0.0,))
+    grid = np.array(law.starts)
     f, slope, best = scan(grid)
     for number in FINER if law.shape else ():  # between the neighbours of the best values
         low, high = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, len(grid) - 1)]

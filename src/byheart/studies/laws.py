@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from byheart.studies.cell import Params, Value, group
-from byheart.studies.figure import means, series
+from byheart.studies.figure import Array, means, series
 from byheart.studies.fits import RESAMPLES, Fit, fit
 from byheart.studies.study import Finding, Row, Verdict
 
@@ -19,26 +19,27 @@ Interval = dict[str, float]
 
 
 def below_ceiling(
-    x: np.ndarray, y: np.ndarray, ceiling: float = CEILING, *, including: bool = True
-) -> np.ndarray:
+    x: Array, y: Array, ceiling: float = CEILING, *, including: bool = True
+) -> tuple[Array, Array]:
     """Points up to the first x whose mean is above the ceiling, that one included or not."""
     at, mean, _ = means(x, y)
     above = np.flatnonzero(mean > ceiling)
     last = at[above[0]] if len(above) else np.inf
-    return x <= last if including else x < last
+    keep = x <= last if including else x < last
+    return x[keep], y[keep]
 
 
-def fitted(law: str, x: np.ndarray, y: np.ndarray) -> Fit:
+def fitted(law: str, x: Array, y: Array) -> Fit:
     """A law by least squares, with 95 % bootstrap intervals over seeds."""
     return fit(law, x, y, resamples=RESAMPLES, validate=False)
 
 
-def slope(x: np.ndarray, y: np.ndarray) -> Interval:
+def slope(x: Array, y: Array) -> Interval:
     """b of y = a + b x with its interval."""
     return fitted("linear", x, y).interval("b")
 
 
-def exponent(x: np.ndarray, y: np.ndarray) -> Interval:
+def exponent(x: Array, y: Array) -> Interval:
     """p of y ~ x^p: the slope of the logarithms."""
     return slope(np.log(x), np.log(y))
 
@@ -117,7 +118,7 @@ def lines(rows: Sequence[Row], name: str) -> list[tuple[str, Value, list[Row]]]:
 
 def enough(
     groups: Mapping[Value, list[Row]], x: str, y: str, least: int
-) -> Iterator[tuple[Value, list[Row], np.ndarray, np.ndarray]]:
+) -> Iterator[tuple[Value, list[Row], Array, Array]]:
     """The groups of rows that have `least` different x or more: key, rows, x and y."""
     for key, rows in groups.items():
         at, values = series(rows, x, y)

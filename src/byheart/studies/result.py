@@ -118,10 +118,8 @@ class StudyResult:
         """Rows that an earlier text of the study's file computed."""
         cells = [c for v in self.study.variants for c in self.study.cells(v, self.profile)]
         work = {shipped(cell.procedure.work) for cell in cells}
-        now = [f.version for f in work if isinstance(f, FileFunction)]
-        return [
-            r for r in self.rows if now and not any(v.items() <= r.versions.items() for v in now)
-        ]
+        now = [f.version.items() for f in work if isinstance(f, FileFunction)]
+        return [r for r in self.rows if now and not any(v <= r.versions.items() for v in now)]
 
     def to_pandas(self) -> DataFrame:
         """All rows, failed ones too, with the columns of the CSV export."""

@@ -122,9 +122,8 @@ def run(
     names = ", ".join(study.name for study in chosen)
     if only is not None and not any(cells for _, _, cells, _ in plans):
         known = {name for study in chosen for name in study.parameter_names(profile, variant)}
-        raise ByheartError(
-            f"`only={only}` leaves no cell of {names}; parameters: {', '.join(sorted(known))}."
-        )
+        there = ", ".join(sorted(known))
+        raise ByheartError(f"`only={only}` leaves no cell of {names}; parameters: {there}.")
     with coordinating(store) as opened:
         for name, v, cells, _ in plans:
             opened.add_members(name, v, profile, cells)

@@ -19,22 +19,8 @@ if TYPE_CHECKING:
     from byheart.training.trainer import Outcome, Progress, Trained, train_stack
 
 __all__ = [
-    "Capacity",
-    "Data",
-    "Outcome",
-    "Progress",
-    "Recipe",
-    "Smallest",
-    "Train",
-    "Trained",
-    "capacity",
-    "dana2025",
-    "kajitsuka2025",
-    "mahdavi2024",
-    "smallest",
-    "token_data",
-    "train",
-    "train_stack",
+    "Capacity", "Data", "Outcome", "Progress", "Recipe", "Smallest", "Train", "Trained", "capacity",
+    "dana2025", "kajitsuka2025", "mahdavi2024", "smallest", "token_data", "train", "train_stack",
     "training_spec",
-]
+]  # fmt: skip
 __getattr__, __dir__ = attach(__name__)

@@ -14,12 +14,11 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from byheart.errors import check_choice
 from byheart.models.architectures import module_of
 from byheart.specs import Spec
 from byheart.training.data import Data
 from byheart.training.losses import example_losses, right
-from byheart.training.recipe import OPTIMIZERS, Recipe
+from byheart.training.recipe import Recipe
 
 Weights = dict[str, Tensor]
 SpecT = TypeVar("SpecT", bound=Spec)
@@ -56,14 +55,9 @@ class Learner(Generic[SpecT]):
     name = "autograd"
 
     def __init__(
-        self,
-        spec: SpecT,
-        models: int,
-        recipe: Recipe,
-        *,
-        device: torch.device | str = "cpu",
+        self, spec: SpecT, models: int, recipe: Recipe, *, device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.spec, self.models, self.recipe = spec, models, recipe
         self.options: dict[str, object] = {}  # further arguments of the model's forward
         self.device, self.dtype = torch.device(device), dtype
@@ -143,9 +137,7 @@ class Learner(Generic[SpecT]):
                 hits += self._right(outputs, targets, weights)
         return hits if log else None
 
-    def _evaluate(
-        self, inputs: tuple[Tensor, ...], targets: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _evaluate(self, inputs: tuple[Tensor, ...], targets: Tensor) -> tuple[Tensor, ...]:
         """Outputs, targets with the model axis, and losses."""
         outputs = self.forward(*inputs)
         if self.order is None and not self.data.own:
@@ -167,27 +159,20 @@ class Learner(Generic[SpecT]):
 
 
 class FlatOptimizer:
-    """Adam, AdamW or SGD: `step(lr)` moves `theta` along `grad`. What it keeps is `t`, the steps so
-    far, and the tensors that `state` names: to go on from an earlier run, write to both.
+    """The recipe's Adam, AdamW or SGD: `step(lr)` moves `theta` along `grad`. What it keeps is `t`,
+    the steps so far, and the tensors that `state` names: to go on from an earlier run, write both.
 
     The fused kernels of torch are called directly where they exist: on small stacks that is three
     times as fast as `torch.optim`. They are private: the formula stands beside them as fall-back.
     """
 
-    def __init__(
-        self,
-        name: str,
-        theta: Tensor,
-        grad: Tensor,
-        weight_decay: float = 0.0,
-        momentum: float = 0.0,
-        fused: bool = True,
-    ) -> None:
-        check_choice("optimizer", name, OPTIMIZERS)
-        self.name, self.theta, self.grad = name, theta, grad
-        self.weight_decay, self.momentum = weight_decay, momentum
+    def __init__(self, recipe: Recipe, theta: Tensor, grad: Tensor, fused: bool = True) -> None:
+        self.name, self.theta, self.grad = recipe.optimizer, theta, grad
+        self.weight_decay, self.momentum = recipe.weight_decay, recipe.momentum
         self.t = torch.zeros((), dtype=torch.float32, device=theta.device)
-        self.state = {key: torch.zeros_like(theta) for key in self.moments(name, momentum)}
+        name = self.name
+        moments = self.moments(name, self.momentum)
+        self.state = {key: torch.zeros_like(theta) for key in moments}
         kernel = {"adam": "_fused_adam_", "adamw": "_fused_adamw_"}.get(name, "")
         self._fused = getattr(torch, kernel, None) if fused else None
 

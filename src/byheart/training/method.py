@@ -55,10 +55,8 @@ class Train(Method["TokenMemory"]):
     model: str = option(
         "attention",
         "attention: one or more attention-only layers; mlp: few heads and a hidden layer; "
-        "as-coded: one bottleneck for all heads (Dana et al.'s code).",
-        SIZES,
-        choices=MODELS,
-    )
+        "as-coded: one bottleneck for all heads (Dana et al.'s code).", SIZES, choices=MODELS,
+    )  # fmt: skip
     d: int | None = option(None, "Width d.", SIZES, min=1)
     H: int | None = option(None, "Heads H a layer.", SIZES, min=1)
     d_h: int | None = option(None, "Head width d_h. Default: d.", SIZES, min=1)
@@ -78,11 +76,9 @@ class Train(Method["TokenMemory"]):
         1, "Threads of torch: 1 is the fastest for small models.", TRAINING, min=1
     )
     checkpoint: str | Path | None = option(  # noqa: RUF009 a field, like the others
-        None,
-        "Save the run here every 30 s; the same command goes on from it, exactly.",
-        TRAINING,
-        metavar="FILE",
-    )
+        None, "Save the run here every 30 s; the same command goes on from it, exactly.",
+        TRAINING, metavar="FILE",
+    )  # fmt: skip
     dtype: str = option("float32", "How the weights are stored.", TRAINING, choices=DTYPES)
     spec: TrainableSpec | None = None
     recipe: Recipe | None = None
@@ -94,9 +90,8 @@ class Train(Method["TokenMemory"]):
         for whole, parts in (("spec", OF_SPEC), ("recipe", (*OF_RECIPE, "batch"))):
             twice = [f"`{name}`" for name in parts if name in changed]
             if whole in changed and twice:  # one of them would be passed over
-                raise ByheartError(
-                    f"`{whole}` and {', '.join(twice)} say the same thing twice. Give one of them."
-                )
+                both = f"`{whole}` and {', '.join(twice)}"
+                raise ByheartError(f"{both} say the same thing twice. Give one of them.")
         self.training()  # its limits
 
     def training(self) -> Recipe:
@@ -133,19 +128,12 @@ class Train(Method["TokenMemory"]):
         from byheart.training.data import token_data
         from byheart.training.trainer import train_stack
 
+        starts = [seed * SEED_STRIDE + m for m in range(self.seeds)]
         trained = train_stack(
-            spec,
-            token_data(facts, start_id),
-            recipe,
-            [seed * SEED_STRIDE + m for m in range(self.seeds)],
-            sample_seed=seed,
-            device=self.device,
-            dtype=DTYPES[self.dtype],
-            path=self.path,
-            threads=self.threads,
-            checkpoint=self.checkpoint,
-            progress=progress,
-        )
+            spec, token_data(facts, start_id), recipe, starts, sample_seed=seed,
+            device=self.device, dtype=DTYPES[self.dtype], path=self.path, threads=self.threads,
+            checkpoint=self.checkpoint, progress=progress,
+        )  # fmt: skip
         best = trained.best
         if not trained.outcomes[best].accuracy and all(o.diverged for o in trained.outcomes):
             first = min(o.diverged for o in trained.outcomes if o.diverged is not None)
@@ -158,17 +146,11 @@ class Train(Method["TokenMemory"]):
         if type(spec) is AttentionOnlySpec and spec.layers == 1:
             promised = corollary1_capacity(spec)
         history = Training(recipe.to_json(), trained.path, best, trained.outcomes)
+        made = TrainedConstruction(readout="trained", capacity=promised, training=history)
         memory = TokenMemory(
-            spec=spec,
-            weights=trained.model(best),
-            vocabulary=vocabulary,
-            construction=TrainedConstruction(
-                readout="trained", capacity=promised, training=history
-            ),
-            facts=facts,
-            start_id=start_id,
-            pad_id=facts.pad_id,
-        )
+            spec=spec, weights=trained.model(best), vocabulary=vocabulary, construction=made,
+            facts=facts, start_id=start_id, pad_id=facts.pad_id,
+        )  # fmt: skip
         memory = held(memory, facts)
         share = memory.construction.recalled / facts.T
         bits = memorized_bits(facts.T, len(facts.answer_ids), share) / spec.parameters
@@ -177,13 +159,9 @@ class Train(Method["TokenMemory"]):
 
 
 def train(
-    data: object,
-    spec: TrainableSpec | None = None,
-    *,
-    seed: int = 0,
-    progress: Report = quiet,
+    data: object, spec: TrainableSpec | None = None, *, seed: int = 0, progress: Report = quiet,
     **options: object,
-) -> TokenMemory:
+) -> TokenMemory:  # fmt: skip
     """A memory trained on facts (whatever `as_facts` takes): the best of `seeds` starts, trained
     together. `options` are those of `Train`: `recipe`, `seeds`, `dtype`, `checkpoint` ...
 
@@ -196,16 +174,10 @@ def train(
 
 
 def training_spec(
-    facts: Facts,
-    model: str = "attention",
-    *,
-    d: int | None = None,
-    H: int | None = None,
-    d_h: int | None = None,
-    layers: int = 1,
-    width: int | None = None,
+    facts: Facts, model: str = "attention", *, d: int | None = None, H: int | None = None,
+    d_h: int | None = None, layers: int = 1, width: int | None = None,
     activation: Literal["gelu", "relu"] = "gelu",
-) -> TrainableSpec:
+) -> TrainableSpec:  # fmt: skip
     """The architecture to train on `facts`; what is not given is chosen generously.
 
     "attention": the paper's layer with scores / sqrt(d_h); "mlp": few heads and an MLP of `width`
@@ -222,12 +194,11 @@ def training_spec(
     S, N = (facts.S, facts.N) if facts.S > 1 else (2, facts.N + 1)
     if model == "as-coded":
         return SharedBottleneckSpec(N, S, d, d_h, H, layers)
+    how = {"layers": layers, "scale": True}
     if model == "mlp":
         w = width if width is not None else max(4 * d, math.ceil(facts.T / (2 * d * layers)))
-        return MLPTransformerSpec(
-            N, S, d, d_h, H, w, layers=layers, activation=activation, scale=True
-        )
-    return AttentionOnlySpec(N, S, d, d_h, H, layers=layers, scale=True)
+        return MLPTransformerSpec(N, S, d, d_h, H, w, activation=activation, **how)
+    return AttentionOnlySpec(N, S, d, d_h, H, **how)
 
 
 def fitting(facts: Facts, spec: TrainableSpec) -> tuple[Vocabulary, int | None]:

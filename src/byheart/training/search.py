@@ -1,11 +1,5 @@
 """How much a model learns, found by training: the largest table of a spec, the smallest model of a
-table.
-
-Training is no proof of failure, and outcomes need not be monotone. In `capacity` each seed is a
-task of its own: a random table whose first T rows are the facts, so that a larger T asks for
-strictly more. A ladder of sizes brackets the largest T, then every seed's bracket is divided, all
-seeds at once in one stack; at the end each seed is tried again just above its bracket, from another
-start, and a success there reopens the bracket and is reported.
+table. Training is no proof of failure, and outcomes need not be monotone (docs/training.md).
 """
 
 from __future__ import annotations
@@ -39,6 +33,7 @@ GUARDS = 3  # how often a bracket may be reopened by a success above it
 REPEATS = 2  # how often a run is repeated that diverged or crashed, which says nothing
 TABLE = 1 << 16  # rows of a seed's table; it grows when more are asked for
 SIZES: tuple[str, ...] = ("H", "d_h", "d", "w", "layers")
+Job = tuple[int, int]  # seed and T
 
 
 @dataclass(frozen=True)
@@ -121,50 +116,37 @@ class Capacity:
     def to_json(self) -> dict[str, object]:
         return {
             "spec": {"family": self.spec.family, **self.spec.to_json()},
-            "threshold": self.threshold,
-            "facts": self.facts,
-            "interval": list(self.interval),
-            "all_facts": self.all_facts,
-            "parameters": self.parameters,
+            "threshold": self.threshold, "facts": self.facts, "interval": list(self.interval),
+            "all_facts": self.all_facts, "parameters": self.parameters,
             "facts_per_parameter": self.per_parameter,
             "bits_per_parameter": self.bits_per_parameter,
-            "seeds": [asdict(bracket) for bracket in self.brackets],
-            "undecided": self.undecided,
-            "trials": [asdict(trial) for trial in self.trials],
-            "seconds": self.seconds,
-        }
+            "seeds": [asdict(bracket) for bracket in self.brackets], "undecided": self.undecided,
+            "trials": [asdict(trial) for trial in self.trials], "seconds": self.seconds,
+        }  # fmt: skip
 
 
 def capacity(
-    spec: TrainableSpec,
-    *,
-    seeds: int = 3,
-    threshold: float = 1.0,
-    resolution: float = 0.05,
-    restarts: int = 3,
-    recipe: Recipe | None = None,
-    first: int | None = None,
-    seed: int = 0,
-    workers: int | str = 1,
-    device: str = "cpu",
-    progress: Report = quiet,
-) -> Capacity:
+    spec: TrainableSpec, *, seeds: int = 3, threshold: float = 1.0, resolution: float = 0.05,
+    restarts: int = 3, recipe: Recipe | None = None, first: int | None = None, seed: int = 0,
+    workers: int | str = 1, device: str = "cpu", progress: Report = quiet,
+) -> Capacity:  # fmt: skip
     """The largest T such that `spec`, trained on T random facts, gets the share `threshold` right.
 
+    Each of the `seeds` has a random table, whose first T rows are the facts. A ladder of sizes
+    brackets its largest T, the bracket is divided, and at the end tried just above.
     `resolution`: brackets are divided until upper/lower <= 1 + resolution. `restarts`: starts a
     trial may try; one success is enough. `first`: the first rung of the ladder (default
     H d_h + d, Corollary 1's promise). Runs that diverge or crash are repeated from another start
     and never counted as failures.
     """
     if not isinstance(spec, TrainableSpec):
-        raise ByheartError(
-            f"expected a Transformer over token keys (attention-only, MLP, as-coded), found {spec}"
-        )
+        kinds = "attention-only, MLP, as-coded"
+        raise ByheartError(f"expected a Transformer over token keys ({kinds}), found {spec}")
     for name, share in (("threshold", threshold), ("resolution", resolution)):
         if not 0 < share <= 1:
             raise OptionError(name, "in (0, 1]", share)
     _at_least_1(seeds=seeds, restarts=restarts, first=first)
-    recipe = (recipe if recipe is not None else Recipe()).but(stop_at=threshold)
+    recipe = (recipe or Recipe()).but(stop_at=threshold)
     rung = min(first or max(2, spec.heads.H * spec.heads.d_h + spec.heads.d), spec.N**spec.S)
     check_planned(spec, rung, recipe, min(seeds, STACK), device)
     with engine(workers) as executor:
@@ -182,16 +164,12 @@ def capacity(
     lowers = [b.lower for b in brackets]
     failed = [b.upper for b in brackets if b.upper is not None]
     return Capacity(
-        spec,
-        threshold,
-        facts=int(statistics.median_low(lowers)),
+        spec, threshold, facts=int(statistics.median_low(lowers)),
         interval=(min(lowers), max(failed) if len(failed) == seeds else None),
-        brackets=tuple(brackets),
-        trials=tuple(search.trials),
-        undecided=sum(len(b.undecided) for b in brackets),
-        all_facts=search.all_facts,
+        brackets=tuple(brackets), trials=tuple(search.trials),
+        undecided=sum(len(b.undecided) for b in brackets), all_facts=search.all_facts,
         seconds=sum(trial.seconds for trial in search.trials),
-    )
+    )  # fmt: skip
 
 
 @dataclass
@@ -253,7 +231,7 @@ class _Search:
         for (_, T), bracket in waiting.items():
             bracket.undecided.append(T)
 
-    def _train(self, jobs: list[tuple[int, int]], attempt: int) -> Iterable[Trial]:
+    def _train(self, jobs: list[Job], attempt: int) -> Iterable[Trial]:
         futures = []
         # Padding is for full batches and free draws: other epochs depend on the rows of a table.
         mixed = self.recipe.sampling in ("full", "with-replacement")
@@ -302,10 +280,10 @@ def _longer(table: Facts, size: int, seed: int) -> Facts:
     return Facts.make(tokens[kept], answers[kept], table.vocabulary, name=table.name)
 
 
-def _stacks(jobs: list[tuple[int, int]], mixed: bool = True) -> list[list[tuple[int, int]]]:
+def _stacks(jobs: list[Job], mixed: bool = True) -> list[list[Job]]:
     """Jobs sorted by T in stacks of at most `STACK` models, none padded to more than double (not
     `mixed`: none padded)."""
-    stacks: list[list[tuple[int, int]]] = []
+    stacks: list[list[Job]] = []
     for job in jobs:
         most = stacks[-1][0][1] * (2 if mixed else 1) if stacks else 0
         if job[1] <= most and len(stacks[-1]) < STACK:
@@ -326,9 +304,8 @@ def _stack_text(sizes: list[int], brackets: list[Bracket]) -> str:
     """What is being trained, and what is known of each seed."""
     models = f"{len(sizes)} model{'s'[: len(sizes) > 1]}"
     facts = f"{sizes[0]:,}" if sizes[0] == sizes[-1] else f"{sizes[0]:,} to {sizes[-1]:,}"
-    known = ", ".join(
-        f"{b.lower:,}-{'?' if b.upper is None else format(b.upper, ',')}" for b in brackets
-    )
+    ends = [(b.lower, "?" if b.upper is None else f"{b.upper:,}") for b in brackets]
+    known = ", ".join(f"{lower:,}-{upper}" for lower, upper in ends)
     return f"training {models} on {facts} facts; brackets so far: {known}"
 
 
@@ -365,28 +342,17 @@ class Smallest:
     def to_json(self) -> dict[str, object]:
         spec = None if self.spec is None else {"family": self.spec.family, **self.spec.to_json()}
         return {
-            "vary": self.vary,
-            "size": self.size,
-            "interval": list(self.interval),
-            "spec": spec,
+            "vary": self.vary, "size": self.size, "interval": list(self.interval), "spec": spec,
             "parameters": None if self.spec is None else self.spec.parameters,
             "tried": [asdict(row) for row in self.tried],
-        }
+        }  # fmt: skip
 
 
 def smallest(
-    facts: Facts,
-    spec: TrainableSpec,
-    *,
-    vary: str = "H",
-    limit: int = 4096,
-    seeds: int = 3,
-    threshold: float = 1.0,
-    recipe: Recipe | None = None,
-    seed: int = 0,
-    device: str = "cpu",
+    facts: Facts, spec: TrainableSpec, *, vary: str = "H", limit: int = 4096, seeds: int = 3,
+    threshold: float = 1.0, recipe: Recipe | None = None, seed: int = 0, device: str = "cpu",
     progress: Report = quiet,
-) -> Smallest:
+) -> Smallest:  # fmt: skip
     """The smallest `vary` (H, d_h, d, w, layers) for which one of `seeds` models, trained on
     `facts`, gets the share `threshold` right; the other sizes are those of `spec`, except that a
     rank of W_QK equal to d_h stays equal to it.
@@ -395,7 +361,7 @@ def smallest(
     no evidence: a size at which all diverge is tried again from other starts, and never counts as
     too small.
     """
-    recipe = (recipe if recipe is not None else Recipe()).but(stop_at=threshold)
+    recipe = (recipe or Recipe()).but(stop_at=threshold)
     check_choice("vary", vary, [name for name in SIZES if hasattr(spec, name)])
     _at_least_1(seeds=seeds, limit=limit)
     _, start_id = fitting(facts, spec)
@@ -428,10 +394,6 @@ def smallest(
     size = bisect(passes, low, high) if found else None
     failed = [n for n, row in tried.items() if not row.passed and row.diverged < seeds]
     sure = [n for n, row in tried.items() if row.passed == seeds]
-    return Smallest(
-        vary,
-        size,
-        spec=None if size is None else resized(size),
-        interval=(max(failed, default=None), min(sure, default=None)),
-        tried=tuple(tried[n] for n in sorted(tried)),
-    )
+    interval = max(failed, default=None), min(sure, default=None)
+    model = None if size is None else resized(size)
+    return Smallest(vary, size, model, interval, tuple(tried[n] for n in sorted(tried)))

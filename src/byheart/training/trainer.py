@@ -45,13 +45,9 @@ class Progress(_progress.Progress):
     state: str
 
     def __new__(
-        cls,
-        done: int,
-        total: int,
-        running: int,
-        loss: float | None = None,
+        cls, done: int, total: int, running: int, loss: float | None = None,
         accuracy: float | None = None,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         state = f"{running} model{'s'[: running != 1]}"
         if loss is not None and accuracy is not None:
             state += f", best loss {loss:.3g}, accuracy {accuracy:.4f}"
@@ -84,21 +80,12 @@ class Trained:
 
 
 def train_stack(
-    spec: Spec,
-    data: Data,
-    recipe: Recipe,
-    seeds: Sequence[int],
-    *,
-    start: Weights | None = None,
-    sample_seed: int = 0,
-    device: torch.device | str = "cpu",
-    dtype: torch.dtype = torch.float32,
-    path: str = "auto",
-    threads: int | None = 1,
-    checkpoint: str | Path | None = None,
-    checkpoint_seconds: float = 30.0,
+    spec: Spec, data: Data, recipe: Recipe, seeds: Sequence[int], *,
+    start: Weights | None = None, sample_seed: int = 0, device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32, path: str = "auto", threads: int | None = 1,
+    checkpoint: str | Path | None = None, checkpoint_seconds: float = 30.0,
     progress: Report = quiet,
-) -> Trained:
+) -> Trained:  # fmt: skip
     """Train one model per seed, all at once, on shared data or each on its own.
 
     A model's start and its batches come from generators of its own seed, so they do not depend on
@@ -150,25 +137,16 @@ class _Run:
     """The state of a run between two blocks; `block` is the loop."""
 
     def __init__(
-        self,
-        spec: Spec,
-        data: Data,
-        recipe: Recipe,
-        seeds: list[int],
-        sample_seed: int,
-        kernel: Kernel,
-        dtype: torch.dtype,
-    ) -> None:
+        self, spec: Spec, data: Data, recipe: Recipe, seeds: list[int], sample_seed: int,
+        kernel: Kernel, dtype: torch.dtype,
+    ) -> None:  # fmt: skip
         self.spec, self.all_data, self.recipe, self.seeds = spec, data, recipe, seeds
         self.kernel, self.dtype, self.device = kernel, dtype, data.inputs.device
         self.identity: dict[str, object] = {
-            "spec": {"family": spec.family, **spec.to_json()},
-            "recipe": recipe.to_json(),
-            "seeds": seeds,
-            "sample_seed": sample_seed,
-            "data": files.data_digest(data),
+            "spec": {"family": spec.family, **spec.to_json()}, "recipe": recipe.to_json(),
+            "seeds": seeds, "sample_seed": sample_seed, "data": files.data_digest(data),
             "dtype": str(dtype),
-        }
+        }  # fmt: skip
         sources = [generator(seed, "order of the batches") for seed in seeds]
         self.all_sampler = Sampler(recipe, data, sources, sample_seed)
         self.step = 0
@@ -189,13 +167,10 @@ class _Run:
         r = self.recipe
         self.data = self.all_data.select(self.live)
         self.sampler = self.all_sampler.select(self.live)
-        self.learner: Learner[Any] = self.kernel(
-            self.spec, len(self.live), r, device=self.device, dtype=self.dtype
-        )
+        how = {"device": self.device, "dtype": self.dtype}
+        self.learner: Learner[Any] = self.kernel(self.spec, len(self.live), r, **how)
         self.learner.load(weights)
-        self.optimizer = FlatOptimizer(
-            r.optimizer, self.learner.theta, self.learner.grad, r.weight_decay, r.momentum
-        )
+        self.optimizer = FlatOptimizer(r, self.learner.theta, self.learner.grad)
         for key, named in moments.items():
             self.learner.load(named, self.optimizer.state[key])
         self.optimizer.t.fill_(self.step)
@@ -222,19 +197,16 @@ class _Run:
             self.step += 1
             if right is not None:
                 self.hits = [*self.hits[-(LOGGED - 1) :], right]
-        self._find_diverged()
+        views = self.learner.views(self.learner.theta)
+        finite = torch.stack([w.isfinite().flatten(1).all(1) for w in views.values()]).all(0)
+        for m, fine in zip(self.live, finite.tolist(), strict=True):
+            if not fine and m not in self.done:
+                self.diverged.setdefault(m, self.step)
         spent = (time.perf_counter() - began) / len(self.live)
         for m in self.running:
             self.seconds[m] += spent
         if self.step >= due:
             self._evaluate()
-
-    def _find_diverged(self) -> None:
-        views = self.learner.views(self.learner.theta)
-        finite = torch.stack([w.isfinite().flatten(1).all(1) for w in views.values()]).all(0)
-        for slot, m in enumerate(self.live):
-            if not finite[slot] and m not in self.done and m not in self.diverged:
-                self.diverged[m] = self.step
 
     def _evaluate(self) -> None:
         views = self.learner.views(self.learner.theta)
@@ -273,17 +245,11 @@ class _Run:
         train = sum(hits) / len(hits) if hits else None
         if r.sampling == "full":  # a batch is all facts
             train = score[0]
-        outcome = Outcome(
-            seed=self.seeds[m],
-            steps=self.step,
-            accuracy=score[0],
-            train_accuracy=train,
-            loss=score[1],
-            diverged=self.diverged.get(m),
-            stopped=self.step if reached else None,
+        self.done[m] = weights, Outcome(
+            seed=self.seeds[m], steps=self.step, accuracy=score[0], train_accuracy=train,
+            loss=score[1], diverged=self.diverged.get(m), stopped=self.step if reached else None,
             seconds=self.seconds[m],
-        )
-        self.done[m] = (weights, outcome)
+        )  # fmt: skip
 
     def _leave(self, staying: list[int]) -> None:
         """Finished models leave; the others carry on with weights and moments as they are."""
@@ -316,14 +282,10 @@ class _Run:
             tensors[f"generator.{m}"] = source.get_state()
         if self.hits:
             tensors["hits"] = torch.stack(self.hits)
-        record = {
-            "step": self.step,
-            "live": self.live,
-            "done": {m: vars(outcome) for m, (_, outcome) in self.done.items()},
-            "best": {m: best[:2] for m, best in self.best.items()},
-            "diverged": self.diverged,
-            "seconds": self.seconds,
-        }
+        done = {m: vars(outcome) for m, (_, outcome) in self.done.items()}
+        best = {m: best[:2] for m, best in self.best.items()}
+        record = {"step": self.step, "live": self.live, "done": done, "best": best}
+        record |= {"diverged": self.diverged, "seconds": self.seconds}
         files.save(file, self.identity, record, tensors)
 
     def begin(self, start: Weights, file: Path | None) -> None:

@@ -7,7 +7,7 @@ lengths, what the authors published, and the bound of Corollary 2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,19 +29,11 @@ Spec = AttentionOnlySpec | SharedBottleneckSpec | MLPTransformerSpec
 # What a cell is unless it says otherwise: experiment 1 as coded.
 DEFAULTS: Params = {
     "family": "attention",  # attention (per head), shared (bottleneck), mlp
-    "N": 50,
-    "S": 2,
-    "layers": 1,
-    "width": 0,
-    "qk_rank": 0,
-    "positions": "attention",
-    "scale": True,
-    "batch": 256,
-    "batches": 64,
-    "epochs": 64,
+    "N": 50, "S": 2, "layers": 1, "width": 0, "qk_rank": 0, "positions": "attention",
+    "scale": True, "batch": 256, "batches": 64, "epochs": 64,
     "schedule": "as-coded",  # .01 -> .0005, or PUBLISHED_SCHEDULE, or a number: a constant rate
     "loss": "cross-entropy",
-}
+}  # fmt: skip
 
 
 def spec_of(p: Params) -> Spec:
@@ -211,17 +203,14 @@ def complete(params: Params) -> Params:
     return full
 
 
-def _procedure(stack: Callable[[Jobs], list[Measurements]], *parameters: str) -> Procedure:
-    return Procedure(
+TRAIN, PRIOR, ANSWERS = (
+    Procedure(
         stack=stack, largest=5, seconds=train_seconds, defaults=DEFAULTS, complete=complete,
         name=f"byheart.papers.dana2025.ways:{stack.__name__}",  # stores keep rows by this name
-        parameters=("d", "d_h", "H", *parameters),
-    )  # fmt: skip
-
-
-TRAIN = _procedure(train)
-PRIOR = _procedure(train_prior, "zipf")
-ANSWERS = _procedure(train_answers, "answers")
+        parameters=("d", "d_h", "H", *own),
+    )
+    for stack, own in ((train, ()), (train_prior, ("zipf",)), (train_answers, ("answers",)))
+)  # fmt: skip
 
 # Variants of the studies: as the authors' code does it, as their text says it, and with both
 # measured as the theorems speak.
@@ -243,10 +232,9 @@ LENGTHS: dict[str, tuple[Params, dict[str, tuple[int, int, int]]]] = {
 }  # fmt: skip
 HEADS = (1, 6, 11, 16, 21, 26, 31)
 """H of experiment 1; d_h of experiment 2 is 1..10."""
-BY_HEADS = (0.1298, 0.3243, 0.5063, 0.6852, 0.8608, 0.9634, 0.9974)
 BY_WIDTH = (0.0815, 0.1096, 0.1554, 0.2094, 0.2879, 0.3567, 0.4534, 0.5457, 0.6391, 0.8044)
 PUBLISHED: dict[str, dict[int, float]] = {
-    "exp1": dict(zip(HEADS, BY_HEADS, strict=True)),
+    "exp1": {1: 0.1298, 6: 0.3243, 11: 0.5063, 16: 0.6852, 21: 0.8608, 26: 0.9634, 31: 0.9974},
     "exp2": dict(enumerate(BY_WIDTH, start=1)),
 }
 """Mean training-sample accuracy of 5 seeds at d = 10, N = 50, from the authors' data files."""

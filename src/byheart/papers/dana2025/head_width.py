@@ -32,10 +32,8 @@ def grid_large(variant: str, profile: str) -> list[Cell]:
     widths = (1, *range(5, 51, 5)) if profile != "quick" else (1, 5, 10, 20)
     if variant == OWN and profile == "full":
         widths = (1, 5, 10, 20, 30, 50)  # five times as many weights as the shared bottleneck
-    family, how = (
-        "shared" if variant == SHARED else "attention",
-        experiment.training("N = 200", profile),
-    )
+    family = "shared" if variant == SHARED else "attention"
+    how = experiment.training("N = 200", profile)
     return TRAIN.grid("exp2 dim", family=family, d=50, d_h=widths, H=11, **how)
 
 
@@ -54,9 +52,7 @@ def exponents(rows: list[Row], measure: str) -> list[Record]:
         for half in (False, True)
     ]
     for variant, H, half, same in chosen:
-        x, y = figure.series(same, "d_h", measure)
-        keep = laws.below_ceiling(x, y, BELOW)
-        x, y = x[keep], y[keep]
+        x, y = laws.below_ceiling(*figure.series(same, "d_h", measure), BELOW)
         if len(np.unique(x)) >= 4:
             power, compared = laws.fitted("power", x, y), choose(x, y, resamples=0)
             p = power.interval("p")
@@ -118,10 +114,10 @@ def draw(panel: figure.Panel, rows: list[Row]) -> None:
     for i, (variant, H, same) in enumerate(laws.lines(rows, "H")):
         x, y = figure.series(same, "d_h", "train_accuracy")
         figure.points(panel, x, y, f"{NAMES[variant]}, H = {H}", i, line=False)
-        keep = laws.below_ceiling(x, y, BELOW)
-        if len(np.unique(x[keep])) >= 4:
-            power = fit("power", x[keep], y[keep], validate=False)
-            at = np.linspace(x[keep].min(), x[keep].max(), 60)
+        kept = laws.below_ceiling(x, y, BELOW)
+        if len(np.unique(kept[0])) >= 4:
+            power = fit("power", *kept, validate=False)
+            at = np.linspace(kept[0].min(), kept[0].max(), 60)
             figure.curve(panel, at, power(at), f"p = {power.values['p']:.2f}", i, "-")
         if same[0]["layers"] == 1 and variant == OWN:
             at = np.linspace(x.min(), x.max(), 50)
@@ -134,11 +130,12 @@ def draw(panel: figure.Panel, rows: list[Row]) -> None:
 def pieces(rows: list[Row], measure: str) -> Record | None:
     """Slopes below and above d = d_h; above, up to the first accuracy over 0.95."""
     x, y = figure.series(rows, "d", measure)
-    left, right = x <= BREAK, (x >= BREAK) & laws.below_ceiling(x, y)
-    if len(np.unique(x[left])) < 3 or len(np.unique(x[right])) < 2:
+    above, reached = laws.below_ceiling(x, y)
+    left, right = x <= BREAK, above >= BREAK
+    if len(np.unique(x[left])) < 3 or len(np.unique(above[right])) < 2:
         return None
     first = fit("linear", x[left], y[left], validate=False).values["b"]
-    second = laws.slope(x[right], y[right])
+    second = laws.slope(above[right], reached[right])
     ratio, low, high = (second[name] / first for name in ("estimate", "low", "high"))
     return {
         "accuracy": measure, "slope below d_h": first, "slope above d_h": second["estimate"],

@@ -34,16 +34,15 @@ def grid_6(variant: str, profile: str) -> list[Cell]:
 def line_in_heads(variant: str, d: int, rows: list[Row]) -> Record | None:
     """The slope in H and the exponent of one line, with their intervals."""
     x, y = figure.series(rows, "H", experiment.measure_of(variant))
-    keep = laws.below_ceiling(x, y)
-    under = laws.below_ceiling(x, y, including=False)
-    if len(np.unique(x[keep])) < 4:
+    kept, under = laws.below_ceiling(x, y), laws.below_ceiling(x, y, including=False)
+    if len(np.unique(kept[0])) < 4:
         return None
-    line = laws.fitted("linear", x[keep], y[keep])
+    line = laws.fitted("linear", *kept)
     slope = line.interval("b")
     # Linear "until it saturates": a point above the ceiling would bend every law.
-    inside = under if len(np.unique(x[under])) >= 4 else keep
-    p = laws.fitted("power", x[inside], y[inside]).interval("p")
-    bent = fit("power", x[keep], y[keep], validate=False)
+    inside = under if len(np.unique(under[0])) >= 4 else kept
+    p = laws.fitted("power", *inside).interval("p")
+    bent = fit("power", *kept, validate=False)
     first = rows[0]
     promised = (1 - 1 / first["N"]) * first["d_h"] / first["N"] ** first["S"]
     return {
@@ -77,9 +76,8 @@ def analyse(rows: list[Row]) -> Finding:
     trained = [row for row in rows if row.variant != AS_PUBLISHED and row["layers"] == 1]
     if trained:
         cells = laws.by_cell(trained).values()
-        below = sum(
-            float(np.mean([r["accuracy"] for r in c])) < experiment.lower_bound(c[0]) for c in cells
-        )
+        means = [(float(np.mean([r["accuracy"] for r in same])), same[0]) for same in cells]
+        below = sum(mean < experiment.lower_bound(row) for mean, row in means)
         numbers["settings below the bound of Corollary 2"] = below
         sentence += f"; {below} of {len(cells)} settings lie below Corollary 2"
     numbers |= experiment.mean_distance(rows, "exp1", "H", " at d=10")
@@ -125,7 +123,7 @@ def slopes(rows: list[Row], variant: str) -> tuple[np.ndarray, np.ndarray]:
     measure, pairs = experiment.measure_of(variant), []
     for d, same in laws.by(rows, "d").items():
         x, y = figure.series(same, "H", measure)
-        kept = x[laws.below_ceiling(x, y, including=variant == CODED)]
+        kept, _ = laws.below_ceiling(x, y, including=variant == CODED)
         for mine in laws.by([r for r in same if r["H"] in kept], "seed").values():
             a, b = figure.series(mine, "H", measure)
             if len(a) >= 3:

@@ -6,7 +6,7 @@ Figures 3, 7 and 10, and the same with both trained out.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -31,28 +31,21 @@ def equal_width(d: int, H: int) -> int:
     return round(4 * d * d * (H - 1) / (2 * d + 1))
 
 
-def coded_width(d: int, H: int) -> int:
-    """Hidden units that the authors' code takes to cost the same: 2 d (H - 1)."""
-    return 2 * d * (H - 1)
-
-
-def both(
-    experiment: str, sizes: Sizes, how: Params, hidden: Callable[[int, int], int] = equal_width
-) -> list[Cell]:
+def both(experiment: str, sizes: Sizes, how: Params, coded: bool = False) -> list[Cell]:
     """Attention-only Transformers of all widths and numbers of heads, each beside one with an MLP
-    of (about) its size."""
+    of (about) its size; `coded`: of 2 d (H - 1) units, which the authors' code takes for it."""
     cells = []
     for d, H in itertools.product(*sizes):
+        width = 2 * d * (H - 1) if coded else equal_width(d, H)
         cells.append(TRAIN.cell(experiment, d=d, H=H, **how))
-        cells.append(TRAIN.cell(experiment, family="mlp", d=d, H=1, width=hidden(d, H), **how))
+        cells.append(TRAIN.cell(experiment, family="mlp", d=d, H=1, width=width, **how))
     return cells
 
 
 def grid_of(experiment: str, models: str, quick: Sizes, full: Sizes) -> Grid:
     def grid(variant: str, profile: str) -> list[Cell]:
-        hidden = coded_width if variant == CODED else equal_width
         sizes = quick if profile == "quick" else full
-        return both(experiment, sizes, training(models, profile), hidden)
+        return both(experiment, sizes, training(models, profile), variant == CODED)
 
     return grid
 

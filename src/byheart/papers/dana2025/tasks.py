@@ -12,16 +12,16 @@ from byheart.studies.fits import interval_of_mean
 LOSSES = ("cross-entropy", "cross-entropy-as-coded", "mse", "total-variation", "hinge")
 
 
-def groups(rows: list[Row], by: tuple[str, ...], measure: str) -> list[Record]:
-    """Mean and interval of a measurement for every combination of parameters."""
+def groups(rows: list[Row], by: tuple[str, ...], measure: str, *others: str) -> list[Record]:
+    """Mean and interval of a measurement for every combination of parameters, means of others."""
     # `loss` is a parameter and a measurement: the parameter is meant.
     values = laws.group(rows, lambda row: tuple(row.params[name] for name in by))
     table = []
     for key, same in sorted(values.items(), key=lambda item: tuple(map(str, item[0]))):
-        measured = [row[measure] for row in same]
-        low, high = interval_of_mean(measured)
-        named = dict(zip(by, key, strict=True))
-        table.append({**named, "mean": float(np.mean(measured)), "low": low, "high": high})
+        mean, *more = (float(np.mean([row[name] for row in same])) for name in (measure, *others))
+        low, high = interval_of_mean([row[measure] for row in same])
+        line = {**dict(zip(by, key, strict=True)), "mean": mean, "low": low, "high": high}
+        table.append(line | dict(zip(others, more, strict=True)))
     return table
 
 
@@ -39,13 +39,12 @@ def ahead(pairs: list[tuple[Record, Record]]) -> Verdict:
 
 
 def analyse_zipf(rows: list[Row]) -> Finding:
-    table = groups(rows, ("H", "zipf"), "known")
-    mass = groups(rows, ("H", "zipf"), "prior_accuracy")
+    table = groups(rows, ("H", "zipf"), "known", "prior_accuracy")
     if len(table) < 2:
         return laws.too_few("two priors are needed")
     promised = {(r["H"], r["zipf"]): r["promised"] for r in rows}
-    for row, other in zip(table, mass, strict=True):
-        row |= {"prior_accuracy": other["mean"], "promised": promised[row["H"], row["zipf"]]}
+    for row in table:
+        row["promised"] = promised[row["H"], row["zipf"]]
     below = [r for r in table if r["prior_accuracy"] < r["promised"]]
     uniform = {r["H"]: r["mean"] for r in table if r["zipf"] == 0}
     ratio = [r["mean"] / uniform[r["H"]] for r in table if r["zipf"] > 0 and r["H"] in uniform]
@@ -61,24 +60,22 @@ def analyse_zipf(rows: list[Row]) -> Finding:
 
 
 def analyse_answers(rows: list[Row]) -> Finding:
-    table = groups(rows, ("H", "answers"), "pairs_known")
-    kl = groups(rows, ("H", "answers"), "kl")
+    table = groups(rows, ("H", "answers"), "pairs_known", "kl")
     if len(table) < 2:
         return laws.too_few("two numbers of answers are needed")
-    for row, other in zip(table, kl, strict=True):
-        row["kl"] = other["mean"]
     one = {r["H"]: r for r in table if r["answers"] == 1}
     pairs = [(r, one[r["H"]]) for r in table if r["answers"] > 1 and r["H"] in one]
     gains = [more["mean"] / max(1e-9, first["mean"]) for more, first in pairs]
-    return Finding(
-        ahead(pairs),
-        f"Keys with several right answers leave {min(gains):.2f} to {max(gains):.2f} times the "
-        "(key, answer) pairs of keys with one."
-        if gains
-        else "One number of answers only.",
-        {"ratio of pairs known, least": min(gains), "most": max(gains)} if gains else {},
-        {"pairs known by number of answers": table},
+    tables = {"pairs known by number of answers": table}
+    if not gains:
+        return Finding(ahead(pairs), "One number of answers only.", {}, tables)
+    least, most = min(gains), max(gains)
+    sentence = (
+        f"Keys with several right answers leave {least:.2f} to {most:.2f} times the (key, answer) "
+        "pairs of keys with one."
     )
+    numbers = {"ratio of pairs known, least": least, "most": most}
+    return Finding(ahead(pairs), sentence, numbers, tables)
 
 
 def analyse_losses(rows: list[Row]) -> Finding:

@@ -1,8 +1,5 @@
 """Kajitsuka, Sato, "On the Optimal Memorization Capacity of Transformers" (ICLR 2025)."""
 
 from byheart.papers.kajitsuka2025 import scaling as s
-from byheart.studies import Study
 
-STUDIES: tuple[Study, ...] = (
-    *(s.FIG1, s.FIG2, s.FIG3, s.LENGTH, s.PRECISION, s.HARDMAX, s.DIMENSION),
-)
+STUDIES = (s.FIG1, s.FIG2, s.FIG3, s.LENGTH, s.PRECISION, s.HARDMAX, s.DIMENSION)

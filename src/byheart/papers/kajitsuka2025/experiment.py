@@ -26,18 +26,11 @@ ERROR = 0.01  # the paper's ε: a size suffices if the training error is below i
 # What a cell is unless it says otherwise.
 DEFAULTS: Params = {
     "data": "text",  # sentences, or "random" vectors with labels ±1
-    "n": 8,
-    "d": 16,
-    "m": 2,
-    "classes": 3,
-    "attention": "uniform",  # or softmax, hardmax
-    "surrogate": "straight-through",
-    "epochs": 1000,
-    "rates": [0.03, 0.06],
-    "starts": 4,
+    "n": 8, "d": 16, "m": 2, "classes": 3, "attention": "uniform",  # or softmax, hardmax
+    "surrogate": "straight-through", "epochs": 1000, "rates": [0.03, 0.06], "starts": 4,
     "start": "scaled",  # or "linear": see `start_of`
     "corpus": text.SYSTEM,
-}
+}  # fmt: skip
 
 
 def spec_of(p: Params, blocks: int) -> FeedForwardTransformerSpec:
@@ -112,9 +105,8 @@ def trials(p: Params, blocks: int, data: Data, seed: int, enough: bool) -> list[
     return outcomes
 
 
-def train(params: Params, seed: int) -> Measurements:
+def train(p: Params, seed: int) -> Measurements:
     """The best of all trials of one size, as the paper reports it, and the mean of them."""
-    p = params
     outcomes = trials(p, p["blocks"], data_of(p, seed), seed, enough=False)
     best = max(outcomes, key=lambda o: (o.accuracy, -math.inf if o.loss is None else -o.loss))
     mean = sum(o.accuracy for o in outcomes) / len(outcomes)
@@ -123,12 +115,11 @@ def train(params: Params, seed: int) -> Measurements:
     return {"accuracy": best.accuracy, "loss": best.loss, **told, "parameters": size}
 
 
-def minimal(params: Params, seed: int) -> Measurements:
+def minimal(p: Params, seed: int) -> Measurements:
     """The smallest #blocks with training error below 0.01, sizes tried in rising order.
 
     `blocks` is None if none of `sizes` suffices.
     """
-    p = params
     data = data_of(p, seed)
     best = 0.0
     for blocks in p["sizes"]:
@@ -139,7 +130,7 @@ def minimal(params: Params, seed: int) -> Measurements:
     return {"blocks": None, "parameters": None, "accuracy": best}
 
 
-def built(params: Params, seed: int) -> Measurements:
+def built(p: Params, seed: int) -> Measurements:
     """The exact network for N random multisets of n words out of V: what it counts.
 
     `max_bits` limits the longest weight (Theorem F.1's trade-off); `formats`: the share of the
@@ -150,7 +141,6 @@ def built(params: Params, seed: int) -> Measurements:
     from byheart.exact.build import memorize
     from byheart.exact.precision import evaluate_in
 
-    p = params
     rng = np.random.default_rng(seed)
     tokens = np.empty((0, p["n"]), dtype=np.int64)
     while len(tokens) < p["N"]:
@@ -200,14 +190,12 @@ def complete(params: Params) -> Params:
 
 
 ROWS = "byheart.papers.kajitsuka2025.ways"  # under this name the rows of stores are kept
-_procedure = partial(Procedure, defaults=DEFAULTS, complete=complete)
-TRAIN = _procedure(
+_make = partial(Procedure, defaults=DEFAULTS, complete=complete)
+TRAIN = _make(
     train, name=f"{ROWS}:train", parameters=("N", "blocks"),
     seconds=lambda p: trial_seconds(p, p["blocks"]),
 )  # fmt: skip
-MINIMAL = _procedure(
-    minimal, name=f"{ROWS}:minimal", parameters=("N", "sizes"), seconds=minimal_seconds
-)
+MINIMAL = _make(minimal, name=f"{ROWS}:minimal", parameters=("N", "sizes"), seconds=minimal_seconds)
 BUILT = Procedure(
     built, name=f"{ROWS}:built",
     seconds=lambda p: 0.05 + 2.5e-4 * p["N"] + 2e-3 * p["N"] * len(p["formats"]),

@@ -40,18 +40,20 @@ def analyse_curves(rows: list[Row]) -> Finding:
     return Finding(verdicts[0], sentence, numbers, {"blocks": table})
 
 
-def curve_study(
-    name: str, source: str, classes: int, N: dict[str, int], blocks: tuple[int, ...]
+def curves(
+    name: str, source: str, classes: int, N: tuple[int, int], blocks: tuple[int, ...]
 ) -> Study:
+    """Accuracy and loss against the blocks; N of the quick profile, and N and blocks of others."""
+
     def grid(variant: str, profile: str) -> list[Cell]:
         corpus = text.SYSTEM if variant == OFFLINE else text.local(source)
         if corpus is None:
             return []  # as published: only where the user has the data
         how = {"classes": classes, "corpus": corpus}
         if profile == "quick":
-            return TRAIN.grid(name, blocks=(1, 2, 4, 6, 8, 12), N=N["quick"], **how)
+            return TRAIN.grid(name, blocks=(1, 2, 4, 6, 8, 12), N=N[0], **how)
         how |= {"rates": [0.06, 0.03, 0.01], "starts": 4}
-        return TRAIN.grid(name, blocks=blocks, N=N["full"], **how)
+        return TRAIN.grid(name, blocks=blocks, N=N[1], **how)
 
     x = "blocks on either side"
     axes = (
@@ -61,8 +63,8 @@ def curve_study(
     return declare(f"kajitsuka2025/{name}", grid, analyse_curves, axes)
 
 
-FIG1 = curve_study("fig1", "multinli", 3, {"quick": 200, "full": 2000}, (1, 10, 20, 30, 40, 50))
-FIG2 = curve_study("fig2", "imdb", 2, {"quick": 300, "full": 3000}, (1, 10, 20, 30, 40))
+FIG1 = curves("fig1", "multinli", 3, (200, 2000), (1, 10, 20, 30, 40, 50))
+FIG2 = curves("fig2", "imdb", 2, (300, 3000), (1, 10, 20, 30, 40))
 
 LADDER = [1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 32, 40, 50]
 QUICK_N = (100, 120, 140, 160, 180, 200)
@@ -243,13 +245,11 @@ def analyse_attention(rows: list[Row]) -> Finding:
                       "accuracy": level})  # fmt: skip
     if not gains:
         return laws.too_few("two sizes are needed")
-    verdict = laws.judged(
-        all(gain["high"] <= SAME for gain in gains), any(gain["low"] > SAME for gain in gains)
-    )
+    equal, ahead = all(g["high"] <= SAME for g in gains), any(g["low"] > SAME for g in gains)
     words = ", ".join(f"{row['attention']} {row['gain_over_uniform']:+.3f}" for row in table)
     sentence = f"Accuracy against uniform attention at equal blocks: {words}."
     numbers = {f"gain of {row['attention']}": gain for row, gain in zip(table, gains, strict=True)}
-    return Finding(verdict, sentence, numbers, {"attention": table})
+    return Finding(laws.judged(equal, ahead), sentence, numbers, {"attention": table})
 
 
 @figure.one_panel("Hardmax, softmax and uniform attention", "blocks", "accuracy")
@@ -307,7 +307,7 @@ def analyse_precision(rows: list[Row]) -> Finding:
     return Finding(laws.worst(verdicts), sentence, numbers, {"bits": table, "formats": formats})
 
 
-def draw_precision(rows: list[Row], finding: Finding) -> figure.Figure:
+def draw_bits(rows: list[Row], finding: Finding) -> figure.Figure:
     drawn, (left, right) = figure.panels("Precision", "sequences N", "parameters", 2, 4.8)
     figure.groups(left, limited(rows), "N", "parameters")
     formats = [r for r in rows if r.experiment == "format"]
@@ -322,6 +322,4 @@ def draw_precision(rows: list[Row], finding: Finding) -> figure.Figure:
 
 
 BITS = Axes("N", "parameters", "max_bits", "sequences N", log="xy", where="bits")
-PRECISION = declare(
-    "kajitsuka2025/precision", precision_grid, analyse_precision, BITS, draw_precision
-)
+PRECISION = declare("kajitsuka2025/precision", precision_grid, analyse_precision, BITS, draw_bits)

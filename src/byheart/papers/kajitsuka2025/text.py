@@ -37,7 +37,6 @@ MODULES = (
     "unittest/mock", "urllib/parse", "urllib/request", "uuid", "warnings", "weakref", "zipfile",
     "tkinter/__init__", "xml/dom/minidom", "wsgiref/handlers", "_pydecimal", "_pydatetime", "_pyio",
 )  # fmt: skip
-LOCAL = {"multinli": "BYHEART_MULTINLI", "imdb": "BYHEART_IMDB"}
 SENTENCE = re.compile(r"(?<=[.!?;:])\s+|\n\s*\n")
 WORD = re.compile(r"[A-Za-z][A-Za-z'’-]*|[0-9]+|[^\sA-Za-z0-9]")
 Sentence = tuple[tuple[str, ...], str | None]
@@ -153,7 +152,7 @@ def corpus(name: str) -> tuple[Sentence, ...]:
 
 def local(name: str) -> str | None:
     """The path that the user gave for "multinli" or "imdb"; None if there is none."""
-    return os.environ.get(LOCAL[name]) or None
+    return os.environ.get(f"BYHEART_{name.upper()}") or None
 
 
 def examples(name: str, N: int, n: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

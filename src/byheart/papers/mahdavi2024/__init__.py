@@ -4,6 +4,5 @@ from byheart.papers.mahdavi2024.assumptions import ASSUMPTIONS
 from byheart.papers.mahdavi2024.capacity import BUILT, CAPACITY
 from byheart.papers.mahdavi2024.saturation import SATURATION
 from byheart.papers.mahdavi2024.sweeps import DEPTH, FIGURES
-from byheart.studies import Study
 
-STUDIES: tuple[Study, ...] = (*FIGURES, SATURATION, ASSUMPTIONS, CAPACITY, BUILT, DEPTH)
+STUDIES = (*FIGURES, SATURATION, ASSUMPTIONS, CAPACITY, BUILT, DEPTH)

@@ -20,7 +20,7 @@ TEXT = Path("/usr/share/common-licenses/GPL-3")
 CHECKS = ("A2", "A1", "GP")
 
 
-def digits(params: Params, seed: int) -> Measurements:
+def digits(p: Params, seed: int) -> Measurements:
     """Handwritten digits as patch tokens with one [CLS] query for all, as in a vision Transformer.
 
     A2: share of contexts of rank n. A1, GP: share of `draws` random subsets of n, d queries that
@@ -28,7 +28,6 @@ def digits(params: Params, seed: int) -> Measurements:
     """
     from byheart.facts import digit_vectors
 
-    p = params
     rng = np.random.default_rng(seed)
     facts = digit_vectors(T=p["T"], patch=p["patch"], seed=seed)
     E = facts.context / 16.0 + 0.1 * rng.standard_normal((1, facts.n, facts.d))  # positions
@@ -73,13 +72,12 @@ def _checks(e: np.ndarray, E: np.ndarray, draws: int, seed: int) -> Measurements
     return {"n": n, "A2": float(np.mean(full)), "A1": independent(n), "GP": independent(d)}
 
 
-def audited(params: Params, seed: int) -> Measurements:
+def audited(p: Params, seed: int) -> Measurements:
     """A pretrained model by `byheart.audits`, or the reason why there is none.
 
     A1 and GP: 1 not refuted, 0 refuted (the audit's verdict in float64), main query; GP is null
     where fewer contexts than dimensions leave it open.
     """
-    p = params
     if not p["available"]:
         return {"available": False, "reason": p["reason"], "A2": None, "A1": None, "GP": None}
     from byheart.audits import AuditSettings, audit

@@ -20,13 +20,12 @@ SMALL = (
 LARGER = (*SMALL, (6, 8, 16, 16, "shared"), (6, 10, 20, 20, "shared"), (4, 8, 16, 16, "own"))
 
 
-def newton(params: Params, seed: int) -> Measurements:
+def newton(p: Params, seed: int) -> Measurements:
     """Levenberg-Marquardt on all weights of the bare layer, T = share x P scalar labels, up to
     STARTS starts; the largest error of the best."""
     from byheart.construct.multi_head.generic import LOGITS, newton_run
     from byheart.facts import random_vectors
 
-    p = params
     sizes = (p["H"], p["n"], p["d"], p["d_h"])
     P = effective_parameters(*sizes, shared=p["context"] == "shared")
     T = int(p["share"] * P)
@@ -120,13 +119,12 @@ CLASSES = 10
 METHODS = ("one-hot", "convex", "trained")
 
 
-def held(params: Params, seed: int) -> Measurements:
+def held(p: Params, seed: int) -> Measurements:
     """The largest T of random classes that one method holds in one layer, all of them right."""
     from byheart.construct.methods import MultiHead
     from byheart.errors import ByheartError
     from byheart.facts import random_vectors
 
-    p = params
     shared = p["context"] == "shared"
     context = "fixed" if shared else "random"
     rank = generic_rank(p["H"], p["n"], p["d"], shared=shared)

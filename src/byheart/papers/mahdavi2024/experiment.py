@@ -83,23 +83,20 @@ def data_of(p: Params, seeds: Sequence[int]) -> Data:
 
     T, n, d = p["T"], p["n"], p["d"]
     own, classes = p["context"] == "own", p["task"] == "classes"
-    queries, contexts, labels = [], [], []
+    drawn: list[tuple[torch.Tensor, ...]] = []
     for seed in seeds:
         source = generator(seed, "data of mahdavi2024")
-        if own:
-            contexts.append(torch.rand(T, n, d, generator=source))
-        queries.append(torch.rand(T, d, generator=source))
+        contexts = [torch.rand(T, n, d, generator=source)] if own else []
+        query = torch.rand(T, d, generator=source)
         if classes:
-            labels.append(torch.randint(p["classes"], (T,), generator=source))
+            label = torch.randint(p["classes"], (T,), generator=source)
         else:
-            labels.append(torch.rand(T, 1, generator=source))
-    if own:
-        context = torch.stack(contexts)
-    else:
-        context = torch.rand(n, d, generator=generator(CONTEXT_SEED, "context of mahdavi2024"))
-    kind = "class" if classes else "value"
-    examples = torch.stack(queries), torch.stack(labels)
-    return Data(*examples, kind, context, own=True, contexts_differ=own)
+            label = torch.rand(T, 1, generator=source)
+        drawn.append((query, label, *contexts))
+    queries, labels, *contexts = (torch.stack(some) for some in zip(*drawn, strict=True))
+    shared = torch.rand(n, d, generator=generator(CONTEXT_SEED, "context of mahdavi2024"))
+    how = {"context": contexts[0] if own else shared, "own": True, "contexts_differ": own}
+    return Data(queries, labels, "class" if classes else "value", **how)
 
 
 def train(jobs: Jobs) -> list[Measurements]:
@@ -150,20 +147,14 @@ def complete(params: Params) -> Params:
 
 
 _procedure = partial(
-    Procedure,
-    stack=train,
+    Procedure, stack=train, seconds=train_seconds, defaults=SCALED, complete=complete,
     name="byheart.papers.mahdavi2024.ways:train",  # under this name the rows of stores are kept
-    seconds=train_seconds,
-    defaults=SCALED,
-    complete=complete,
     parameters=("H", "n", "T", "d_h"),
-)
+)  # fmt: skip
 TRAIN = _procedure(largest=3)
 # Contexts of their own are up to a gigabyte a model in the paper's sizes: one at a time.
 TRAIN_OWN = _procedure(largest=1)
 TRAIN_DEEP = Procedure(
-    stack=train,
-    name="byheart.papers.mahdavi2024.depth:train",
-    largest=3,
+    stack=train, name="byheart.papers.mahdavi2024.depth:train", largest=3,
     seconds=lambda p: train_seconds({**p, "H": p["heads"]}) * (1 + 0.3 * p["layers"]),
-)
+)  # fmt: skip

@@ -25,7 +25,7 @@ COLUMNS = ("accuracy", "saturated", "fresh_saturated", "own_saturated", "other_s
            "concentration")  # fmt: skip
 
 
-def statistics(params: Params, seed: int) -> Measurements:
+def statistics(p: Params, seed: int) -> Measurements:
     """`head_statistics` of one layer, in means over heads.
 
     `co_saturation`: half the L1 distance of the histogram (examples by number of saturated heads)
@@ -33,7 +33,6 @@ def statistics(params: Params, seed: int) -> Measurements:
     """
     from byheart.measure import head_statistics
 
-    p = params
     memory, told = _memory(p, seed)
     facts = memory.facts
     assert facts is not None

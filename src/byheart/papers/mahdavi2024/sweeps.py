@@ -37,7 +37,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A grid in one size x and in T; `base` of a profile is the scaled model or the paper's."""
+    """A grid in one size x and in T: the scaled model, or in other profiles the paper's."""
 
     x: str
     task: str
@@ -68,8 +68,7 @@ def best_rate(rows: Sequence[Row], x: str) -> list[Row]:
 
 def linear_in_heads(x: np.ndarray, y: np.ndarray, T: int, n: int) -> Judgement | None:
     """share = a + b H: the exponent of a + b H^p below the ceiling is 1."""
-    keep = below_ceiling(x, y)
-    x, y = x[keep], y[keep]
+    x, y = below_ceiling(x, y)
     if len(np.unique(x)) < 4:
         return None
     line, p = fitted("linear", x, y), fitted("power", x, y).interval("p")
@@ -152,10 +151,9 @@ def _draw(sweep: Sweep, name: str, rows: list[Row], finding: Finding) -> figure.
         x, y = figure.series(same, sweep.x, "share")
         figure.points(panel, x, y, f"T = {T:,}", i)
         if sweep.x == "H" and len(np.unique(x)) >= 4:
-            keep = below_ceiling(x, y)
-            if len(np.unique(x[keep])) >= 2:
-                line, at = fit("linear", x[keep], y[keep], validate=False), np.unique(x[keep])
-                figure.curve(panel, at, line(at), None, i, "--")
+            kept = below_ceiling(x, y)
+            if len(at := np.unique(kept[0])) >= 2:
+                figure.curve(panel, at, fit("linear", *kept, validate=False)(at), None, i, "--")
         if sweep.x == "d_h" and i == 0 and same:
             panel.axvline(same[0]["n"], color="#888888", lw=1, ls=":", label="d_h = n")
     figure.legend(panel)

@@ -350,8 +350,7 @@ class UZ(OneLayer):
             torch.sum(self.dz, 3, out=self.du)
         else:
             self.du.copy_(self.dz[:, :, :, 0])
-        torch.baddbmm(
-            self.dGw2, self.c_S, self.du2.transpose(1, 2), beta=0, alpha=self.scale, out=self.dGw2
-        )
+        du_t, dGw = self.du2.transpose(1, 2), self.dGw2
+        torch.baddbmm(dGw, self.c_S, du_t, beta=0, alpha=self.scale, out=dGw)
         self.dGview.copy_(self.dGw)
         torch.baddbmm(self.d_S, self.Gw2, self.du2, beta=0, alpha=self.scale, out=self.d_S)
