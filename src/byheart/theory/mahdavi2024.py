@@ -165,8 +165,8 @@ ONE_LAYER = requires("one layer", lambda case: (case.layers or 1) <= 1,
                      lambda case: f"counts one layer: this one has {case.layers}")  # fmt: skip
 GIVEN = requires(
     "queries and contexts are given vectors, not trained",
-    lambda case: case.N is None and case.family != "transformer",
-    "needs given vectors: here the embeddings are trained as well, and P leaves them out",
+    lambda case: case.N is None and case.family != "transformer" and case.bare,
+    "needs given vectors: here an embedding or a decoder is trained as well, which P leaves out",
 )
 
 
