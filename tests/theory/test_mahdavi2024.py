@@ -127,7 +127,7 @@ def test_effective_parameters_are_the_dimension_of_the_family(ask, H, n, d, d_h)
 
 @pytest.mark.parametrize("more", ["embed", "decoder"])
 def test_the_hard_limit_is_not_given_where_more_is_trained(ask, more):
-    """They move the family beyond P, the decoder by its bias: the rank of the Jacobian is larger."""
+    """The rank of the Jacobian is above P (the decoder has a bias)."""
     from byheart.models.architectures import initial
     from byheart.models.multi_head import forward
 

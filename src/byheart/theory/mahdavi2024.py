@@ -182,7 +182,7 @@ def _hard_limit(bound_id: str, shared: bool) -> Bound:
     def limit(case: Case) -> int:
         return effective_parameters(case["H"], case["n"], case["d"], case["d_h"], shared=shared)
 
-    given = (HEADS, TWO, _context(shared), GIVEN, ONE_LAYER, "generic scalar labels")
+    given = (HEADS, TWO, _context(shared), ONE_LAYER, GIVEN, "generic scalar labels")
     return theorem(bound_id, SIZES, given, limit, _parameters)
 
 
