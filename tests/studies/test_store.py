@@ -135,3 +135,89 @@ def test_two_stores_made_at_once(store: Path):
     with open_store(store) as first, open_store(store) as second:
         assert first.rows() == second.rows() == []
     assert [p.name for p in store.parent.iterdir() if p.name.startswith(".")] == []
+
+
+# --- rows that are not as they were written ---
+
+DAMAGE = {
+    "a number": "measurements = replace(measurements, '0.', '1.')",
+    "no JSON": "measurements = '{'",
+    "a list": "measurements = '[]'",
+    "deep JSON": f"versions = '{'[' * 20_000}'",
+    "other params": "params = replace(params, ':', ': ')",
+    "text for a number": "seconds = 'long'",
+    "a blob": "device = x'ff00'",
+    "an error that was none": "error = 'oh'",
+    "other seconds": "seconds = seconds + 1",
+    "another checksum": "checksum = 'x'",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_row_is_refused_with_its_place(store: Path, damage: str):
+    run(tiny(), store)
+    with sqlite3.connect(store) as connection:
+        ((cell, seed),) = connection.execute("SELECT cell, seed FROM rows LIMIT 1").fetchall()
+        connection.execute(
+            f"UPDATE rows SET {DAMAGE[damage]} WHERE cell = ? AND seed = ?", (cell, seed)
+        )
+    connection.close()
+    with open_store(store) as opened, pytest.raises(StoreError) as refusal:
+        opened.rows()
+    assert f"the row of cell {cell!r}, seed {seed} is damaged" in str(refusal.value)
+
+
+def old_store(store: Path) -> list:
+    """A store of schema 1: no checksums. Its rows."""
+    run(tiny(), store)
+    with open_store(store) as opened:
+        rows = opened.rows()
+        opened.connection.execute("ALTER TABLE rows DROP COLUMN checksum")
+        opened.connection.execute("PRAGMA user_version = 1")
+    return rows
+
+
+def test_a_store_without_checksums_is_read_and_gets_them_when_it_is_written(store: Path):
+    rows = old_store(store)
+    before = store.read_bytes()
+    with open_store(store, create=False) as opened:
+        assert opened.rows() == rows and not opened.signed
+    assert store.read_bytes() == before
+    assert run(tiny(), store).computed == 0
+    with open_store(store) as opened:
+        assert opened.rows() == rows and opened.signed
+        assert opened.connection.execute("PRAGMA user_version").fetchone() == (2,)
+
+
+def test_a_damaged_row_of_an_old_store_gets_no_checksum(store: Path):
+    old_store(store)
+    with open_store(store) as opened:
+        opened.connection.execute("UPDATE rows SET measurements = '[]' WHERE seed = 0")
+        opened.connection.commit()
+    run(tiny(), store)
+    with open_store(store) as opened, pytest.raises(StoreError, match="measurements is no JSON"):
+        opened.rows()
+
+
+@pytest.mark.parametrize("account", ["", "[]", "{}", '{"finding": 5, "profile": "x"}', "[" * 10**5])
+def test_a_damaged_account_is_refused(store: Path, account: str):
+    run(tiny(), store)
+    with open_store(store) as opened:
+        opened.add_account("tiny", {})
+        opened.connection.execute("UPDATE accounts SET account = ?", (account,))
+        with pytest.raises(StoreError, match="the account of 'tiny' is damaged"):
+            opened.account("tiny")
+
+
+def test_a_store_where_nothing_can_be_written_is_read(store: Path, monkeypatch):
+    """A read-only mount: SQLite would make files beside one in WAL mode, and fail."""
+    run(tiny(), store)
+    with open_store(store) as opened:
+        rows = opened.rows()
+    monkeypatch.setattr(store_module.os, "access", lambda *_: False)
+    with open_store(store, create=False) as opened:
+        assert opened.rows() == rows
+        assert not Path(f"{store}-shm").exists() and not Path(f"{store}-wal").exists()
+    Path(f"{store}-wal").write_bytes(b"rows")
+    with pytest.raises(StoreError, match="rows that cannot be read where nothing can be written"):
+        open_store(store, create=False)

@@ -257,3 +257,21 @@ def test_sizes_grow_with_the_facts(T, n, d):
 def test_one_sequence_is_refused():
     with pytest.raises(ByheartError, match="at least 2"):
         memorizer_depth(1, 10.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("layers", "bits"), [(9000, 100_000), (9000, 2000), (2500, 10**6), (700, 10**5)]
+)
+def test_the_inverse_of_theoremF1_is_the_largest_T(layers, bits):
+    """Depth is not monotone in T: with 9,000 layers and 10^5 bits, 1,370 facts with the largest B
+    for them are too many, and 69² are not."""
+    case = with_data(spec(layers, q=15, m=15), 4, bits=bits)
+    found = find("kajitsuka2025.theoremF1").answer(case).capacity or 3
+
+    def possible(T: int, B: int) -> bool:
+        network = theoremF1(T, C=2, B=B, **DATA)
+        return network.depth <= layers and network.bits <= bits
+
+    near = range(found, found + found // 5 + 9)  # all above are deeper still, at every B
+    held = [T for T in near for B in range(2, math.isqrt(T) + 1) if possible(T, B)]
+    assert found == max(held, default=3)

@@ -1,7 +1,10 @@
 """Mahdavi et al. 2024: ranks and dimensions of random layers, measured, against the formulas."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -120,6 +123,35 @@ def test_effective_parameters_are_the_dimension_of_the_family(ask, H, n, d, d_h)
         spec = MultiHeadSpec(d=d, n=n, d_h=d_h, H=H, shared=shared)
         P = ask(bound, spec).capacity
         assert P == dimension(H, n, d, d_h, shared, P + 8)
+
+
+@pytest.mark.parametrize("more", ["embed", "decoder"])
+def test_the_hard_limit_is_not_given_where_more_is_trained(ask, more):
+    """The rank of the Jacobian is above P (the decoder has a bias)."""
+    from byheart.models.architectures import initial
+    from byheart.models.multi_head import forward
+
+    spec = MultiHeadSpec(d=4, n=3, d_h=2, H=2, shared=False)
+    P = ask("mahdavi2024.effective_parameters", spec).capacity
+    wide = replace(spec, **{more: True})
+    contexts, queries = (torch.tensor(x) for x in examples(3, 4, 3 * P, False))
+    start = initial(wide, [torch.Generator().manual_seed(0)], torch.float64)
+    names, shapes = list(start), [w.shape for w in start.values()]
+    sizes = [w.numel() for w in start.values()]
+
+    def outputs(flat: torch.Tensor) -> torch.Tensor:
+        parts = zip(names, flat.split(sizes), shapes, strict=True)
+        weights = {name: part.view(shape) for name, part, shape in parts}
+        return forward(wide, weights, contexts, queries).flatten()
+
+    flat = torch.cat([w.flatten() for w in start.values()])
+    jacobian = torch.autograd.functional.jacobian(outputs, flat)
+    assert rank(jacobian.numpy()) > P
+    for bound in ("effective_parameters_shared", "effective_parameters"):
+        own = replace(wide, shared=bound.endswith("shared"))
+        answer = ask(f"mahdavi2024.{bound}", own)
+        assert (answer.applies, answer.capacity) == (False, None)
+        assert "an embedding or a decoder is trained" in answer.reason
 
 
 def test_effective_parameters_of_the_recipes():

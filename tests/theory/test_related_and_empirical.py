@@ -16,6 +16,7 @@ from byheart.theory.bound import Case
 from byheart.theory.registry import find
 from byheart.theory.related import (
     bubeck_neurons,
+    facts_in_bits,
     information_parameters,
     trained_associations,
     vardi_parameters,
@@ -36,6 +37,21 @@ def test_the_information_limit_is_counting_tables(T, A, bits):
     W = information_parameters(T, A, bits)
     assert A**T <= 2 ** (W * bits)
     assert A**T > 2 ** ((W - 1) * bits)
+
+
+@given(bits=st.integers(1, 5000), A=st.integers(2, 5000))
+def test_the_facts_in_so_many_bits(bits, A):
+    T = facts_in_bits(bits, A)
+    assert A**T <= 2**bits < A ** (T + 1)
+
+
+@pytest.mark.parametrize("A", [3, 10, 50_257])
+def test_counts_are_exact_where_floats_are_not(A):
+    """2^b just below and at the smallest power of two above A^T, T so large that floats jump."""
+    T = 3 * 10**17 + 1  # no double
+    b = information_parameters(T, A, 1)
+    assert facts_in_bits(b, A) >= T > facts_in_bits(b - 1, A)
+    assert facts_in_bits(64 * T, 2**64) == T == information_parameters(T, 2**64, 64)
 
 
 def test_the_information_limit_of_a_layer(ask):

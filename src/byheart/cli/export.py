@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from byheart._files import read_json
 from byheart.cli import _options as opt
 from byheart.cli._options import argument, guarded, option, switch
 from byheart.cli._show import emit, say, token_text
@@ -46,17 +47,22 @@ def export(
     memory = opt.load_memory(folder)
 
     from byheart.exports import export as write
+    from byheart.exports.folders import MARKER
+    from byheart.specs import ShardedSpec
 
     if to == "memory":
         memory = memory.to_dense()
         memory.save(output, force=force)
+        spec, count = memory.spec, memory.spec.parameters
     else:
-        write(memory, output, to=to, force=force)
-        memory = memory.to_dense()
-    spec = memory.spec
+        marker = read_json(write(memory, output, to=to, force=force) / MARKER)
+        spec = memory.spec.dense() if isinstance(memory.spec, ShardedSpec) else memory.spec
+        known = marker.get("parameters") if isinstance(marker, dict) else None
+        count = known if isinstance(known, int) else spec.parameters
     found = {"family": spec.family, **spec.to_json()}
-    emit({"path": output, "to": to, "spec": found, "parameters": spec.parameters})
-    say(f"{spec}\n{spec.parameters:,} parameters, written to {output} for {to}")
+    emit({"path": output, "to": to, "spec": found, "parameters": count})
+    more = "" if count == spec.parameters else f" (the layer itself has {spec.parameters:,})"
+    say(f"{spec}\n{count:,} parameters, written to {output} for {to}{more}")
     say("\n" + NEXT[to].format(folder=output))
 
 

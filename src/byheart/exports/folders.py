@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import save as dump_tensors
+from torch import Tensor
 
 from byheart._folders import new_folder, write_text
 from byheart._json import plain
@@ -44,11 +45,22 @@ def write_folder(
     return Path(folder)
 
 
+def count(state: Mapping[str, Tensor]) -> int:
+    """The parameters in a state dict."""
+    return sum(w.numel() for w in state.values())
+
+
 def write_layer(
-    memory: TokenMemory, folder: str | Path, kind: str, files: Mapping[str, object], force: bool
+    memory: TokenMemory,
+    folder: str | Path,
+    kind: str,
+    files: Mapping[str, object],
+    force: bool,
+    parameters: int,
 ) -> Path:
-    """Write an attention-only layer with its vocabulary, its facts and how it reads a key."""
-    record = {"family": "attention-only", **reading(memory)}
+    """Write an attention-only layer with its vocabulary, its facts, how it reads a key, and how
+    many parameters the files have (zeros that another tool needs included)."""
+    record = {"family": "attention-only", "parameters": parameters, **reading(memory)}
     return write_folder(folder, kind, {**files, **token_files(memory)}, record, force=force)
 
 
@@ -87,28 +99,31 @@ def export_torch(memory: Memory, folder: str | Path, *, force: bool = False) -> 
     if dense.facts is not None:
         key, answer = list(dense.facts.key(0)), dense.facts.answer(0)
         shown = f"\n    model.ask(*{key!r})  # {answer!r}"
+    state = torch_state(spec, dense.weights)
     files = {
         "model.py": (STANDALONE / "attention_only.py").read_text(encoding="utf-8"),
         "config.json": torch_config(spec) | reading(dense),
-        "weights.safetensors": dump_tensors(torch_state(spec, dense.weights)),
+        "weights.safetensors": dump_tensors(state),
         **token_files(dense),
         "README.md": f"# {spec}\n\n    from model import load\n    model = load(){shown}\n"
         + rounding_note(memory),
     }
-    return write_folder(folder, "torch", files, {"family": spec.family}, force=force)
+    record = {"family": spec.family, "parameters": count(state)}
+    return write_folder(folder, "torch", files, record, force=force)
 
 
 @export_torch.register
 def _(memory: VectorMemory, folder: str | Path, *, force: bool = False) -> Path:
-    spec = memory.spec
+    spec, state = memory.spec, vector_state(memory)
     files: dict[str, object] = {
         "model.py": (STANDALONE / "multi_head.py").read_text(encoding="utf-8"),
         "config.json": vector_config(memory),
-        "weights.safetensors": dump_tensors(vector_state(memory)),
+        "weights.safetensors": dump_tensors(state),
         "README.md": f"# {spec}\n\n    from model import load\n    model = load()\n"
         + rounding_note(memory),
     }
     groups = getattr(memory.construction, "groups", None)
     if groups:  # which examples each head owns, by construction: ground truth for instruments
         files["owners.json"] = plain(groups)
-    return write_folder(folder, "torch", files, {"family": spec.family}, force=force)
+    record = {"family": spec.family, "parameters": count(state)}
+    return write_folder(folder, "torch", files, record, force=force)

@@ -17,7 +17,13 @@ from torch import Tensor
 
 from byheart.errors import ByheartError
 from byheart.exports import folders
-from byheart.exports.normal import dense_layer, normal_form
+from byheart.exports.normal import (
+    check_export,
+    dense_layer,
+    dense_spec,
+    normal_form,
+    normal_spec,
+)
 from byheart.models.memory import Memory
 from byheart.models.token_memory import TokenMemory
 from byheart.specs import AttentionOnlySpec
@@ -32,6 +38,7 @@ def export_hugging_face(memory: Memory, folder: str | Path, *, force: bool = Fal
     model = AutoModelForCausalLM.from_pretrained(folder)
     model(**tokenizer("France capital", return_tensors="pt")).logits[0, -1].argmax()
     """
+    check_export(gpt2_parameters(dense_spec(memory)), "hugging-face")
     dense, _ = dense_layer(memory)
     config, state = gpt2_weights(dense)
     tokenizer, settings = tokenizer_files(dense)
@@ -43,15 +50,26 @@ def export_hugging_face(memory: Memory, folder: str | Path, *, force: bool = Fal
         "generation_config.json": {"max_new_tokens": 1, "do_sample": False},
         "README.md": _readme(dense),
     }
-    return folders.write_layer(dense, folder, "hugging-face", files, force)
+    return folders.write_layer(dense, folder, "hugging-face", files, force, folders.count(state))
+
+
+def head_width(spec: AttentionOnlySpec) -> int:
+    """Heads so wide that the stream and two coordinates have room."""
+    form = normal_spec(spec)
+    return max(form.d_h, -(-(form.d + 2) // form.H))
+
+
+def gpt2_parameters(spec: AttentionOnlySpec) -> int:
+    """Of the GPT-2 for a layer: embeddings of its width D = H d_head, and 4 D² + 11 D + 1 a block,
+    most of them zeros."""
+    D = spec.H * head_width(spec)
+    return (2 * spec.N + spec.S + 2) * D + spec.layers * (4 * D * D + 11 * D + 1)
 
 
 def gpt2_weights(memory: Memory) -> tuple[dict[str, object], dict[str, Tensor]]:
     """Config and state dict of the GPT-2 that computes what the memory computes."""
-    _, spec = normal_form(memory)
+    form, spec = normal_form(memory, head_width(dense_spec(memory)))
     d, H, layers = spec.d, spec.H, range(spec.layers)
-    # Heads so wide that the stream and two coordinates have room.
-    form, spec = normal_form(memory, max(spec.d_h, -(-(d + 2) // H)))
     w, dtype, width = form.weights, form.dtype, H * spec.d_h
     epsilon = _epsilon(form, spec, width)
 

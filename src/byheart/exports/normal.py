@@ -12,24 +12,53 @@ from dataclasses import replace
 
 import torch
 
+from byheart._machine import check_room
 from byheart.errors import ByheartError
 from byheart.models.memory import Memory
 from byheart.models.token_memory import TokenMemory
-from byheart.specs import AttentionOnlySpec
+from byheart.specs import AttentionOnlySpec, ShardedSpec
 
 Layer = tuple[TokenMemory, AttentionOnlySpec]
 
 
-def dense_layer(memory: Memory) -> Layer:
-    """The memory as a literal attention-only layer; refused, with the reason, if it is none."""
-    dense = memory.to_dense()
-    if not (isinstance(dense, TokenMemory) and isinstance(dense.spec, AttentionOnlySpec)):
+def dense_spec(memory: Memory) -> AttentionOnlySpec:
+    """The spec of a memory as a literal attention-only layer; refused, with the reason, if it is
+    none. Nothing is written out."""
+    spec = memory.spec.dense() if isinstance(memory.spec, ShardedSpec) else memory.spec
+    if not isinstance(spec, AttentionOnlySpec):
         raise ByheartError(
             f"a memory of the {memory.spec.family} family has no attention-only layer, which this "
             "export needs: those of the attention-only and sharded families have "
             "(`method=attention` or `method=sharded`); vectors go `to=torch`."
         )
-    return dense, dense.spec
+    return spec
+
+
+def dense_layer(memory: Memory) -> Layer:
+    """The memory as a literal attention-only layer."""
+    spec, dense = dense_spec(memory), memory.to_dense()
+    assert isinstance(dense, TokenMemory)
+    return dense, spec
+
+
+def normal_spec(spec: AttentionOnlySpec, d_head: int | None = None) -> AttentionOnlySpec:
+    """The spec of `normal_form`."""
+    if spec.attention == "hardmax":
+        raise ByheartError(
+            "hardmax attention has no counterpart in TransformerLens, GPT-2 or the ONNX export: "
+            "use `to=torch`, or build with softmax attention."
+        )
+    # Blocks of the stream: what the layers write, then positions of their own if there are any.
+    blocks = (1 if spec.skip else spec.layers + 1) + (spec.positions == "attention")
+    width = d_head or max(spec.qk_rank, spec.d_h)
+    return AttentionOnlySpec(spec.N, spec.S, blocks * spec.d, width, spec.H, spec.layers)
+
+
+def check_export(parameters: int, to: str) -> None:
+    """Refuse an export that does not fit into memory, before any of it is written out: its weights
+    in float64 while they are made, as they are stored, and as a file."""
+    what = f"an export to {to} of {parameters:,} parameters"
+    check_room(parameters * (8 + 4 + 4), what, "`to=torch` needs the least; or take fewer facts.")
 
 
 def normal_form(memory: Memory, d_head: int | None = None) -> Layer:
@@ -41,21 +70,13 @@ def normal_form(memory: Memory, d_head: int | None = None) -> Layer:
     >>> spec.qk_rank == spec.d_h, spec.d
     (True, 10)
     """
+    wide = normal_spec(dense_spec(memory), d_head)
     dense, spec = dense_layer(memory)
-    if spec.attention == "hardmax":
-        raise ByheartError(
-            "hardmax attention has no counterpart in TransformerLens, GPT-2 or the ONNX export: "
-            "use `to=torch`, or build with softmax attention."
-        )
     old, d = dict(dense.weights), spec.d
     if spec.scale:
         old["W_Q"] = old["W_Q"] / math.sqrt(spec.qk_rank)
-    # Blocks of the stream: what the layers write, then positions of their own if there are any.
-    written = 1 if spec.skip else spec.layers + 1
-    own = spec.positions == "attention"
+    written, own = 1 if spec.skip else spec.layers + 1, spec.positions == "attention"
     blocks = [slice(i * d, (i + 1) * d) for i in range(written + own)]
-    width = d_head or max(spec.qk_rank, spec.d_h)
-    wide = AttentionOnlySpec(spec.N, spec.S, len(blocks) * d, width, spec.H, spec.layers)
     new = {
         name: torch.zeros(shape, dtype=dense.dtype) for name, shape in wide.weight_shapes().items()
     }

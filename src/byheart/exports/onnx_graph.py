@@ -10,7 +10,13 @@ import torch
 
 from byheart.errors import ByheartError
 from byheart.exports import folders
-from byheart.exports.normal import dense_layer, normal_form
+from byheart.exports.normal import (
+    check_export,
+    dense_layer,
+    dense_spec,
+    normal_form,
+    normal_spec,
+)
 from byheart.models.memory import Memory
 from byheart.models.modules import PER_LAYER
 
@@ -22,9 +28,11 @@ OPSET = 17
 
 def export_onnx(memory: Memory, folder: str | Path, *, force: bool = False) -> Path:
     """Write `model.onnx` and the vocabulary; run by any ONNX runtime."""
+    parameters = normal_spec(dense_spec(memory)).parameters
+    check_export(parameters, "onnx")
     dense, _ = dense_layer(memory)
     files = {"model.onnx": graph(dense).SerializeToString()}
-    return folders.write_layer(dense, folder, "onnx", files, force)
+    return folders.write_layer(dense, folder, "onnx", files, force, parameters)
 
 
 def graph(memory: Memory) -> ModelProto:

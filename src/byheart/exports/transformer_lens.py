@@ -17,9 +17,16 @@ from torch import Tensor
 
 from byheart.errors import ByheartError
 from byheart.exports import folders
-from byheart.exports.normal import dense_layer, normal_form
+from byheart.exports.normal import (
+    check_export,
+    dense_layer,
+    dense_spec,
+    normal_form,
+    normal_spec,
+)
 from byheart.models.memory import Memory
 from byheart.models.standalone import lens
+from byheart.specs import AttentionOnlySpec
 
 STATE, CONFIG = "state_dict.safetensors", "config.json"
 
@@ -27,6 +34,8 @@ STATE, CONFIG = "state_dict.safetensors", "config.json"
 def export_transformer_lens(memory: Memory, folder: str | Path, *, force: bool = False) -> Path:
     """Write `state_dict.safetensors` (HookedTransformer names), `config.json`, the vocabulary and
     `load.py`, which opens them in whichever TransformerLens is installed."""
+    given = dense_spec(memory)
+    check_export(normal_spec(given, padded_width(given)).parameters, "transformer-lens")
     dense, _ = dense_layer(memory)
     config, state = lens_weights(dense)
     files = {
@@ -36,7 +45,14 @@ def export_transformer_lens(memory: Memory, folder: str | Path, *, force: bool =
         "README.md": "# A memory of byheart in TransformerLens\n\n    from load import load\n"
         "    model = load()\n" + folders.rounding_note(memory),
     }
-    return folders.write_layer(dense, folder, "transformer-lens", files, force)
+    return folders.write_layer(
+        dense, folder, "transformer-lens", files, force, folders.count(state)
+    )
+
+
+def padded_width(spec: AttentionOnlySpec) -> int:
+    """The smallest power of 4 that both widths fit into."""
+    return 4 ** -(-(max(spec.d_h, spec.qk_rank) - 1).bit_length() // 2)
 
 
 def lens_weights(memory: Memory) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -47,9 +63,7 @@ def lens_weights(memory: Memory) -> tuple[dict[str, Any], dict[str, Tensor]]:
     >>> config["d_head"], tuple(state["blocks.0.attn.W_Q"].shape)
     (16, (25, 10, 16))
     """
-    _, given = dense_layer(memory)
-    # The smallest power of 4 that both widths fit into.
-    d_head = 4 ** -(-(max(given.d_h, given.qk_rank) - 1).bit_length() // 2)
+    d_head = padded_width(dense_spec(memory))
     form, spec = normal_form(memory, d_head)
     w, dtype = form.weights, form.dtype
     config = {

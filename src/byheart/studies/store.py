@@ -1,33 +1,35 @@
 """The store: one SQLite file, one row per (cell, seed), there completely or not at all.
 
 Only the coordinator writes, under the lock of the file; anybody may read meanwhile (WAL mode). A
-file that is no store of this version is refused and left as it is.
+file that is no store of this version is refused and left as it is; a row that is not as it was
+written is refused with its cell and seed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from byheart._folders import locked, write_bytes
 from byheart.errors import BusyError, ByheartError
 from byheart.studies.cell import Cell, Job, canonical
-from byheart.studies.study import Record, Row
+from byheart.studies.study import Finding, Record, Row
 from byheart.studies.work import Result
 
 APPLICATION = 0x62796874  # "byht"
-SCHEMA = 1
+SCHEMA = 2  # 1 had no checksums
 HEADER = b"SQLite format 3\x00"
 TABLES = """
 CREATE TABLE rows (
   cell TEXT NOT NULL, seed INTEGER NOT NULL, way TEXT NOT NULL, params TEXT NOT NULL,
   measurements TEXT NOT NULL, error TEXT, seconds REAL NOT NULL, versions TEXT NOT NULL,
-  device TEXT NOT NULL, threads INTEGER NOT NULL, stack INTEGER NOT NULL,
+  device TEXT NOT NULL, threads INTEGER NOT NULL, stack INTEGER NOT NULL, checksum TEXT NOT NULL,
   PRIMARY KEY (cell, seed)
 ) WITHOUT ROWID;
 CREATE TABLE members (
@@ -44,6 +46,15 @@ ACCOUNTS = "CREATE TABLE IF NOT EXISTS accounts (study TEXT PRIMARY KEY, account
 LABELS = ("study", "experiment", "variant", "cell", "seed")
 # What a row says of one computation: what replaces it when a failed one is computed again.
 COMPUTED = ("measurements", "error", "seconds", "versions", "device", "threads", "stack")
+WRITTEN = ("cell", "seed", "way", "params", *COMPUTED)  # what the checksum is of
+TYPES: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys((*LABELS, *WRITTEN), str),
+    **dict.fromkeys(("seed", "threads", "stack"), int),
+    "seconds": float,
+    "error": (str, type(None)),
+}
+OBJECTS = ("params", "measurements", "versions")  # as JSON
+RESTORE = "It is left as it is. Take a copy back from a backup, or give another `store`."
 KEEP = "It is left as it is. Give another `store`."
 
 
@@ -60,6 +71,8 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path, self.connection = path, connection
+        columns = self._read("SELECT name FROM pragma_table_info('rows')")
+        self.signed = ("checksum",) in columns  # else of schema 1
 
     def close(self) -> None:
         with contextlib.suppress(sqlite3.Error):
@@ -82,16 +95,35 @@ class Store(contextlib.AbstractContextManager["Store"]):
         """The rows of one stack, all in one transaction. A row that failed is replaced."""
         rows = [
             (*job.key, job.cell.procedure.name, canonical(dict(job.cell.params)),
-             json.dumps(r.measurements, sort_keys=True), r.error, r.seconds,
+             json.dumps(r.measurements, sort_keys=True), r.error, float(r.seconds),
              json.dumps(r.versions, sort_keys=True), r.device, r.threads, r.stack)
             for job, r in results
         ]  # fmt: skip
         self._write(
-            "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
-            + ", ".join(f"{name} = excluded.{name}" for name in COMPUTED)
+            f"INSERT INTO rows VALUES ({', '.join('?' * (len(WRITTEN) + 1))}) "
+            "ON CONFLICT DO UPDATE SET "
+            + ", ".join(f"{name} = excluded.{name}" for name in (*COMPUTED, "checksum"))
             + " WHERE rows.error IS NOT NULL",
-            rows,
+            [(*row, checksum(row)) for row in rows],
         )
+
+    def sign(self) -> None:
+        """Give the rows of a store of schema 1 their checksums, all of them at once. Rows that are
+        damaged get none, and are refused when they are read."""
+        if self.signed:
+            return
+        rows = self._read(f"SELECT {', '.join(WRITTEN)} FROM rows")
+        good = [row for row in rows if not _fault(dict(zip(WRITTEN, row, strict=True)))]
+        try:
+            with self.connection as c:
+                c.execute("BEGIN IMMEDIATE")
+                c.execute("ALTER TABLE rows ADD COLUMN checksum TEXT NOT NULL DEFAULT ''")
+                command = "UPDATE rows SET checksum = ? WHERE cell = ? AND seed = ?"
+                c.executemany(command, [(checksum(row), *row[:2]) for row in good])
+                c.execute(f"PRAGMA user_version = {SCHEMA}")
+        except sqlite3.Error as error:
+            raise self._unwritten(error) from None
+        self.signed = True
 
     def add_run(
         self, studies: str, profile: str, workers: str, computed: int, failed: int, seconds: float
@@ -111,7 +143,17 @@ class Store(contextlib.AbstractContextManager["Store"]):
         if not self._read("SELECT 1 FROM sqlite_master WHERE name = 'accounts'"):
             return None
         texts = self._read("SELECT account FROM accounts WHERE study = ?", (study,))
-        return json.loads(texts[0][0]) if texts else None
+        if not texts:
+            return None
+        try:
+            account = json.loads(texts[0][0])
+            Finding.from_json(account["finding"])
+            assert isinstance(account["profile"], str)
+        except (ValueError, TypeError, KeyError, AttributeError, AssertionError, RecursionError):
+            raise StoreError(
+                f"{self.path}: the account of {study!r} is damaged. {RESTORE}"
+            ) from None
+        return account
 
     def rows(
         self, study: str | None = None, variant: str | None = None, profile: str | None = None
@@ -121,17 +163,28 @@ class Store(contextlib.AbstractContextManager["Store"]):
         wanted = {"study": study, "variant": variant, "profile": profile}
         asked = {name: value for name, value in wanted.items() if value is not None}
         where = " AND ".join(f"members.{name} = ?" for name in asked)
+        written = ["rows.cell", *WRITTEN[1:], *["checksum"][: self.signed]]
         records = self._read(
-            f"SELECT DISTINCT study, experiment, variant, rows.cell, seed, params, "
-            f"{', '.join(COMPUTED)} FROM members JOIN rows ON members.cell = rows.cell "
+            f"SELECT DISTINCT study, experiment, variant, {', '.join(written)} "
+            "FROM members JOIN rows ON members.cell = rows.cell "
             f"{'WHERE' if asked else ''} {where} "
             "ORDER BY study, variant, experiment, params, seed",
             tuple(asked.values()),
         )
-        names = (*LABELS, "params", *COMPUTED)
-        texts = ("params", "measurements", "versions")
-        rows = (dict(zip(names, record, strict=True)) for record in records)
-        return [Row(**row | {name: json.loads(row[name]) for name in texts}) for row in rows]
+        return [self._row(record) for record in records]
+
+    def _row(self, record: tuple[Any, ...]) -> Row:
+        """A row as an object; refused, with its place, if it is not as it was written."""
+        names: tuple[str, ...] = (*LABELS[:3], *WRITTEN)
+        values = dict(zip(names, record, strict=False))
+        fault = _fault(values)
+        if not fault and self.signed and record[-1] != checksum(record[3:-1]):
+            fault = "it differs from its checksum"
+        if fault:
+            place = f"the row of cell {values['cell']!r}, seed {values['seed']!r}"
+            raise StoreError(f"{self.path}: {place} is damaged: {fault}. {RESTORE}")
+        objects = {name: json.loads(values[name]) for name in OBJECTS}
+        return Row(**{name: v for name, v in values.items() if name != "way"} | objects)
 
     def _read(self, command: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         try:
@@ -144,12 +197,35 @@ class Store(contextlib.AbstractContextManager["Store"]):
             with self.connection:  # one transaction: all of it or nothing
                 self.connection.executemany(command, rows)
         except sqlite3.Error as error:
-            why = str(error)
-            next_step = "Nothing of it was kept half; run the same command again to go on."
-            if "full" in why or "disk I/O" in why:
-                why = f"the disk is full or the file may not grow ({error})"
-                next_step = "Rows written so far are kept. Make room, then run it again to go on."
-            raise StoreError(f"{self.path} cannot be written: {why}. {next_step}") from None
+            raise self._unwritten(error) from None
+
+    def _unwritten(self, error: sqlite3.Error) -> StoreError:
+        why = str(error)
+        next_step = "Nothing of it was kept half; run the same command again to go on."
+        if "full" in why or "disk I/O" in why:
+            why = f"the disk is full or the file may not grow ({error})"
+            next_step = "Rows written so far are kept. Make room, then run it again to go on."
+        return StoreError(f"{self.path} cannot be written: {why}. {next_step}")
+
+
+def checksum(row: Sequence[object]) -> str:
+    """Names the values of `WRITTEN`, as they are stored: any change gives another."""
+    return hashlib.sha256(json.dumps(list(row)).encode()).hexdigest()[:32]
+
+
+def _fault(values: Mapping[str, Any]) -> str:
+    """What is wrong with the values of a row, by their names; "" if nothing is."""
+    for name, value in values.items():
+        if not isinstance(value, TYPES[name]):
+            return f"{name} is {value!r}"[:100]
+    for name in OBJECTS:
+        try:
+            found = json.loads(values[name])
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            return f"{name} is no JSON object"
+    return ""
 
 
 def open_store(path: str | os.PathLike[str], *, create: bool = True) -> Store:
@@ -171,10 +247,7 @@ def open_store(path: str | os.PathLike[str], *, create: bool = True) -> Store:
     except sqlite3.Error as error:
         sound, tables, why = False, set[str](), str(error)
     if not sound or not {"rows", "members", "runs"} <= tables:
-        raise StoreError(
-            f"{location} is damaged or cut short ({why}). It is left as it is. Take a copy back "
-            "from a backup, or give another `store`."
-        )
+        raise StoreError(f"{location} is damaged or cut short ({why}). {RESTORE}")
     if not _writable(location):
         return Store(location, sqlite3.connect(uri, uri=True))
     connection = sqlite3.connect(location, timeout=30)
@@ -199,6 +272,7 @@ def coordinating(path: str | os.PathLike[str]) -> Iterator[Store]:
         store = stack.enter_context(open_store(location))
         if not _writable(location):
             raise StoreError(f"{path} may be read, not written. Give another `store`.")
+        store.sign()
         yield store
 
 

@@ -23,7 +23,8 @@ class Case:
     Architecture: width `d`, head width `d_h`, `H` heads (`kv_heads` of them with their own W_K and
     W_V), context of `n` positions, vocabulary `N`, `layers`, `d_ff` feed-forward units with
     `activation`, `width` = max(m, s, q) of Kajitsuka and Sato, `parameters` of the whole model,
-    `layer_parameters` of one bare attention layer with embeddings, `bits` per parameter.
+    `layer_parameters` of one bare attention layer with embeddings, `bits` per parameter; `bare`:
+    nothing but heads is trained, no embedding and no decoder.
     Facts: `T` of them, keys of `S` tokens, `answers` different ones, `last_tokens` different last
     tokens, a `uniform` prior or not.
     Data: `kruskal` rank Q of the queries, tokens in R^`d_in` with norm / distance `spread` = r/δ.
@@ -47,6 +48,7 @@ class Case:
     positions: str = "input"
     skip: bool = True
     shared: bool | None = None
+    bare: bool = True
     parameters: int | None = None
     layer_parameters: int | None = None
     bits: int = 32
@@ -157,14 +159,14 @@ def _transformer(spec: specs.TransformerSpec) -> Case:
 
 @architecture.register
 def _multi_head(spec: specs.MultiHeadSpec) -> Case:
-    one = spec.parameters
-    return replace(_named(spec), layers=1, d_ff=0, skip=False, layer_parameters=one)
+    one, bare = spec.parameters, not (spec.embed or spec.decoder)
+    return replace(_named(spec), layers=1, d_ff=0, skip=False, layer_parameters=one, bare=bare)
 
 
 @architecture.register
 def _deep_multi_head(spec: specs.DeepMultiHeadSpec) -> Case:
     one = replace(spec, layers=1).parameters
-    return replace(_named(spec), d_ff=0, layer_parameters=one)
+    return replace(_named(spec), d_ff=0, layer_parameters=one, bare=False)
 
 
 @architecture.register

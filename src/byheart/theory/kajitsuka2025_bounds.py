@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 from byheart.theory.bound import (
     Bound,
@@ -36,6 +37,7 @@ PIECES = requires(
     "ReLU or no feed-forward", lambda case: not case.d_ff or case.activation == "relu",
     lambda case: f"needs ReLU (the proof counts linear pieces), found {case.activation}",
 )  # fmt: skip
+SEARCHED = 1000  # values of B that are tried, from the largest possible down
 SEPARATED = requires(
     "n >= 1 tokens, (r, δ)-separated, consistently labelled",
     lambda case: case.N is not None or (case.d_in is not None and case.spread is not None),
@@ -145,11 +147,20 @@ def _bits_fit(case: Case) -> str | None:
 
 
 def _limited_capacity(case: Case) -> int:
-    def within(T: int) -> bool:
-        network = _limited(T, case)
-        return network.depth <= case["layers"] and network.bits <= case.bits
+    """The largest T for some B. At a given B depth and bits grow with T; with the largest B for T,
+    ceil(T/B²) jumps at every square, so that a T can be too many and a larger one not."""
+    data, layers = _data(case), case["layers"]
 
-    return largest(within, 4)
+    def within(T: int, B: int) -> bool:
+        network = theoremF1(T, *data, B)
+        return network.depth <= layers and network.bits <= case.bits
+
+    most, best = largest(lambda B: within(B * B, B), 2), 3
+    for B in range(most, max(1, most - SEARCHED), -1):
+        one = theoremF1(B * B, *data, B).depth
+        if layers // one * B * B > best:  # else it cannot be more
+            best = max(best, largest(partial(within, B=B), B * B))
+    return best
 
 
 def _total_bits(case: Case) -> float:

@@ -165,8 +165,8 @@ ONE_LAYER = requires("one layer", lambda case: (case.layers or 1) <= 1,
                      lambda case: f"counts one layer: this one has {case.layers}")  # fmt: skip
 GIVEN = requires(
     "queries and contexts are given vectors, not trained",
-    lambda case: case.N is None and case.family != "transformer",
-    "needs given vectors: here the embeddings are trained as well, and P leaves them out",
+    lambda case: case.N is None and case.family != "transformer" and case.bare,
+    "needs given vectors: here an embedding or a decoder is trained as well, which P leaves out",
 )
 
 
@@ -182,7 +182,7 @@ def _hard_limit(bound_id: str, shared: bool) -> Bound:
     def limit(case: Case) -> int:
         return effective_parameters(case["H"], case["n"], case["d"], case["d_h"], shared=shared)
 
-    given = (HEADS, TWO, _context(shared), GIVEN, ONE_LAYER, "generic scalar labels")
+    given = (HEADS, TWO, _context(shared), ONE_LAYER, GIVEN, "generic scalar labels")
     return theorem(bound_id, SIZES, given, limit, _parameters)
 
 

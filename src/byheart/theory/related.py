@@ -5,6 +5,9 @@ other papers, from the comparison tables, and the information limit; measurement
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from decimal import Decimal, localcontext
+from fractions import Fraction
 
 from byheart.specs import ShardedSpec
 from byheart.theory.bound import (
@@ -69,9 +72,36 @@ def sharded_size(case: Case) -> Size:
     return Size(spec.parameters, sizes, "each fact owned by known heads; 5 % slack included")
 
 
+def facts_in_bits(bits: int, answers: int) -> int:
+    """The largest T with A^T <= 2^bits: floor(bits / log2 A), exactly.
+
+    >>> facts_in_bits(3 * 10**20, 8), 3**facts_in_bits(1000, 3) <= 2**1000
+    (100000000000000000000, True)
+    """
+    return _rounded(lambda log2: bits / log2, answers, math.floor)
+
+
 def information_parameters(T: int, answers: int, bits: int) -> int:
-    """ceil(T log2 A / bits): fewer parameters cannot tell the A^T tables apart."""
-    return math.ceil(T * math.log2(answers) / bits)
+    """ceil(T log2 A / bits), exactly: fewer parameters cannot tell the A^T tables apart."""
+    return ceil_div(_rounded(lambda log2: T * log2, answers, math.ceil), bits)
+
+
+def _rounded(
+    value: Callable[[Fraction], Fraction], answers: int, whole: Callable[[Fraction], int]
+) -> int:
+    """`value` of log2 A as a whole number, from bounds on both sides of log2 A that are drawn
+    nearer until both give the same one: it is irrational, or A is a power of 2."""
+    if answers.bit_count() == 1:
+        return whole(value(Fraction(answers.bit_length() - 1)))
+    digits = 40
+    while True:
+        with localcontext(prec=digits):  # ln is correctly rounded, so is the quotient
+            log2 = Fraction(Decimal(answers).ln() / Decimal(2).ln())
+        error = log2 / 10 ** (digits - 2)
+        low, high = (whole(value(log2 + side * error)) for side in (-1, 1))
+        if low == high:
+            return low
+        digits *= 2
 
 
 def bubeck_neurons(T: int, d: int) -> int:
@@ -169,7 +199,7 @@ BOUNDS = (
             size=sharded_size),
     theorem("related.information", "parameters N",
             (TWO_ANSWERS, "answers uniform and independent"),
-            lambda case: math.floor(case["parameters"] * case.bits / math.log2(case.answer_count)),
+            lambda case: facts_in_bits(case["parameters"] * case.bits, case.answer_count),
             remark=lambda case: f"{case.bits} bits a parameter, {case.answer_count:,} answers",
             size=_information_size),
     theorem("related.bubeck2020", "d d_ff",
