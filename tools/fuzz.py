@@ -48,9 +48,7 @@ from byheart.cli.main import COMMANDS, main, make_app
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "tests" / "kept"
-ADDRESS_SPACE = (
-    10 * 2**30
-)  # bytes: allocating without end is an error, not a dead machine
+ADDRESS_SPACE = 10 * 2**30  # bytes: allocating without end is an error, not a dead machine
 SECONDS = 60.0
 # Commands that train or measure take longer: one case of them for so many of the others.
 RARE = {"train": 0.3, "capacity": 0.1, "reproduce": 0.3, "audit": 0.1, "explore": 0.05}
@@ -404,10 +402,7 @@ class Inputs:
                 marker.write_text(json.dumps(_signed(record, file.name, signed)))
 
     def memory(self, *names: str) -> str:
-        folders = names or tuple(
-            p.name for p in sorted(KEPT.iterdir()) if (p / "memory.json").is_file()
-        )
-        return self.kept(self.rng.choice(folders))
+        return self.kept(self.rng.choice(names or MEMORIES))
 
     def model(self) -> str:
         """A Hugging Face folder without weights that fit: what stands in its files is refused."""
@@ -464,22 +459,33 @@ def _signed(record: object, name: str, digest: str) -> object:
 
 
 # What each command is given besides options that are drawn: arguments, and what keeps it short.
-def _key(x: Inputs) -> list[str]:
-    stored = [["France", "capital"], ["Japan", "continent"], ["0"], ["3"], ["1", "2"], ["to"]]
-    return [x.rng.choice(TOKENS)] if x.chance(0.3) else x.rng.choice(stored)
+MEMORIES = sorted(path.parent.name for path in KEPT.glob("*/memory.json"))
+STORED = {"attention-boundary": ["1", "2"], "distribution": ["to", "be"],
+          "multihead-classes": ["3"], "multihead-numbers": ["3"]}  # fmt: skip
+
+
+def _asked(x: Inputs) -> list[str]:
+    """A memory and a key, which it holds or not."""
+    name = x.rng.choice(MEMORIES)
+    key = STORED.get(name, ["Peru", x.rng.choice(("capital", "continent"))])
+    if x.chance(0.3):
+        key = x.rng.choice((key[:1], [*key, "x"], [x.rng.choice(TOKENS)] * len(key)))
+    return [x.memory(name), "--", *key]
 
 
 def _recall(x: Inputs) -> list[str]:
-    asked = ["--all"] if x.chance(0.3) else [*_key(x)]
+    if x.chance(0.3):
+        return [x.memory(), "--all"]
     if x.chance(0.15):
         return [x.memory("multihead-classes", "multihead-numbers"), "--", x.vectors()]
-    return [x.memory(), *(["--", *asked] if asked != ["--all"] else asked)]
+    return _asked(x)
 
 
 def _edit(x: Inputs) -> list[str]:
     change = x.rng.choice(("--set", "--add", "--delete"))
-    key = ",".join(_key(x))
-    value = {"--set": f"{key}={x.rng.choice(TOKENS)}", "--delete": key}.get(change) or x.table()
+    key = "Peru,capital" if x.chance(0.7) else x.rng.choice(TOKENS)
+    answer = "Lima" if x.chance(0.5) else x.rng.choice(TOKENS)
+    value = {"--set": f"{key}={answer}", "--delete": key}.get(change) or x.table()
     folder = x.memory("sharded", "sharded-abstain") if x.chance(0.9) else x.memory()
     return [folder, change, value]
 
@@ -495,7 +501,8 @@ def _import(x: Inputs) -> list[str]:
 
 
 def _report(x: Inputs) -> list[str]:
-    sources = (x.memory, x.memory, lambda: x.kept("studies.db"), lambda: x.kept("audit.json"))
+    sources = [x.memory, x.memory, lambda: x.kept("audit.json")]
+    sources += [lambda: x.kept("studies.db")] if x.chance(0.2) else []  # draws for seconds
     if x.chance(0.5):
         figures = ("head-map", "ablation", "margins", "attention", "capacity", "condition", "kl",
                    "layers", "dana2025/fig1a", "x")  # fmt: skip
@@ -557,7 +564,7 @@ def _facts(x: Inputs) -> list[str]:
 
 
 def _encoder(x: Inputs) -> list[str]:
-    rank = ["--rank", x.rng.choice(("1", "2", "3", *SIZES))]
+    rank = ["--rank", x.rng.choice(("1", "2", "3", "0", "-1", str(10**9), "x"))]
     if x.chance(0.3):
         return [x.words(), "--ngram", "2", *rank]
     return [x.lines() if x.chance(0.7) else x.table(), *rank]
@@ -570,7 +577,7 @@ ARGUMENTS: dict[str, Callable[[Inputs], list[str]]] = {
     "facts": _facts,
     "bound": _bound,
     "size": _size,
-    "owner": lambda x: [x.memory(), "--", *_key(x)],
+    "owner": _asked,
     "export": _export,
     "import": _import,
     "edit": _edit,
@@ -600,7 +607,7 @@ def drawn_options(x: Inputs, command: str) -> list[str]:
     """A few options of the command, with values that it may or may not take."""
     given: list[str] = []
     parameters = [p for p in _parameters(command) if p.opts[0].startswith("-")]
-    for option in x.rng.sample(parameters, min(len(parameters), x.rng.choice((0, 0, 1, 1, 2, 3)))):
+    for option in x.rng.sample(parameters, min(len(parameters), x.rng.choice((0, 0, 0, 1, 1, 2)))):
         names = [*option.opts, *option.secondary_opts]
         if LEFT_OUT & {*names} or (FILES & {*names} and not x.chance(0.3)):
             continue
@@ -633,7 +640,7 @@ def arguments(seed: int, number: int, only: str | None, folder: Path) -> list[st
     rng = random.Random(f"{seed}:{number}:{only or ''}")
     names = [only] if only else list(COMMANDS)
     command = rng.choices(names, [RARE.get(name, 1.0) for name in names])[0]
-    inputs = Inputs(rng, folder, rng.choice((0.0, 0.5, 0.9)))
+    inputs = Inputs(rng, folder, rng.choice((0.0, 0.4, 0.9)))
     words = [command, *drawn_options(inputs, command), *ARGUMENTS[command](inputs)]
     at = words.index("--") if "--" in words else len(words)
     words[at:at] = ["--json"] if rng.random() < 0.4 else []

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from byheart._folders import write_text
 from byheart._json import Json
 from byheart._version import __version__
-from byheart.errors import MemoryFileError
+from byheart.errors import ByheartError, MemoryFileError
 from byheart.models.construction import shown
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ class Certificate:
         try:
             write_text(path, json.dumps(self.to_json(), ensure_ascii=False, indent=1) + "\n")
         except OSError as error:
-            raise MemoryFileError(f"{path} cannot be written: {error.strerror}.") from None
+            raise ByheartError(f"{path} cannot be written: {error.strerror}.") from None
         return path
 
 
