@@ -89,7 +89,7 @@ class _Description:
 def read_record(folder: str | Path) -> dict[str, Any]:
     """The description of the memory in `folder`; a `MemoryFileError` says what is wrong with it."""
     path = Path(folder)
-    if not path.is_dir():
+    if not os.path.isdir(path):
         near = [p.name for p in path.parent.glob("*") if (p / MEMORY).is_file()]
         hint = did_you_mean(path.name, near) or "`byheart build FACTS -o DIR` makes one."
         raise MemoryFileError(f"{path}: no such memory folder. {hint}")
