@@ -15,6 +15,7 @@ import byheart as bh
 from byheart._style import new_figure, save
 from byheart.cli import _show
 from byheart.errors import FactsError
+from byheart.facts import read_arrays
 
 DIGITS = "9" * 400
 ODD = "\x85 \u202e \x1b[31m $\\frac$ $"
@@ -70,8 +71,8 @@ def test_arrays_are_read_as_numpy_reads_them(tmp_path, order):
     rows = np.asarray(np.arange(12.0).reshape(3, 4), order=order)
     np.save(tmp_path / "rows.npy", rows)
     np.savez_compressed(tmp_path / "rows.npz", query=rows, label=np.arange(3, dtype=">i2"))
-    assert (bh.facts.read_arrays(tmp_path / "rows.npy")["query"] == rows).all()
-    read = bh.facts.read_arrays(tmp_path / "rows.npz")
+    assert (read_arrays(tmp_path / "rows.npy")["query"] == rows).all()
+    read = read_arrays(tmp_path / "rows.npz")
     assert (read["query"] == rows).all() and read["label"].tolist() == [0, 1, 2]
 
 

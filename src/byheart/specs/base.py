@@ -115,9 +115,9 @@ def check_fields(spec: Spec) -> None:
             least = spec.least.get(field.name, 1)
             kind = next(kind for kind in KINDS if kind in (hint, *get_args(hint)))
             good = isinstance(value, KINDS[kind][0]) and isinstance(value, bool) == (kind is bool)
-            good = good and (kind is not int or least <= value <= LARGEST)
-            large = kind is int and isinstance(value, int) and value > LARGEST
-            most = " and below 2^63" if large else ""
+            whole = kind is int and isinstance(value, int)
+            good = good and not (whole and not least <= value <= LARGEST)
+            most = " and below 2^63" if whole and value > LARGEST else ""
             expected = KINDS[kind][1] + (f" >= {least}{most}" if kind is int else "")
         if not good:
             raise ValueError(f"{field.name} must be {expected}, found {shown(value)}")
