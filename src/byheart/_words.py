@@ -58,6 +58,19 @@ def quote(text: str, longest: int = 60) -> str:
     return repr(text if len(text) <= longest else text[:longest] + "...")
 
 
+def shown(value: object, longest: int = 200) -> str:
+    """`value` as Python writes it, cut to `longest` characters.
+
+    >>> shown("a"), shown(10**5000)
+    ("'a'", 'a number of thousands of digits')
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes out at most 4,300 digits
+        return "a number of thousands of digits"
+    return text if len(text) <= longest else f"{text[:longest]}..."
+
+
 def listed(words: Sequence[str], most: int = 20) -> str:
     """The first words in quotes, and how many more there are.
 

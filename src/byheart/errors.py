@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from byheart._words import nearest, quote
+from byheart._words import nearest, quote, shown
 
 Conflict = tuple[tuple[str, ...], list[tuple[int, str]]]  # (key, [(row, answer), ...])
 
@@ -34,7 +34,7 @@ class OptionError(ByheartError):
         self.parameter, self.expected, self.found, self.hint = parameter, expected, found, hint
 
     def __str__(self) -> str:
-        text = f"`{self.parameter}` must be {self.expected}, found {self.found!r}."
+        text = f"`{self.parameter}` must be {self.expected}, found {shown(self.found)}."
         return f"{text} {self.hint}" if self.hint else text
 
 

@@ -194,7 +194,7 @@ def test_several_inputs_give_an_index(memories, tmp_path, visit):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", "not JSON, or cut short"),
+        ("{", "not JSON that can be read"),
         ("[]", 'expected an audit ("kind": "byheart audit")'),
         ('{"kind": "byheart audit", "schema": 9}', "schema 9"),
         ('{"kind": "byheart audit", "schema": 1, "layers": [{}]}', "part missing"),

@@ -19,7 +19,7 @@ from byheart._folders import locked, write_text
 from byheart._json import Json
 from byheart._json import record as typed_record
 from byheart._version import __version__
-from byheart.errors import MemoryFileError
+from byheart.errors import ByheartError, MemoryFileError
 from byheart.models.construction import shown
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class Certificate:
             with locked(folder):
                 write_text(path, json.dumps(self.to_json(), ensure_ascii=False, indent=1) + "\n")
         except OSError as error:
-            raise MemoryFileError(f"{path} cannot be written: {error.strerror}.") from None
+            raise ByheartError(f"{path} cannot be written: {error.strerror}.") from None
         return path
 
 

@@ -74,6 +74,8 @@ def bound(
     Theorems about attention describe one bare attention layer of these sizes: layer norms, biases
     and feed-forward layers of a real model are not in them.
     """
+    from byheart.specs.base import LARGEST
+
     if explain is not None:
         _explain(explain)
         return
@@ -86,9 +88,10 @@ def bound(
         raise ByheartError(f"--hf and {others[0]} contradict each other: give one of them.")
     for name, value in {**sizes, "kruskal": kruskal, "bits": bits}.items():
         least = 2 if name == "N" else 1
-        if value is not None and value < least:
-            why = "With one token there is nothing to tell apart." if name == "N" else ""
-            raise OptionError(name, f"a whole number of at least {least}", value, why)
+        if value is not None and not least <= value <= LARGEST:
+            why = "With one token there is nothing to tell apart." if value == 1 else ""
+            most = " and below 2^63" if value > LARGEST else ""
+            raise OptionError(name, f"a whole number of at least {least}{most}", value, why)
     question = Question(facts=_facts(facts), kruskal=kruskal, bits=bits)
     if sweep is not None:
         _bound_sweep(sweep, sizes, question, files)

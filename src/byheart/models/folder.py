@@ -93,7 +93,7 @@ def read_record(folder: str | Path) -> dict[str, Any]:
 
 
 def _read_record(path: Path) -> dict[str, Any]:
-    if not path.is_dir():
+    if not os.path.isdir(path):
         near = [p.name for p in path.parent.glob("*") if (p / MEMORY).is_file()]
         hint = did_you_mean(path.name, near) or "`byheart build FACTS -o DIR` makes one."
         raise MemoryFileError(f"{path}: no such memory folder. {hint}")

@@ -5,10 +5,10 @@ Only the audit's JSON is read, so that a page can be made where the model is not
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from byheart._files import read_json
 from byheart.audits.tables import BAD, GOOD, check_label, summary
 from byheart.errors import ByheartError
 from byheart.reports.page import Page, render, short, whole
@@ -51,13 +51,7 @@ def audit_page(source: str | Path) -> Page:
 
 def read_audit(source: str | Path) -> Record:
     """The record of an audit, refused with a reason where it is none."""
-    try:
-        record = json.loads(Path(source).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ByheartError(f"{source} cannot be read: {error.strerror}.") from None
-    except (ValueError, RecursionError) as error:
-        why = f"not JSON, or cut short ({error}). Give a file of `byheart audit`."
-        raise ByheartError(f"{source}: {why}") from None
+    record = read_json(source)
     if not isinstance(record, dict) or record.get("kind") != "byheart audit":
         expected = 'expected an audit ("kind": "byheart audit")'
         raise ByheartError(f"{source}: {expected}. `byheart audit` writes one.")

@@ -10,6 +10,8 @@ from functools import cache
 from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
+from byheart._words import shown
+
 Shapes = dict[str, tuple[int, ...]]
 Implied = dict[str, int] | dict[str, float]
 
@@ -97,6 +99,7 @@ class TokenSpec(Spec):
 
 
 _hints = cache(get_type_hints)
+LARGEST = 2**63 - 1  # of a size: products of some of them are still floats
 
 
 def check_fields(spec: Spec) -> None:
@@ -112,10 +115,12 @@ def check_fields(spec: Spec) -> None:
             least = spec.least.get(field.name, 1)
             kind = next(kind for kind in KINDS if kind in (hint, *get_args(hint)))
             good = isinstance(value, KINDS[kind][0]) and isinstance(value, bool) == (kind is bool)
-            good = good and not (isinstance(value, int) and kind is int and value < least)
-            expected = KINDS[kind][1] + (f" >= {least}" if kind is int else "")
+            whole = kind is int and isinstance(value, int)
+            good = good and not (whole and not least <= value <= LARGEST)
+            most = " and below 2^63" if whole and value > LARGEST else ""
+            expected = KINDS[kind][1] + (f" >= {least}{most}" if kind is int else "")
         if not good:
-            raise ValueError(f"{field.name} must be {expected}, found {value!r}")
+            raise ValueError(f"{field.name} must be {expected}, found {shown(value)}")
 
 
 KINDS = {

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Iterable
 
+from byheart._files import parse_json
 from byheart.errors import ByheartError, OptionError
 from byheart.studies.cell import Params
 
@@ -90,8 +90,8 @@ def read_assignments(texts: Iterable[str]) -> dict[str, list[object]]:
 
 def _value(text: str) -> object:
     try:
-        return json.loads(text)
-    except ValueError:
+        return parse_json(text)
+    except ByheartError:
         return text
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from byheart._files import read_regular
 from byheart._json import plain
 from byheart._machine import keep_freed_memory
 from byheart._version import __version__
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from byheart.studies.cell import Jobs, Measurements
 
 Function = Callable[..., Any]
+LONGEST_TEXT = 10**7  # bytes of a study's file
 MOST_ERROR = 2000  # characters of an error that are kept
 
 
@@ -82,10 +84,9 @@ def module_of(path: str | os.PathLike[str]) -> ModuleType:
     """The module of a study's file; what is wrong with the file is said with its line."""
     location = Path(path).resolve()
     try:
-        return run_text(str(location), location.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ByheartError(f"{path} cannot be read: {reason}.") from None
+        return run_text(str(location), read_regular(location, LONGEST_TEXT).decode())
+    except UnicodeDecodeError as error:
+        raise ByheartError(f"{path} cannot be read: {error}.") from None
     except ByheartError:
         raise
     except Exception as error:

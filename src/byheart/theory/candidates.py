@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from byheart._search import bisect
 from byheart.errors import ByheartError, OptionError, check_choice
+from byheart.specs.base import LARGEST
 from byheart.theory.bound import Size
 from byheart.theory.case import Case, Number
 from byheart.theory.registry import BOUNDS, Rows, shown
@@ -156,6 +157,8 @@ def facts_case(
         least = 2 if name == "N" else 1
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise OptionError(name, f"a whole number of at least {least}", value)
+        if value > LARGEST:
+            raise OptionError(name, "a whole number below 2^63", value)
     if answers is not None and answers > N:
         raise ByheartError(f"{answers:,} answers are more than the vocabulary of {N:,} tokens.")
     if S < T.bit_length() and T > N**S:

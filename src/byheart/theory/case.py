@@ -7,8 +7,10 @@ from functools import singledispatch
 from typing import TYPE_CHECKING
 
 from byheart import specs
+from byheart._words import shown
 from byheart.errors import ByheartError, OptionError
 from byheart.specs import Spec
+from byheart.specs.base import LARGEST
 
 if TYPE_CHECKING:
     from byheart.facts import Facts
@@ -201,8 +203,9 @@ def _with_facts(case: Case, facts: Facts | int | None) -> Case:
     if facts is None:
         return case
     if isinstance(facts, int):
-        if facts < 1 or isinstance(facts, bool):
-            raise ByheartError(f"the number of facts must be at least 1, found {facts}")
+        if not 1 <= facts <= LARGEST or isinstance(facts, bool):
+            expected = "below 2^63" if facts > LARGEST else "at least 1"
+            raise ByheartError(f"the number of facts must be {expected}, found {shown(facts)}")
         return replace(case, T=facts)
     try:
         sizes = {"T": int(facts.T), "S": int(facts.S), "last_tokens": int(facts.last_tokens)}

@@ -213,7 +213,7 @@ def _deciding_column(facts: Facts, shard: int, gate: Gate) -> tuple[int, str]:
         few = f"{hot[-1]:,} facts would share hot tokens"
         if hot[-1] == hot[best]:
             few = f"{coarse[-1]:,} facts have tokens too common to pack evenly"
-        if coarse[-1] == coarse[best]:
+        if (hot[-1], coarse[-1]) == (hot[best], coarse[best]):
             few = f"one token would have {largest[-1]:,} facts instead of {largest[best]:,}"
         reason += f" and is read last: by the last column {few}"
     return best, reason
