@@ -1,12 +1,11 @@
 """A second opinion: proves a memory folder from its files and docs/formats.md, docs/models.md and
-docs/sharded.md alone. `python independent.py FOLDER [--json]`.
+docs/sharded.md alone, sharing no code with byheart. `python independent.py FOLDER [--json]`
 
-It shares no code with byheart. Nothing in the folder is believed: names, types, shapes and sizes
-are compared with the format before use, every hash is computed again. What is proved: in exact real
-arithmetic (balls of Arb) the right answer of every fact has the largest logit; in integers
-(network.bin) every block is executed, and the output is the class of the answer. Exit code 0: all
-facts are proved. 1: some are not, or a file differs from its hash. 2: the folder cannot be read, or
-is not covered (distributions, vectors, hardmax, facts left out).
+Nothing in the folder is believed: names, types, shapes and sizes are compared with the format, every
+hash is computed again. Proved is that the right answer of every fact has the largest logit in exact
+real arithmetic (balls of Arb), or is the class that the integers of network.bin give, block by block.
+Exit code 0: all facts are proved; 1: some are not, or a file differs from its hash; 2: the folder
+cannot be read or is not covered (distributions, vectors, hardmax, facts left out).
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import math
 import sys
 import time
 import zlib
-from collections.abc import Iterator
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -38,24 +36,24 @@ FIELDS["sharded"] = "N S d_g d_h H groups shards lam s1 s2 k bits check gate unt
 FIELDS["sqrt"] = "N S classes ordered ff1 m " + COUNTS
 RULES: dict[str, Any] = {"gate": ("query", "key", "subject-sink"), "activation": ("gelu", "relu")}
 RULES |= {"positions": ("input", "attention", "none"), "attention": ("softmax", "hardmax")}
-RULES |= dict.fromkeys(("scale", "skip", "untied", "ordered"), [bool]) | {"ff1": [str]}
-RULES |= dict.fromkeys(("lam", "s1", "s2"), [float, int])
+RULES |= dict.fromkeys(("scale", "skip", "untied", "ordered"), frozenset({bool}))
+RULES |= dict.fromkeys(("lam", "s1", "s2"), frozenset({float, int})) | {"ff1": {str}}
 # The tensors of each file and their sizes; where a size is 0, there is none.
-TENSORS = "W_E N d; W_U d N; W_pos P a; W_Q layers H a r; W_K layers H a r; W_V layers H a d_h; "
-TENSORS += "W_O layers H d_h a; W_C layers d c; W_D layers c d; W_in layers d w; b_in layers w; "
+MAPS = "W_E N d; W_U d N; W_pos P a; W_Q layers H a r; W_K layers H a r; W_V layers H a d_h; "
+MAPS += "W_O layers H d_h a; W_C layers d c; W_D layers c d; W_in layers d w; b_in layers w; "
 INDEX = "W_E N d_g; W_pos S+1 d_g; W_U d_g N; u any d_g; w any d_g; V any d_g d_h; point groups k; "
 INDEX += "far k; level groups; first groups; group N; head_start shards+1; shard_sha256 shards 32; "
-LAYOUTS = {
-    "sharded": ["W_O H d_h out", INDEX + "bits N bits; deciding D; subject N* ; cancel 2* d_g out"]
-}
-LAYOUTS |= {"associative": ["W_E S N d; W d d; W_U d N"], "sqrt": [""]}
+INDEX += "bits N bits; deciding D; subject N*; cancel 2* d_g out"
+WEIGHTS, FACTS = "weights.safetensors", "facts.safetensors"
+FILES = dict.fromkeys(FIELDS, {WEIGHTS: MAPS + "W_out layers w d"})
+FILES |= {"associative": {WEIGHTS: "W_E S N d; W d d; W_U d N"}, "sqrt": {"network.bin": ""}}
+FILES["sharded"] = {WEIGHTS: "W_O H d_h out", "index.safetensors": INDEX}
 WHOLE = {"head_start": "int64", "shard_sha256": "uint8", "bits": "int8", "subject": "int8"}
 WHOLE |= dict.fromkeys(("group", "point", "far", "level", "first", "deciding"), "int32")
 WHOLE |= dict.fromkeys(("tokens", "answers", "rows"), "int32")
 ball, exp, largest = (np.frompyfunc(f, n, 1) for f, n in ((arb, 1), (arb.exp, 1), (arb.max, 2)))
 relu = np.frompyfunc(lambda x: x.max(arb(0)), 1, 1)
 gelu = np.frompyfunc(lambda x: x * (1 + (x / arb(2).sqrt()).erf()) / 2, 1, 1)
-Outs = Iterator[tuple[np.ndarray, np.ndarray]]  # some facts, and what W_U reads for them (B, d)
 
 
 class Refused(Exception):
@@ -85,16 +83,6 @@ def read(folder: Path, name: str, sums: dict[str, str], most: int = LARGEST) -> 
     data = path.read_bytes()
     need(name not in sums or sha256(data) == sums[name], f"{name} differs from its SHA-256", 1)
     return data
-
-
-def check_spec(fields: str, s: Named) -> None:
-    need({*s} == {*fields.split()}, f"spec: expected the fields {fields}")
-    for name, value in s.items():
-        rule, least = RULES.get(name, [int]), int(name not in ("w", "bits", "check"))
-        good = value in rule if isinstance(rule, tuple) else type(value) in rule
-        good = good and (name in RULES or least <= value <= LARGEST)
-        need(good, f"spec: {name} is {value!r:.40}")
-    need(s.attention != "hardmax", "not covered: hardmax attention")
 
 
 def tensors(folder: Path, file: str, sums: dict[str, str], layout: str, s: Named) -> Named:
@@ -129,12 +117,14 @@ def open_folder(folder: Path) -> Named:
     need(covered, f"not covered: {family!r:.40} memories, or distributions, or facts left out")
     content = json.dumps({k: v for k, v in record.items() if k != "digest"}, sort_keys=True)
     need(sha256(content.encode()) == record.digest, "memory.json differs from its digest", 1)
-    check_spec(FIELDS[family], s)
-    layouts = LAYOUTS.get(family, [TENSORS + "W_out layers w d"])
-    files = ["weights.safetensors", "index.safetensors"][: len(layouts)]
-    files = ["network.bin"] if family == "sqrt" else files
+    need({*s} == {*FIELDS[family].split()}, f"spec: expected the fields {FIELDS[family]}")
+    for name, value in s.items():
+        rule, least = RULES.get(name, {int}), int(name not in ("w", "bits", "check"))
+        good = value in rule if isinstance(rule, tuple) else type(value) in rule
+        good = good and (name in RULES or least <= value <= LARGEST)
+        need(good and value != "hardmax", f"spec: {name} is {value!r:.40}, which is not covered")
     sums, words, start, N = record.sha256, record.vocabulary, record.start_id, s.N
-    need({*sums} == {*files, "facts.safetensors"}, "memory.json names other files")
+    need({*sums} == {*FILES[family], FACTS}, "memory.json names other files")
     good = len({*words}) == len(words) == N and all(isinstance(word, str) for word in words)
     need(good, "the vocabulary is not N different words")
     for token in (start, record.pad_id):
@@ -145,7 +135,7 @@ def open_folder(folder: Path) -> Named:
     need(sorted(order) == [*range(S)], "order does not permute the columns of a key")
     sizes, size = Named(T=about["count"], S=S), about["vocabulary"]
     layout = "tokens T S; answers T; rows T; prior T"
-    facts = tensors(folder, "facts.safetensors", sums, layout, sizes)
+    facts = tensors(folder, FACTS, sums, layout, sizes)
     tokens, right = facts.tokens.astype("<i8"), facts.answers.astype("<i8")
     good = all(0 <= ids.min() <= ids.max() < size <= N for ids in (tokens, right))
     first = N - 1 if family == "sharded" else start
@@ -159,7 +149,7 @@ def open_folder(folder: Path) -> Named:
         m["tokens"] = np.pad(m.tokens, ((0, 0), (1, 0)), constant_values=start)
     if family == "sqrt":
         return Named(m, network=read(folder, "network.bin", sums))
-    for file, layout in zip(files, layouts, strict=True):
+    for file, layout in FILES[family].items():
         m.W.update(tensors(folder, file, sums, layout, s))
     formats = {array.dtype for name, array in m.W.items() if name not in WHOLE}
     need(len(formats) == 1, "weights in two formats")
@@ -173,15 +163,10 @@ def times(x: np.ndarray, W: np.ndarray) -> np.ndarray:
     return np.array(product.entries(), dtype=object).reshape(*x.shape[:-1], W.shape[1])
 
 
-def beside(w: np.ndarray) -> np.ndarray:
-    """Maps of heads (H, n, m) as one (n, H m)."""
-    return w.transpose(1, 0, 2).reshape(w.shape[1], -1)
-
-
 def attend(x: np.ndarray, at: list[int], maps: list[np.ndarray], root: arb, gate: Any) -> Any:
     """Σ_h W_O^h W_V^h Σ_s softmax_s(q·k_s / root + gate_s) x_s of the queries `at` (B, at, d), each
     of which reads the positions up to itself; `maps` are W_Q, W_K, W_V and W_O, (H, ...) each."""
-    q, k, v = (times(y, beside(w)) for y, w in zip((x[:, at], x, x), maps[:3], strict=True))
+    q, k, v = (times(y, np.hstack(w)) for y, w in zip((x[:, at], x, x), maps[:3], strict=True))
     q, k, v = (y.reshape(*y.shape[:2], len(maps[0]), -1) for y in (q, k, v))
     out = []
     for i, s in enumerate(at):
@@ -204,17 +189,13 @@ def margins(out: np.ndarray, W_U: np.ndarray, right: np.ndarray) -> list[arb]:
     return list(own - largest.reduce(logits, axis=1))
 
 
-def batches(rows: np.ndarray, balls: int) -> list[np.ndarray]:
-    step = max(1, AT_ONCE // balls)
-    return [rows[i : i + step] for i in range(0, len(rows), step)]
-
-
-def stack(m: Named, rows: np.ndarray) -> Outs:
+def stack(m: Named, rows: np.ndarray) -> Any:
     """The formulas of docs/models.md."""
     s, W, inside = m.s, m.W, m.s.get("positions", "attention") == "attention"
     positions = ball(W.W_pos) if "W_pos" in W else arb(0)
     root = arb(s.qk_rank or s.d_h).sqrt() if s.get("scale", True) else arb(1)
-    for batch in batches(rows, s.N + s.S * (s.H * (s.d_h + s.qk_rank) + s.d + s.w)):
+    step = AT_ONCE // (s.N + s.S * (s.H * (s.d_h + s.qk_rank) + s.d + s.w)) + 1
+    for batch in np.split(rows, range(step, len(rows), step)):
         tokens = m.tokens[batch]
         if m.family == "associative":
             key = np.multiply.reduce([ball(W.W_E[i, ids]) for i, ids in enumerate(tokens.T)])
@@ -235,12 +216,12 @@ def stack(m: Named, rows: np.ndarray) -> Outs:
         yield batch, x[:, -1]
 
 
-def premises(s: Named, W: Named) -> Named:
+def premises(s: Named, W: Named) -> tuple[np.ndarray, ...]:
     """Which group and sub-shard own which shard; what `leak` takes for granted (docs/formats.md) is
     checked in whole numbers."""
     points = np.vstack([W.point, W.far]).astype(np.int64)
-    need(abs(points).max() < 2**26, "lattice points too far out")
-    need(len(np.unique(points, axis=0)) == len(points), "two groups share a lattice point")
+    good = abs(points).max() < 2**26 and len(np.unique(points, axis=0)) == len(points)
+    need(good, "lattice points: two are the same, or too far out")
     digits, most = (24, 127) if W.W_O.dtype == "float32" else (53, 1023)
     parts, square = [math.frexp(v) for v in (s.lam, s.s1, s.s2)], int((points**2).sum(1).max())
     lam, s1, s2 = (exponent - 1 for _, exponent in parts)
@@ -250,9 +231,9 @@ def premises(s: Named, W: Named) -> Named:
     need(good, "λ, s1, s2: no powers of two, or gates that do not exist in the stored format")
     start, level, group = (w.astype(np.int64) for w in (W.head_start, W.level, W.group))
     heads, splits = np.diff(start), s.bits * (s.gate == "query" and s.S == 2)
-    need(start[0] == 0 and start[-1] == s.H and heads.min() >= 0, "head_start is no layout")
-    drawn = s.H if s.untied else heads.max()
-    need(len(W.u) == len(W.w) == len(W.V) >= drawn, "u, w, V of too few heads")
+    good = start[0] == 0 and start[-1] == s.H and heads.min() >= 0
+    good = good and len(W.u) == len(W.w) == len(W.V) >= (s.H if s.untied else heads.max())
+    need(good, "head_start is no layout, or u, w, V are of too few heads")
     good = s.bits <= 30 and 0 <= level.min() <= level.max() <= splits
     need(good and (2**level).sum() <= s.shards, "level beyond the bits that gates can read")
     owner, ends = np.repeat(np.arange(s.groups), 2**level), np.cumsum(2**level)
@@ -261,14 +242,14 @@ def premises(s: Named, W: Named) -> Named:
     good = 0 <= shard.min() <= shard.max() < s.shards and len(np.unique(shard)) == len(shard)
     need(good, "two groups own one shard, or one that is none")
     need(-1 <= group.min() <= group.max() < s.groups and group[-1] == -1, "group of a token")
-    need(s.gate == "query" or (W.deciding == 0).all(), "another token than the first decides")
-    need(not s.bits or (abs(W.bits) == 1).all(), "bits other than 1 and -1")
+    good = not np.any(W.deciding) and (not s.bits or (abs(W.bits) == 1).all())
     subject = W.get("subject", np.zeros(1))
-    need(np.isin(subject, [0, 1]).all() and subject[-1] == 0, "subject marks other than 0 and 1")
+    good = good and np.isin(subject, [0, 1]).all() and subject[-1] == 0
+    need(good, "another token than the first decides, or bits or subjects that are none")
     need(not W.W_E[-1].any() and not W.W_pos[0].any(), "the start token is not 0")
     digests = (hashlib.sha256(W.W_O[a:b].tobytes()).digest() for a, b in pairwise(start))
     need(b"".join(digests) == W.shard_sha256.tobytes(), "a shard differs from its SHA-256", 1)
-    return Named(points=points, group=group, level=level, owner=owner, sub=sub, shard=shard)
+    return points, group, level, owner, sub, shard
 
 
 def norms(a: np.ndarray) -> np.ndarray:
@@ -281,12 +262,8 @@ def leak(s: Named, W: Named, tokens: np.ndarray) -> arb:
     S e^{s_max - λ} Σ ||V^h|| ||W_O^h||. Each of their real tokens scores at most s_max - λ against
     0 of the start token, whose value is 0. With a subject sink all positions do against the first,
     2 max|x| away at most; the cancelling heads score λ there and 0 elsewhere."""
-    E, pos, sink, more = (
-        W.W_E.astype(np.float64),
-        W.W_pos.astype(np.float64),
-        "cancel" in W,
-        1 + SLOP,
-    )
+    E, pos = W.W_E.astype(np.float64), W.W_pos.astype(np.float64)
+    sink, more = "cancel" in W, 1 + SLOP
     x = [E[np.unique(ids)] + p for ids, p in zip(tokens.T, pos[1:], strict=True)]
     size, top = norms(E).max() + norms(pos).max(), [0.0]
     for i in range(0, len(W.u), 256):
@@ -301,10 +278,10 @@ def leak(s: Named, W: Named, tokens: np.ndarray) -> arb:
     return (2 * arb(norms(W.W_U.T).max()) * arb(size) * s.S * total).upper()
 
 
-def shards(m: Named, rows: np.ndarray) -> Outs:
+def shards(m: Named, rows: np.ndarray) -> Any:
     """Own heads of each fact with their gates, which are whole multiples of λ; with a subject sink
     also x_1 (Σ cancel + Σ_h V^h W_O^h), the sum over foreign heads, which read x_1 alone."""
-    s, W, S, (points, group, level, owner, sub, shard) = m.s, m.W, m.s.S, m.own.values()
+    s, W, S, (points, group, level, owner, sub, shard) = m.s, m.W, m.s.S, m.own
 
     def maps(o: int) -> list[np.ndarray]:
         a, b = W.head_start[shard[o] : shard[o] + 2]
@@ -313,7 +290,7 @@ def shards(m: Named, rows: np.ndarray) -> Outs:
 
     def through(o: int) -> Any:
         _, _, V, W_O = maps(o)
-        return times(ball(beside(V)), W_O.reshape(-1, s.d_g)) if len(V) else arb(0)
+        return times(ball(np.hstack(V)), W_O.reshape(-1, s.d_g)) if len(V) else arb(0)
 
     code = (W.bits > 0) @ 2 ** np.arange(s.bits)[::-1] if s.bits else group * 0
     chosen, last = group[m.tokens[:, -1 if s.gate == "query" else 0]], np.arange(S) == S - 1
@@ -327,7 +304,8 @@ def shards(m: Named, rows: np.ndarray) -> Outs:
     for mine in np.split(rows, np.flatnonzero(np.diff(own[rows])) + 1):
         o = own[mine[0]] if len(mine) else 0
         bits, heads = level[owner[o]], maps(o)
-        for batch in batches(mine, (S + 1) * (heads[2].size // s.d_g + s.d_g)):
+        step = AT_ONCE // ((S + 1) * (heads[2].size // s.d_g + s.d_g)) + 1
+        for batch in np.split(mine, range(step, len(mine), step)):
             t = m.tokens[batch]
             steps = ((points[group[t]] - points[owner[o]]) ** 2).sum(2)  # dist of each token
             if sink:
@@ -390,20 +368,18 @@ def integers(m: Named) -> list[bool]:
         return [(pairs(), weight(), pairs()) for _ in range(number())]
 
     head = json.loads(bytes(islice(stream, number())).decode())
-    places, d, pooling = [head[n] for n in ("source", "target", "out")], head["d"], head["pooling"]
+    places, d = [head[name] for name in ("source", "target", "out")], 1 + s.ordered
     good = M == len(head["dims"]) <= 64 and all(type(i) is int and 0 <= i < M for i in places)
-    good = good and d == 1 + s.ordered and pooling in ("attention", "sum")
-    need(good, "network.bin: its header")
+    need(good and head["d"] == d and head["pooling"] == "attention", "network.bin: its header")
     pool = [long() for _ in range(number())]
-    E_in, scale, ids = [pairs() for _ in range(number())], weight(), number()
-    embedding = [weight() for _ in range(ids - 1)]
+    E_in, scale, embedding = [pairs() for _ in range(number())], weight(), number()
     ff1, ff2 = ([(units(), pairs()) for _ in range(number())] for _ in range(2))
-    need(next(stream, None) is None and len(E_in) <= M and scale > 0, "network.bin: its weights")
-    # The spec counts the weights that are not 0, W_V and E_out (or E_out in place of `scale`).
-    mean, wide = pooling == "attention", [len(inside) for inside, _ in ff1 + ff2]
-    weights = [w for w in weights if w] + [1, 1] * mean
-    bits, dense = [w.bit_length() for w in weights], M * (1 + 4 * mean + (ids - 1 if ids else d))
-    dense += sum(2 * M * q + q + M for q in wide)
+    good = next(stream, None) is None and len(E_in) <= M and scale > 0 and not embedding
+    need(good, "network.bin: its weights")
+    # The spec counts the weights that are not 0, with W_V = 1 and E_out = 1.
+    weights, wide = [w for w in weights if w] + [1, 1], [len(inside) for inside, _ in ff1 + ff2]
+    bits = [w.bit_length() for w in weights]
+    dense = M * (5 + d) + sum(2 * M * q + q + M for q in wide)
     found = [len(weights), dense, len({*weights}), len(wide), max([M, *wide]), max(bits), sum(bits)]
     need(found == [s[name] for name in COUNTS.split()], f"the network counts {found}")
     answers = m.made["answers"]
@@ -414,14 +390,13 @@ def integers(m: Named) -> list[bool]:
     vectors = [(each % N).astype(object), (each // N).astype(object)][:d]
     (source, target, out), index = places, index.reshape(m.tokens.shape)
     state: list[Any] = [vectors[0] * 0 for _ in range(M)]
-    state[source] = np.array(embedding, dtype=object)[each % N] if ids else state[source]
     for i, row in enumerate(E_in):
         state[i] = sum((w * vectors[j] for j, w in row), state[i])
     state = execute(ff1, state)
     pooled = state[source][index].sum(1) * scale
-    need(not (mean and (pooled % S).any()), "the mean is not a whole number")
+    need(not (pooled % S).any(), "network.bin: a mean that is not a whole number")
     state = [column[index[:, -1]] for column in state]
-    state[target] = state[target] + (pooled // S if mean else pooled)
+    state[target] = state[target] + pooled // S
     classes, state = {answer: i + 1 for i, answer in enumerate(answers)}, execute(ff2, state)
     return [classes.get(a) == b for a, b in zip(m.right.tolist(), state[out], strict=True)]
 
