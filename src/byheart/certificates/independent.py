@@ -1,21 +1,18 @@
 """A second opinion: proves a memory folder from its files and docs/formats.md, docs/models.md and
 docs/sharded.md alone, sharing no code with byheart. `python independent.py FOLDER [--json]`
 
-Nothing in the folder is believed: names, types, shapes and sizes are compared with the format, every
-hash is computed again. Proved is that the right answer of every fact has the largest logit in exact
-real arithmetic (balls of Arb), or is the class that the integers of network.bin give, block by block.
+Nothing in the folder is believed. Proved is that the right answer of every fact has the largest
+logit in exact real arithmetic (balls of Arb), or is the class that integers give (network.bin).
 Exit code 0: all facts are proved; 1: some are not, or a file differs from its hash; 2: the folder
 cannot be read or is not covered (distributions, vectors, hardmax, facts left out).
 """
 
-from __future__ import annotations
-
-import hashlib
 import json
 import math
 import sys
 import time
 import zlib
+from hashlib import sha256
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -45,7 +42,7 @@ INDEX = "W_E N d_g; W_pos S+1 d_g; W_U d_g N; u any d_g; w any d_g; V any d_g d_
 INDEX += "far k; level groups; first groups; group N; head_start shards+1; shard_sha256 shards 32; "
 INDEX += "bits N bits; deciding D; subject N*; cancel 2* d_g out"
 WEIGHTS, FACTS = "weights.safetensors", "facts.safetensors"
-FILES = dict.fromkeys(FIELDS, {WEIGHTS: MAPS + "W_out layers w d"})
+FILES = {family: {WEIGHTS: MAPS + "W_out layers w d"} for family in FIELDS}
 FILES |= {"associative": {WEIGHTS: "W_E S N d; W d d; W_U d N"}, "sqrt": {"network.bin": ""}}
 FILES["sharded"] = {WEIGHTS: "W_O H d_h out", "index.safetensors": INDEX}
 WHOLE = {"head_start": "int64", "shard_sha256": "uint8", "bits": "int8", "subject": "int8"}
@@ -72,16 +69,13 @@ def need(good: object, problem: str, code: int = 2) -> None:
         raise Refused(problem, code)
 
 
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
 def read(folder: Path, name: str, sums: dict[str, str], most: int = LARGEST) -> bytes:
     """A regular file of bounded size with the hash in memory.json; no name is from a file."""
     path = folder / name
     need(path.is_file() and path.stat().st_size <= most, f"{name}: no file, or too long")
     data = path.read_bytes()
-    need(name not in sums or sha256(data) == sums[name], f"{name} differs from its SHA-256", 1)
+    good = name not in sums or sha256(data).hexdigest() == sums[name]
+    need(good, f"{name} differs from its SHA-256", 1)
     return data
 
 
@@ -116,7 +110,8 @@ def open_folder(folder: Path) -> Named:
     covered = covered and made.get("kind") != "distribution"
     need(covered, f"not covered: {family!r:.40} memories, or distributions, or facts left out")
     content = json.dumps({k: v for k, v in record.items() if k != "digest"}, sort_keys=True)
-    need(sha256(content.encode()) == record.digest, "memory.json differs from its digest", 1)
+    good = sha256(content.encode()).hexdigest() == record.digest
+    need(good, "memory.json differs from its digest", 1)
     need({*s} == {*FIELDS[family].split()}, f"spec: expected the fields {FIELDS[family]}")
     for name, value in s.items():
         rule, least = RULES.get(name, {int}), int(name not in ("w", "bits", "check"))
@@ -141,9 +136,10 @@ def open_folder(folder: Path) -> Named:
     first = N - 1 if family == "sharded" else start
     need(good and not (tokens == first).any(), "a token of a fact is none, or the start token")
     text = json.dumps(words[:size], ensure_ascii=False, separators=(",", ":"))
-    parts = [f"byheart facts 1 {sha256(text.encode())} {len(tokens)} {S}\n".encode()]
-    parts += [tokens.tobytes(), right.tobytes(), facts.prior.astype("<f8").tobytes()]
-    need(sha256(b"".join(parts)) == about["digest"], "the facts differ from their digest", 1)
+    text = f"byheart facts 1 {sha256(text.encode()).hexdigest()} {len(tokens)} {S}\n"
+    parts = [text.encode(), tokens.tobytes(), right.tobytes(), facts.prior.astype("<f8").tobytes()]
+    good = sha256(b"".join(parts)).hexdigest() == about["digest"]
+    need(good, "the facts differ from their digest", 1)
     m = Named(family=family, s=s, made=made, tokens=tokens[:, order], right=right, W=Named())
     if start is not None:
         m["tokens"] = np.pad(m.tokens, ((0, 0), (1, 0)), constant_values=start)
@@ -216,9 +212,17 @@ def stack(m: Named, rows: np.ndarray) -> Any:
         yield batch, x[:, -1]
 
 
-def premises(s: Named, W: Named) -> tuple[np.ndarray, ...]:
-    """Which group and sub-shard own which shard; what `leak` takes for granted (docs/formats.md) is
-    checked in whole numbers."""
+def norms(a: np.ndarray) -> np.ndarray:
+    """Upper bounds of the norms of a[0], a[1], ..."""
+    return np.sqrt((a.astype(np.float64).reshape(len(a), -1) ** 2).sum(1)) * (1 + SLOP) + TINY
+
+
+def layout(s: Named, W: Named, tokens: np.ndarray) -> tuple[Any, ...]:
+    """The shards and who owns them; and what all foreign heads can add to a margin, 2 max|w| max|x|
+    S e^{s_max - λ} Σ ||V^h|| ||W_O^h||. Each of their real tokens scores at most s_max - λ against 0
+    of the start token, whose value is 0. With a subject sink all positions do against the first,
+    2 max|x| away at most; the cancelling heads score λ there and 0 elsewhere. What this takes for
+    granted (docs/formats.md) is checked in whole numbers."""
     points = np.vstack([W.point, W.far]).astype(np.int64)
     good = abs(points).max() < 2**26 and len(np.unique(points, axis=0)) == len(points)
     need(good, "lattice points: two are the same, or too far out")
@@ -247,21 +251,8 @@ def premises(s: Named, W: Named) -> tuple[np.ndarray, ...]:
     good = good and np.isin(subject, [0, 1]).all() and subject[-1] == 0
     need(good, "another token than the first decides, or bits or subjects that are none")
     need(not W.W_E[-1].any() and not W.W_pos[0].any(), "the start token is not 0")
-    digests = (hashlib.sha256(W.W_O[a:b].tobytes()).digest() for a, b in pairwise(start))
+    digests = (sha256(W.W_O[a:b].tobytes()).digest() for a, b in pairwise(start))
     need(b"".join(digests) == W.shard_sha256.tobytes(), "a shard differs from its SHA-256", 1)
-    return points, group, level, owner, sub, shard
-
-
-def norms(a: np.ndarray) -> np.ndarray:
-    """Upper bounds of the norms of a[0], a[1], ..."""
-    return np.sqrt((a.astype(np.float64).reshape(len(a), -1) ** 2).sum(1)) * (1 + SLOP) + TINY
-
-
-def leak(s: Named, W: Named, tokens: np.ndarray) -> arb:
-    """What foreign heads together can add to a margin: 2 max|w| max|x| times
-    S e^{s_max - λ} Σ ||V^h|| ||W_O^h||. Each of their real tokens scores at most s_max - λ against
-    0 of the start token, whose value is 0. With a subject sink all positions do against the first,
-    2 max|x| away at most; the cancelling heads score λ there and 0 elsewhere."""
     E, pos = W.W_E.astype(np.float64), W.W_pos.astype(np.float64)
     sink, more = "cancel" in W, 1 + SLOP
     x = [E[np.unique(ids)] + p for ids, p in zip(tokens.T, pos[1:], strict=True)]
@@ -275,13 +266,14 @@ def leak(s: Named, W: Named, tokens: np.ndarray) -> arb:
     total *= arb(norms(W.W_O).sum() * more)
     if sink:
         total = 2 * (total + (-arb(s.lam)).exp() * arb(norms(W.cancel).sum() * more))
-    return (2 * arb(norms(W.W_U.T).max()) * arb(size) * s.S * total).upper()
+    slack = (2 * arb(norms(W.W_U.T).max()) * arb(size) * s.S * total).upper()
+    return slack, points, group, level, owner, sub, shard
 
 
 def shards(m: Named, rows: np.ndarray) -> Any:
     """Own heads of each fact with their gates, which are whole multiples of λ; with a subject sink
     also x_1 (Σ cancel + Σ_h V^h W_O^h), the sum over foreign heads, which read x_1 alone."""
-    s, W, S, (points, group, level, owner, sub, shard) = m.s, m.W, m.s.S, m.own
+    s, W, S, (_, points, group, level, owner, sub, shard) = m.s, m.W, m.s.S, m.own
 
     def maps(o: int) -> list[np.ndarray]:
         a, b = W.head_start[shard[o] : shard[o] + 2]
@@ -338,7 +330,7 @@ def integers(m: Named) -> list[bool]:
     """network.bin, read as docs/formats.md lays it out, and executed in Python's integers."""
     data, s, N, M, S = m.network, m.s, m.s.N, m.s.m, m.s.S
     need(data[:9] == b"BYHEXACT\x01" and len(data) > 49, "network.bin has another format")
-    need(hashlib.sha256(data[:-32]).digest() == data[-32:], "network.bin: its own SHA-256", 1)
+    need(sha256(data[:-32]).digest() == data[-32:], "network.bin: its own SHA-256", 1)
     size, expand = int.from_bytes(data[9:17], "little"), zlib.decompressobj()
     payload = expand.decompress(data[17:-32], min(size, LARGEST) + 1)
     need(len(payload) == size and expand.eof and not expand.unused_data, "network.bin: its length")
@@ -364,8 +356,8 @@ def integers(m: Named) -> list[bool]:
     def pairs() -> list[tuple[int, int]]:
         return [(number(), weight()) for _ in range(number())]
 
-    def units() -> list[Any]:
-        return [(pairs(), weight(), pairs()) for _ in range(number())]
+    def block() -> tuple[list[Any], list[Any]]:
+        return [(pairs(), weight(), pairs()) for _ in range(number())], pairs()
 
     head = json.loads(bytes(islice(stream, number())).decode())
     places, d = [head[name] for name in ("source", "target", "out")], 1 + s.ordered
@@ -373,7 +365,7 @@ def integers(m: Named) -> list[bool]:
     need(good and head["d"] == d and head["pooling"] == "attention", "network.bin: its header")
     pool = [long() for _ in range(number())]
     E_in, scale, embedding = [pairs() for _ in range(number())], weight(), number()
-    ff1, ff2 = ([(units(), pairs()) for _ in range(number())] for _ in range(2))
+    ff1, ff2 = ([block() for _ in range(number())] for _ in range(2))
     good = next(stream, None) is None and len(E_in) <= M and scale > 0 and not embedding
     need(good, "network.bin: its weights")
     # The spec counts the weights that are not 0, with W_V = 1 and E_out = 1.
@@ -404,35 +396,31 @@ def integers(m: Named) -> list[bool]:
 def prove(m: Named) -> dict[str, Any]:
     """How many facts are proved, lost and undecided; a lower bound on the smallest margin."""
     rows, low, high = np.arange(T := len(m.tokens)), [arb("-inf")] * T, [arb("inf")] * T
-    outs, slack = stack, arb(0)
     if m.family == "sqrt":
         rows, low = rows[:0], (high := [arb(1 if held else -1) for held in integers(m)])
-    elif m.family == "sharded":
-        m["own"] = premises(m.s, m.W)
-        outs, slack = shards, leak(m.s, m.W, m.tokens)
+    m["own"] = layout(m.s, m.W, m.tokens) if m.family == "sharded" else (arb(0),)
     for ctx.prec in PRECISIONS:
-        for batch, out in outs(m, rows) if len(rows) else ():
+        outs = shards(m, rows) if m.family == "sharded" else stack(m, rows)
+        for batch, out in outs if len(rows) else ():
             for row, margin in zip(batch, margins(out, m.W.W_U, m.right[batch]), strict=True):
-                low[row], high[row] = margin.lower() - slack, margin.upper() + slack
+                low[row], high[row] = margin.lower() - m.own[0], margin.upper() + m.own[0]
         rows = np.array([i for i in rows if not (low[i] > 0 or high[i] < 0)], dtype=np.int64)
     proved, lost = sum(a > 0 for a in low), sum(b < 0 for b in high)
     margin = min(math.nextafter(float(a), -math.inf) for a in low)
-    margin = margin if m.family != "sqrt" and math.isfinite(margin) else None
     found = {"family": m.family, "facts": T, "proved": proved, "lost": lost}
-    return found | {"undecided": T - proved - lost, "margin": margin}
+    real = math.isfinite(margin) and m.family != "sqrt"
+    return found | {"undecided": T - proved - lost, "margin": margin if real else None}
 
 
 def main(arguments: list[str]) -> int:
-    folders, begin = [a for a in arguments if a != "--json"], time.perf_counter()
+    begin, found, code = time.perf_counter(), {}, 2
     try:
-        need(len(folders) == 1, "usage: python independent.py FOLDER [--json]")
         with np.errstate(all="ignore"):  # what overflows in a bound proves nothing
-            found = prove(open_folder(Path(folders[0])))
+            found = prove(open_folder(Path(arguments[0])))
         code = int(found["proved"] < found["facts"])
-    except Refused as error:
-        found, code = {"problem": error.args[0]}, error.args[1]
     except Exception as error:  # files of others: whatever they break in a parser
-        found, code = {"problem": f"cannot be read: {type(error).__name__}: {error}"[:200]}, 2
+        problem, code = (*error.args, 2)[:2] if isinstance(error, Refused) else (repr(error), 2)
+        found = {"problem": problem[:300]}
     found = {"certified": code == 0, **found, "seconds": round(time.perf_counter() - begin, 3)}
     lines = (f"{name:9} {value}" for name, value in found.items())
     print(json.dumps(found) if "--json" in arguments else "\n".join(lines))
