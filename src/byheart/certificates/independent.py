@@ -15,6 +15,7 @@ import zlib
 from hashlib import sha256
 from itertools import islice, pairwise
 from pathlib import Path
+from types import SimpleNamespace as Named
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ FIELDS["attention-only"] = STACK + " qk_rank positions scale skip attention"
 FIELDS["mlp-transformer"] = STACK + " w qk_rank activation positions scale attention"
 FIELDS["sharded"] = "N S d_g d_h H groups shards lam s1 s2 k bits check gate untied"
 FIELDS["sqrt"] = "N S classes ordered ff1 m " + COUNTS
+ABSENT = dict.fromkeys(" ".join(FIELDS.values()).split(), 0)
 RULES: dict[str, Any] = {"gate": ("query", "key", "subject-sink"), "activation": ("gelu", "relu")}
 RULES |= {"positions": ("input", "attention", "none"), "attention": ("softmax", "hardmax")}
 RULES |= dict.fromkeys(("scale", "skip", "untied", "ordered"), frozenset({bool}))
@@ -57,13 +59,6 @@ class Refused(Exception):
     """Why a folder is no proof, and the exit code."""
 
 
-class Named(dict[str, Any]):
-    """Sizes or arrays as attributes; 0 where there is none."""
-
-    def __getattr__(self, name: str) -> Any:
-        return self.get(name, 0)
-
-
 def need(good: object, problem: str, code: int = 2) -> None:
     if not good:
         raise Refused(problem, code)
@@ -74,16 +69,15 @@ def read(folder: Path, name: str, sums: dict[str, str], most: int = LARGEST) -> 
     path = folder / name
     need(path.is_file() and path.stat().st_size <= most, f"{name}: no file, or too long")
     data = path.read_bytes()
-    good = name not in sums or sha256(data).hexdigest() == sums[name]
-    need(good, f"{name} differs from its SHA-256", 1)
+    need(sha256(data).hexdigest() == sums.get(name) or not sums, f"{name}: its SHA-256", 1)
     return data
 
 
-def tensors(folder: Path, file: str, sums: dict[str, str], layout: str, s: Named) -> Named:
+def tensors(folder: Path, file: str, sums: dict[str, str], layout: str, s: Named) -> Any:
     """Exactly the tensors of a layout: whole numbers where WHOLE says so, else floats."""
     sink, narrow = s.gate == "subject-sink", not s.qk_rank
-    z = Named(s) | {"any": -1, "32": 32, "S+1": s.S + 1, "shards+1": s.shards + 1, "2*": 2 * sink}
-    z |= {"out": s.d_g + s.check, "D": int(s.gate != "query"), "N*": s.N * sink, "w": s.w}
+    z = vars(s) | {"any": -1, "32": 32, "S+1": s.S + 1, "shards+1": s.shards + 1, "2*": 2 * sink}
+    z |= {"out": s.d_g + s.check, "D": int(s.gate != "query"), "N*": s.N * sink}
     z |= {"P": s.S * (s.positions != "none"), "c": s.d_h * (narrow and s.d != s.d_h)}
     z |= {"a": s.d_h if narrow else s.d, "r": s.qk_rank or s.d_h}
     rows = (row.split() for row in layout.split(";"))
@@ -98,27 +92,31 @@ def tensors(folder: Path, file: str, sums: dict[str, str], layout: str, s: Named
         good = str(array.dtype) in ([WHOLE[name]] if name in WHOLE else ["float32", "float64"])
         need(good and array.shape == shape, f"{name}: {array.dtype} {array.shape}, not {shape}")
         need(name in WHOLE or np.isfinite(array).all(), f"{name}: numbers that are not finite")
-    return Named(found)
+    return found
 
 
 def open_folder(folder: Path) -> Named:
     """What a folder holds, each part compared with the others."""
-    record = Named(json.loads(read(folder, "memory.json", {}, 2**28).decode()))
+    record = Named(**json.loads(read(folder, "memory.json", {}, 2**28).decode()))
     need(record.kind == "byheart memory" and record.schema == 1, "no memory of schema 1")
-    family, s, made, about = record.family, Named(record.spec), record.construction, record.facts
-    covered = family in FIELDS and about and not record.distribution
-    covered = covered and made.get("kind") != "distribution"
+    family, spec, made, about = record.family, record.spec, record.construction, record.facts
+    covered = family in FIELDS and about and made.get("kind") != "distribution"
     need(covered, f"not covered: {family!r:.40} memories, or distributions, or facts left out")
-    content = json.dumps({k: v for k, v in record.items() if k != "digest"}, sort_keys=True)
-    good = sha256(content.encode()).hexdigest() == record.digest
-    need(good, "memory.json differs from its digest", 1)
-    need({*s} == {*FIELDS[family].split()}, f"spec: expected the fields {FIELDS[family]}")
-    for name, value in s.items():
+    content = json.dumps({k: v for k, v in vars(record).items() if k != "digest"}, sort_keys=True)
+    need(sha256(content.encode()).hexdigest() == record.digest, "memory.json: its digest", 1)
+    need({*spec} == {*FIELDS[family].split()}, f"spec: expected the fields {FIELDS[family]}")
+    for name, value in spec.items():
         rule, least = RULES.get(name, {int}), int(name not in ("w", "bits", "check"))
         good = value in rule if isinstance(rule, tuple) else type(value) in rule
         good = good and (name in RULES or least <= value <= LARGEST)
         need(good and value != "hardmax", f"spec: {name} is {value!r:.40}, which is not covered")
-    sums, words, start, N = record.sha256, record.vocabulary, record.start_id, s.N
+    s, sums, words, start = (
+        Named(**ABSENT | spec),
+        record.sha256,
+        record.vocabulary,
+        record.start_id,
+    )
+    N, m = s.N, Named(family=family, s=s, made=made, W=Named())
     need({*sums} == {*FILES[family], FACTS}, "memory.json names other files")
     good = len({*words}) == len(words) == N and all(isinstance(word, str) for word in words)
     need(good, "the vocabulary is not N different words")
@@ -128,27 +126,27 @@ def open_folder(folder: Path) -> Named:
     S = s.S - (start is not None)
     order = [*range(S)] if record.order is None else record.order
     need(sorted(order) == [*range(S)], "order does not permute the columns of a key")
-    sizes, size = Named(T=about["count"], S=S), about["vocabulary"]
-    layout = "tokens T S; answers T; rows T; prior T"
-    facts = tensors(folder, FACTS, sums, layout, sizes)
-    tokens, right = facts.tokens.astype("<i8"), facts.answers.astype("<i8")
+    sizes, size = Named(**ABSENT | {"T": about["count"], "S": S}), about["vocabulary"]
+    facts = tensors(folder, FACTS, sums, "tokens T S; answers T; rows T; prior T", sizes)
+    tokens, right, prior = (facts[name] for name in ("tokens", "answers", "prior"))
     good = all(0 <= ids.min() <= ids.max() < size <= N for ids in (tokens, right))
     first = N - 1 if family == "sharded" else start
     need(good and not (tokens == first).any(), "a token of a fact is none, or the start token")
     text = json.dumps(words[:size], ensure_ascii=False, separators=(",", ":"))
     text = f"byheart facts 1 {sha256(text.encode()).hexdigest()} {len(tokens)} {S}\n"
-    parts = [text.encode(), tokens.tobytes(), right.tobytes(), facts.prior.astype("<f8").tobytes()]
-    good = sha256(b"".join(parts)).hexdigest() == about["digest"]
-    need(good, "the facts differ from their digest", 1)
-    m = Named(family=family, s=s, made=made, tokens=tokens[:, order], right=right, W=Named())
+    parts = (a.astype(t).tobytes() for a, t in ((tokens, "<i8"), (right, "<i8"), (prior, "<f8")))
+    digest = sha256(b"".join([text.encode(), *parts])).hexdigest()
+    need(digest == about["digest"], "the facts: their digest", 1)
+    m.tokens, m.right = tokens[:, order].astype(np.int64), right.astype(np.int64)
     if start is not None:
-        m["tokens"] = np.pad(m.tokens, ((0, 0), (1, 0)), constant_values=start)
-    if family == "sqrt":
-        return Named(m, network=read(folder, "network.bin", sums))
+        m.tokens = np.pad(m.tokens, ((0, 0), (1, 0)), constant_values=start)
     for file, layout in FILES[family].items():
-        m.W.update(tensors(folder, file, sums, layout, s))
-    formats = {array.dtype for name, array in m.W.items() if name not in WHOLE}
-    need(len(formats) == 1, "weights in two formats")
+        if family == "sqrt":
+            m.network = read(folder, file, sums)
+        else:
+            vars(m.W).update(tensors(folder, file, sums, layout, s))
+    formats = {array.dtype for name, array in vars(m.W).items() if name not in WHOLE}
+    need(len(formats) < 2, "weights in two formats")
     return m
 
 
@@ -174,8 +172,7 @@ def attend(x: np.ndarray, at: list[int], maps: list[np.ndarray], root: arb, gate
 
 
 def margins(out: np.ndarray, W_U: np.ndarray, right: np.ndarray) -> list[arb]:
-    """The logit of the right token minus the largest other one. Columns of zeros have logit 0: one
-    of them stands for all."""
+    """The right logit minus the largest other one; one column of zeros stands for all of them."""
     used, each = W_U.any(0), np.arange(len(right))
     used[right] = True
     used[np.flatnonzero(~used)[:1]] = True
@@ -187,9 +184,9 @@ def margins(out: np.ndarray, W_U: np.ndarray, right: np.ndarray) -> list[arb]:
 
 def stack(m: Named, rows: np.ndarray) -> Any:
     """The formulas of docs/models.md."""
-    s, W, inside = m.s, m.W, m.s.get("positions", "attention") == "attention"
-    positions = ball(W.W_pos) if "W_pos" in W else arb(0)
-    root = arb(s.qk_rank or s.d_h).sqrt() if s.get("scale", True) else arb(1)
+    s, W, inside = m.s, m.W, m.s.positions in ("attention", 0)
+    positions = ball(W.W_pos) if hasattr(W, "W_pos") else arb(0)
+    root = arb(1) if s.scale is False else arb(s.qk_rank or s.d_h).sqrt()
     step = AT_ONCE // (s.N + s.S * (s.H * (s.d_h + s.qk_rank) + s.d + s.w)) + 1
     for batch in np.split(rows, range(step, len(rows), step)):
         tokens = m.tokens[batch]
@@ -200,12 +197,12 @@ def stack(m: Named, rows: np.ndarray) -> Any:
         x = ball(W.W_E[tokens]) + (arb(0) if inside else positions)
         for layer in range(s.layers):
             at = [*range(s.S)] if layer < s.layers - 1 else [s.S - 1]
-            y = times(x, W.W_C[layer]) if "W_C" in W else x
+            y = times(x, W.W_C[layer]) if hasattr(W, "W_C") else x
             maps = [w[layer] for w in (W.W_Q, W.W_K, W.W_V, W.W_O)]
             out = attend(y + positions if inside else y, at, maps, root, arb(0))
-            out = times(out, W.W_D[layer]) if "W_D" in W else out
-            x = out + x[:, at] if s.get("skip", True) else out
-            if "W_in" in W:
+            out = times(out, W.W_D[layer]) if hasattr(W, "W_D") else out
+            x = out if s.skip is False else out + x[:, at]
+            if s.w:
                 hidden = times(x, W.W_in[layer]) + ball(W.b_in[layer])
                 hidden = relu(hidden) if s.activation == "relu" else gelu(hidden)
                 x = x + times(hidden, W.W_out[layer])
@@ -218,12 +215,15 @@ def norms(a: np.ndarray) -> np.ndarray:
 
 
 def layout(s: Named, W: Named, tokens: np.ndarray) -> tuple[Any, ...]:
-    """The shards and who owns them; and what all foreign heads can add to a margin, 2 max|w| max|x|
-    S e^{s_max - λ} Σ ||V^h|| ||W_O^h||. Each of their real tokens scores at most s_max - λ against 0
+    """Who owns which shard, and what foreign heads can add to a margin, 2 max|w| max|x| times
+    S e^{s_max - λ} Σ ||V^h|| ||W_O^h||: each of their real tokens scores at most s_max - λ against 0
     of the start token, whose value is 0. With a subject sink all positions do against the first,
-    2 max|x| away at most; the cancelling heads score λ there and 0 elsewhere. What this takes for
-    granted (docs/formats.md) is checked in whole numbers."""
-    points = np.vstack([W.point, W.far]).astype(np.int64)
+    2 max|x| away at most; cancelling heads score λ there, 0 elsewhere. Premises in whole numbers."""
+    points, sink, more = (
+        np.vstack([W.point, W.far]).astype(np.int64),
+        hasattr(W, "cancel"),
+        1 + SLOP,
+    )
     good = abs(points).max() < 2**26 and len(np.unique(points, axis=0)) == len(points)
     need(good, "lattice points: two are the same, or too far out")
     digits, most = (24, 127) if W.W_O.dtype == "float32" else (53, 1023)
@@ -244,17 +244,16 @@ def layout(s: Named, W: Named, tokens: np.ndarray) -> tuple[Any, ...]:
     sub = np.arange(len(owner)) - np.repeat(ends - 2**level, 2**level)
     shard = W.first[owner].astype(np.int64) + sub
     good = 0 <= shard.min() <= shard.max() < s.shards and len(np.unique(shard)) == len(shard)
-    need(good, "two groups own one shard, or one that is none")
-    need(-1 <= group.min() <= group.max() < s.groups and group[-1] == -1, "group of a token")
-    good = not np.any(W.deciding) and (not s.bits or (abs(W.bits) == 1).all())
-    subject = W.get("subject", np.zeros(1))
-    good = good and np.isin(subject, [0, 1]).all() and subject[-1] == 0
-    need(good, "another token than the first decides, or bits or subjects that are none")
-    need(not W.W_E[-1].any() and not W.W_pos[0].any(), "the start token is not 0")
+    good = good and -1 <= group.min() <= group.max() < s.groups and group[-1] == -1
+    need(good, "two groups own one shard, or one that is none, or tokens are of no group")
+    good = s.gate == "query" or not W.deciding.any()
+    good = good and (not s.bits or (abs(W.bits) == 1).all())
+    good = good and (not sink or (np.isin(W.subject, [0, 1]).all() and W.subject[-1] == 0))
+    good = good and not W.W_E[-1].any() and not W.W_pos[0].any()
+    need(good, "another token decides, or bits, subjects or a start token that are none")
     digests = (sha256(W.W_O[a:b].tobytes()).digest() for a, b in pairwise(start))
     need(b"".join(digests) == W.shard_sha256.tobytes(), "a shard differs from its SHA-256", 1)
     E, pos = W.W_E.astype(np.float64), W.W_pos.astype(np.float64)
-    sink, more = "cancel" in W, 1 + SLOP
     x = [E[np.unique(ids)] + p for ids, p in zip(tokens.T, pos[1:], strict=True)]
     size, top = norms(E).max() + norms(pos).max(), [0.0]
     for i in range(0, len(W.u), 256):
@@ -287,7 +286,7 @@ def shards(m: Named, rows: np.ndarray) -> Any:
     code = (W.bits > 0) @ 2 ** np.arange(s.bits)[::-1] if s.bits else group * 0
     chosen, last = group[m.tokens[:, -1 if s.gate == "query" else 0]], np.arange(S) == S - 1
     own = np.searchsorted(owner, chosen) + (code[m.tokens[:, 0]] >> s.bits - level[chosen])
-    if sink := "cancel" in W:  # a subject that stands elsewhere is not covered
+    if sink := hasattr(W, "cancel"):  # a subject that stands elsewhere is not covered
         chosen = np.where((W.subject[m.tokens] == (np.arange(S) == 0)).all(1), chosen, -1)
     rest = ball(W.cancel[..., : s.d_g]).sum(0) if sink else arb(0)
     rest = rest + sum(through(o) for o in range(len(owner) * sink))
@@ -345,7 +344,7 @@ def integers(m: Named) -> list[bool]:
 
     def long() -> int:
         power, length = number(), number()
-        need(power + 8 * length <= min(s.max_bits, 2**20) + 7, "network.bin: too long a weight")
+        need(power + 8 * length <= min(s.max_bits, 2**17) + 7, "network.bin: too long a weight")
         return int.from_bytes(bytes(islice(stream, length)), "little") << power
 
     def weight() -> int:
@@ -373,7 +372,7 @@ def integers(m: Named) -> list[bool]:
     bits = [w.bit_length() for w in weights]
     dense = M * (5 + d) + sum(2 * M * q + q + M for q in wide)
     found = [len(weights), dense, len({*weights}), len(wide), max([M, *wide]), max(bits), sum(bits)]
-    need(found == [s[name] for name in COUNTS.split()], f"the network counts {found}")
+    need(found == [vars(s)[name] for name in COUNTS.split()], f"the network counts {found}")
     answers = m.made["answers"]
     good = answers == sorted({*answers}) and len(answers) == s.classes
     need(good and 0 <= answers[0] <= answers[-1] < N, "the answers of the classes")
@@ -398,34 +397,34 @@ def prove(m: Named) -> dict[str, Any]:
     rows, low, high = np.arange(T := len(m.tokens)), [arb("-inf")] * T, [arb("inf")] * T
     if m.family == "sqrt":
         rows, low = rows[:0], (high := [arb(1 if held else -1) for held in integers(m)])
-    m["own"] = layout(m.s, m.W, m.tokens) if m.family == "sharded" else (arb(0),)
+    m.own = layout(m.s, m.W, m.tokens) if m.family == "sharded" else (arb(0),)
     for ctx.prec in PRECISIONS:
         outs = shards(m, rows) if m.family == "sharded" else stack(m, rows)
         for batch, out in outs if len(rows) else ():
             for row, margin in zip(batch, margins(out, m.W.W_U, m.right[batch]), strict=True):
                 low[row], high[row] = margin.lower() - m.own[0], margin.upper() + m.own[0]
         rows = np.array([i for i in rows if not (low[i] > 0 or high[i] < 0)], dtype=np.int64)
-    proved, lost = sum(a > 0 for a in low), sum(b < 0 for b in high)
-    margin = min(math.nextafter(float(a), -math.inf) for a in low)
-    found = {"family": m.family, "facts": T, "proved": proved, "lost": lost}
-    real = math.isfinite(margin) and m.family != "sqrt"
-    return found | {"undecided": T - proved - lost, "margin": margin if real else None}
+    found = {"family": m.family, "facts": T, "proved": sum(a > 0 for a in low)}
+    found |= {"lost": sum(b < 0 for b in high), "undecided": len(rows)}
+    least = min(math.nextafter(float(a), -math.inf) for a in low)
+    return found | {"margin": least if math.isfinite(least) and m.family != "sqrt" else None}
 
 
-def main(arguments: list[str]) -> int:
-    begin, found, code = time.perf_counter(), {}, 2
+def check(folder: Path) -> tuple[int, dict[str, Any]]:
+    """The exit code, and what is said about a folder."""
+    begin = time.perf_counter()
     try:
         with np.errstate(all="ignore"):  # what overflows in a bound proves nothing
-            found = prove(open_folder(Path(arguments[0])))
+            found = prove(open_folder(folder))
         code = int(found["proved"] < found["facts"])
     except Exception as error:  # files of others: whatever they break in a parser
-        problem, code = (*error.args, 2)[:2] if isinstance(error, Refused) else (repr(error), 2)
-        found = {"problem": problem[:300]}
-    found = {"certified": code == 0, **found, "seconds": round(time.perf_counter() - begin, 3)}
-    lines = (f"{name:9} {value}" for name, value in found.items())
-    print(json.dumps(found) if "--json" in arguments else "\n".join(lines))
-    return code
+        problem, code = error.args if isinstance(error, Refused) else (repr(error)[:300], 2)
+        found = {"problem": problem}
+    return code, {"certified": code == 0} | found | {"seconds": time.perf_counter() - begin}
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    code, found = check(Path(*sys.argv[1:2]))
+    lines = "\n".join(f"{name:9} {value}" for name, value in found.items())
+    print(json.dumps(found) if "--json" in sys.argv else lines)
+    sys.exit(code)
