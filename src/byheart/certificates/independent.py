@@ -22,9 +22,13 @@ import numpy as np
 from flint import arb, arb_mat, ctx
 from safetensors.numpy import load
 
-LARGEST = 2**31  # bytes of a file, and any size
-AT_ONCE, PRECISIONS = 2**18, (128, 512, 2048)  # balls in a batch; bits: more for what is undecided
-SLOP, TINY = 2.0**-30, 1e-150  # far above what float64 rounds, or loses by underflow, in a bound
+LARGEST, AT_ONCE = 2**31, 2**18  # bytes of a file, and any size; balls in one batch
+PRECISIONS = (128, 512, 2048)  # bits: more for what is undecided
+SLOP, GROWN, TINY = (
+    2.0**-30,
+    1 + 2.0**-30,
+    1e-150,
+)  # far above what float64 rounds, or loses, in a bound
 # The fields of the specs. They are whole numbers but for those in RULES: words, or types.
 STACK, COUNTS = "N S d d_h H layers", "parameters dense distinct depth width max_bits total_bits"
 FIELDS = {"shared-bottleneck": STACK, "associative": "N S d"}
@@ -52,11 +56,8 @@ WHOLE |= dict.fromkeys(("group", "point", "far", "level", "first", "deciding"), 
 WHOLE |= dict.fromkeys(("tokens", "answers", "rows"), "int32")
 ball, exp, largest = (np.frompyfunc(f, n, 1) for f, n in ((arb, 1), (arb.exp, 1), (arb.max, 2)))
 relu = np.frompyfunc(lambda x: x.max(arb(0)), 1, 1)
+Refused = type("Refused", (Exception,), {})  # why a folder is no proof, and the exit code
 gelu = np.frompyfunc(lambda x: x * (1 + (x / arb(2).sqrt()).erf()) / 2, 1, 1)
-
-
-class Refused(Exception):
-    """Why a folder is no proof, and the exit code."""
 
 
 def need(good: object, problem: str, code: int = 2) -> None:
@@ -81,8 +82,7 @@ def tensors(folder: Path, file: str, sums: dict[str, str], layout: str, s: Named
     z |= {"P": s.S * (s.positions != "none"), "c": s.d_h * (narrow and s.d != s.d_h)}
     z |= {"a": s.d_h if narrow else s.d, "r": s.qk_rank or s.d_h}
     rows = (row.split() for row in layout.split(";"))
-    shapes = {name: tuple(z[size] for size in sizes) for name, *sizes in rows}
-    shapes = {name: shape for name, shape in shapes.items() if 0 not in shape}
+    shapes = {name: v for name, *sizes in rows if 0 not in (v := tuple(z[i] for i in sizes))}
     most = 8 * sum(abs(math.prod(shape)) for shape in shapes.values()) + 2**20
     found = load(read(folder, file, sums, LARGEST if "u" in shapes else min(most, LARGEST)))
     odd = ", ".join(sorted(found.keys() ^ shapes.keys()))
@@ -90,8 +90,8 @@ def tensors(folder: Path, file: str, sums: dict[str, str], layout: str, s: Named
     for name, array in found.items():
         shape = tuple(a if b < 0 else b for a, b in zip(array.shape, shapes[name], strict=True))
         good = str(array.dtype) in ([WHOLE[name]] if name in WHOLE else ["float32", "float64"])
-        need(good and array.shape == shape, f"{name}: {array.dtype} {array.shape}, not {shape}")
-        need(name in WHOLE or np.isfinite(array).all(), f"{name}: numbers that are not finite")
+        good = good and array.shape == shape and np.isfinite(array).all()
+        need(good, f"{name}: {array.dtype} {array.shape}, where {shape} is expected, all finite")
     return found
 
 
@@ -110,19 +110,20 @@ def open_folder(folder: Path) -> Named:
         good = value in rule if isinstance(rule, tuple) else type(value) in rule
         good = good and (name in RULES or least <= value <= LARGEST)
         need(good and value != "hardmax", f"spec: {name} is {value!r:.40}, which is not covered")
-    s, sums, words, start = (
-        Named(**ABSENT | spec),
-        record.sha256,
-        record.vocabulary,
-        record.start_id,
+    sums, words, start, N = record.sha256, record.vocabulary, record.start_id, spec["N"]
+    m = Named(
+        family=family,
+        s=(s := Named(**ABSENT | spec)),
+        made=made,
+        W=Named(),
+        folder=folder,
+        sums=sums,
     )
-    N, m = s.N, Named(family=family, s=s, made=made, W=Named())
     need({*sums} == {*FILES[family], FACTS}, "memory.json names other files")
-    good = len({*words}) == len(words) == N and all(isinstance(word, str) for word in words)
-    need(good, "the vocabulary is not N different words")
+    need(len({*words}) == len(words) == N and all(isinstance(w, str) for w in words), "vocabulary")
     for token in (start, record.pad_id):
         need(token is None or (type(token) is int and 0 <= token < N), "start_id or pad_id")
-    need(start is None or family not in ("sqrt", "sharded"), f"{family}: start_id must be null")
+    need(start is None or family not in ("sqrt", "sharded"), "start_id must be null")
     S = s.S - (start is not None)
     order = [*range(S)] if record.order is None else record.order
     need(sorted(order) == [*range(S)], "order does not permute the columns of a key")
@@ -130,8 +131,8 @@ def open_folder(folder: Path) -> Named:
     facts = tensors(folder, FACTS, sums, "tokens T S; answers T; rows T; prior T", sizes)
     tokens, right, prior = (facts[name] for name in ("tokens", "answers", "prior"))
     good = all(0 <= ids.min() <= ids.max() < size <= N for ids in (tokens, right))
-    first = N - 1 if family == "sharded" else start
-    need(good and not (tokens == first).any(), "a token of a fact is none, or the start token")
+    good = good and not (tokens == (N - 1 if family == "sharded" else start)).any()
+    need(good, "a token of a fact is none, or the start token")
     text = json.dumps(words[:size], ensure_ascii=False, separators=(",", ":"))
     text = f"byheart facts 1 {sha256(text.encode()).hexdigest()} {len(tokens)} {S}\n"
     parts = (a.astype(t).tobytes() for a, t in ((tokens, "<i8"), (right, "<i8"), (prior, "<f8")))
@@ -141,10 +142,7 @@ def open_folder(folder: Path) -> Named:
     if start is not None:
         m.tokens = np.pad(m.tokens, ((0, 0), (1, 0)), constant_values=start)
     for file, layout in FILES[family].items():
-        if family == "sqrt":
-            m.network = read(folder, file, sums)
-        else:
-            vars(m.W).update(tensors(folder, file, sums, layout, s))
+        vars(m.W).update(tensors(folder, file, sums, layout, s) if layout else {})
     formats = {array.dtype for name, array in vars(m.W).items() if name not in WHOLE}
     need(len(formats) < 2, "weights in two formats")
     return m
@@ -211,28 +209,23 @@ def stack(m: Named, rows: np.ndarray) -> Any:
 
 def norms(a: np.ndarray) -> np.ndarray:
     """Upper bounds of the norms of a[0], a[1], ..."""
-    return np.sqrt((a.astype(np.float64).reshape(len(a), -1) ** 2).sum(1)) * (1 + SLOP) + TINY
+    return np.sqrt((a.astype(np.float64).reshape(len(a), -1) ** 2).sum(1)) * GROWN + TINY
 
 
 def layout(s: Named, W: Named, tokens: np.ndarray) -> tuple[Any, ...]:
     """Who owns which shard, and what foreign heads can add to a margin, 2 max|w| max|x| times
-    S e^{s_max - λ} Σ ||V^h|| ||W_O^h||: each of their real tokens scores at most s_max - λ against 0
-    of the start token, whose value is 0. With a subject sink all positions do against the first,
-    2 max|x| away at most; cancelling heads score λ there, 0 elsewhere. Premises in whole numbers."""
-    points, sink, more = (
-        np.vstack([W.point, W.far]).astype(np.int64),
-        hasattr(W, "cancel"),
-        1 + SLOP,
-    )
+    S e^{s_max - λ} Σ ||V^h|| ||W_O^h||: their real tokens score at most s_max - λ against 0 of the
+    start token, whose value is 0. With a subject sink all positions do against the first, 2 max|x|
+    away at most; cancelling heads score λ there, 0 elsewhere. Premises: docs/formats.md."""
+    points, sink = np.vstack([W.point, W.far]).astype(np.int64), hasattr(W, "cancel")
     good = abs(points).max() < 2**26 and len(np.unique(points, axis=0)) == len(points)
     need(good, "lattice points: two are the same, or too far out")
     digits, most = (24, 127) if W.W_O.dtype == "float32" else (53, 1023)
-    parts, square = [math.frexp(v) for v in (s.lam, s.s1, s.s2)], int((points**2).sum(1).max())
-    lam, s1, s2 = (exponent - 1 for _, exponent in parts)
+    square, parts = int((points**2).sum(1).max()), [math.frexp(v) for v in (s.lam, s.s1, s.s2)]
+    lam, s1, s2 = (exponent - 1 for part, exponent in parts if part == 0.5)
     high = most - 2 - (4 * square + 4).bit_length()
     good = all(1 - most <= e <= high for e in (lam - 1, s1, s2, lam - s1, lam - s2))
-    good = good and 4 * square <= 2**digits and all(part == 0.5 for part, _ in parts)
-    need(good, "λ, s1, s2: no powers of two, or gates that do not exist in the stored format")
+    need(good and 4 * square <= 2**digits, "gates that do not exist in the stored format")
     start, level, group = (w.astype(np.int64) for w in (W.head_start, W.level, W.group))
     heads, splits = np.diff(start), s.bits * (s.gate == "query" and s.S == 2)
     good = start[0] == 0 and start[-1] == s.H and heads.min() >= 0
@@ -246,11 +239,10 @@ def layout(s: Named, W: Named, tokens: np.ndarray) -> tuple[Any, ...]:
     good = 0 <= shard.min() <= shard.max() < s.shards and len(np.unique(shard)) == len(shard)
     good = good and -1 <= group.min() <= group.max() < s.groups and group[-1] == -1
     need(good, "two groups own one shard, or one that is none, or tokens are of no group")
-    good = s.gate == "query" or not W.deciding.any()
-    good = good and (not s.bits or (abs(W.bits) == 1).all())
+    good = not W.W_E[-1].any() and not W.W_pos[0].any() and (not s.bits or (abs(W.bits) == 1).all())
+    good = good and (s.gate == "query" or not W.deciding.any())
     good = good and (not sink or (np.isin(W.subject, [0, 1]).all() and W.subject[-1] == 0))
-    good = good and not W.W_E[-1].any() and not W.W_pos[0].any()
-    need(good, "another token decides, or bits, subjects or a start token that are none")
+    need(good, "a start token, bits, subjects or deciding token that are none")
     digests = (sha256(W.W_O[a:b].tobytes()).digest() for a, b in pairwise(start))
     need(b"".join(digests) == W.shard_sha256.tobytes(), "a shard differs from its SHA-256", 1)
     E, pos = W.W_E.astype(np.float64), W.W_pos.astype(np.float64)
@@ -261,12 +253,11 @@ def layout(s: Named, W: Named, tokens: np.ndarray) -> tuple[Any, ...]:
         keys = [abs(x_s @ w.T).max(0) + SLOP * size * norms(w) for x_s in x]
         query = abs(x[-1] @ u.T).max(0) + SLOP * size * norms(u)
         top.append(np.max(query * (np.max(keys, 0) + sink * keys[0])))
-    total = (arb(np.max(top) * more) - arb(s.lam)).exp() * arb(norms(W.V).max())
-    total *= arb(norms(W.W_O).sum() * more)
+    written, size = norms(W.V).max() * norms(W.W_O).sum(), arb(size * norms(W.W_U.T).max())
+    total = (arb(np.max(top)) * GROWN - arb(s.lam)).exp() * arb(written) * GROWN
     if sink:
-        total = 2 * (total + (-arb(s.lam)).exp() * arb(norms(W.cancel).sum() * more))
-    slack = (2 * arb(norms(W.W_U.T).max()) * arb(size) * s.S * total).upper()
-    return slack, points, group, level, owner, sub, shard
+        total = 2 * (total + (-arb(s.lam)).exp() * arb(norms(W.cancel).sum()) * GROWN)
+    return (2 * s.S * size * total * GROWN).upper(), points, group, level, owner, sub, shard
 
 
 def shards(m: Named, rows: np.ndarray) -> Any:
@@ -288,8 +279,7 @@ def shards(m: Named, rows: np.ndarray) -> Any:
     own = np.searchsorted(owner, chosen) + (code[m.tokens[:, 0]] >> s.bits - level[chosen])
     if sink := hasattr(W, "cancel"):  # a subject that stands elsewhere is not covered
         chosen = np.where((W.subject[m.tokens] == (np.arange(S) == 0)).all(1), chosen, -1)
-    rest = ball(W.cancel[..., : s.d_g]).sum(0) if sink else arb(0)
-    rest = rest + sum(through(o) for o in range(len(owner) * sink))
+    rest = sum(map(through, range(len(owner))), ball(W.cancel[..., : s.d_g]).sum(0)) if sink else 0
     rows = rows[chosen[rows] >= 0]
     rows = rows[np.argsort(own[rows], kind="stable")]
     for mine in np.split(rows, np.flatnonzero(np.diff(own[rows])) + 1):
@@ -327,7 +317,7 @@ def execute(blocks: list[Any], state: list[Any]) -> list[Any]:
 
 def integers(m: Named) -> list[bool]:
     """network.bin, read as docs/formats.md lays it out, and executed in Python's integers."""
-    data, s, N, M, S = m.network, m.s, m.s.N, m.s.m, m.s.S
+    data, s, N, M, S = read(m.folder, "network.bin", m.sums), m.s, m.s.N, m.s.m, m.s.S
     need(data[:9] == b"BYHEXACT\x01" and len(data) > 49, "network.bin has another format")
     need(sha256(data[:-32]).digest() == data[-32:], "network.bin: its own SHA-256", 1)
     size, expand = int.from_bytes(data[9:17], "little"), zlib.decompressobj()
@@ -360,30 +350,25 @@ def integers(m: Named) -> list[bool]:
 
     head = json.loads(bytes(islice(stream, number())).decode())
     places, d = [head[name] for name in ("source", "target", "out")], 1 + s.ordered
-    good = M == len(head["dims"]) <= 64 and all(type(i) is int and 0 <= i < M for i in places)
-    need(good and head["d"] == d and head["pooling"] == "attention", "network.bin: its header")
+    good = M == len(head["dims"]) and all(type(i) is int and 0 <= i < M for i in places)
+    need(good and (head["d"], head["pooling"]) == (d, "attention"), "network.bin: its header")
     pool = [long() for _ in range(number())]
     E_in, scale, embedding = [pairs() for _ in range(number())], weight(), number()
     ff1, ff2 = ([block() for _ in range(number())] for _ in range(2))
-    good = next(stream, None) is None and len(E_in) <= M and scale > 0 and not embedding
-    need(good, "network.bin: its weights")
-    # The spec counts the weights that are not 0, with W_V = 1 and E_out = 1.
-    weights, wide = [w for w in weights if w] + [1, 1], [len(inside) for inside, _ in ff1 + ff2]
-    bits = [w.bit_length() for w in weights]
-    dense = M * (5 + d) + sum(2 * M * q + q + M for q in wide)
-    found = [len(weights), dense, len({*weights}), len(wide), max([M, *wide]), max(bits), sum(bits)]
-    need(found == [vars(s)[name] for name in COUNTS.split()], f"the network counts {found}")
+    need(next(stream, None) is None and scale > 0 and not embedding, "network.bin: its weights")
+    wide, weights = [len(units) for units, _ in ff1 + ff2], [w for w in weights if w] + [1, 1]
+    bits, dense = [w.bit_length() for w in weights], sum(2 * M * q + q + M for q in wide)
+    sizes = [len(weights), dense + M * (5 + d), len({*weights}), len(wide), max([M, *wide])]
+    good = [*sizes, max(bits), sum(bits)] == [vars(s)[name] for name in COUNTS.split()]
+    need(good, "the spec counts other weights than network.bin has")
     answers = m.made["answers"]
     good = answers == sorted({*answers}) and len(answers) == s.classes
     need(good and 0 <= answers[0] <= answers[-1] < N, "the answers of the classes")
-    # Every (token, position) once through FF1, every key through the attention and FF2.
     each, index = np.unique(m.tokens + N * s.ordered * np.arange(S), return_inverse=True)
     vectors = [(each % N).astype(object), (each // N).astype(object)][:d]
     (source, target, out), index = places, index.reshape(m.tokens.shape)
-    state: list[Any] = [vectors[0] * 0 for _ in range(M)]
-    for i, row in enumerate(E_in):
-        state[i] = sum((w * vectors[j] for j, w in row), state[i])
-    state = execute(ff1, state)
+    E_in += [[]] * (M - len(E_in))
+    state = execute(ff1, [sum((w * vectors[j] for j, w in row), vectors[0] * 0) for row in E_in])
     pooled = state[source][index].sum(1) * scale
     need(not (pooled % S).any(), "network.bin: a mean that is not a whole number")
     state = [column[index[:, -1]] for column in state]
@@ -404,10 +389,10 @@ def prove(m: Named) -> dict[str, Any]:
             for row, margin in zip(batch, margins(out, m.W.W_U, m.right[batch]), strict=True):
                 low[row], high[row] = margin.lower() - m.own[0], margin.upper() + m.own[0]
         rows = np.array([i for i in rows if not (low[i] > 0 or high[i] < 0)], dtype=np.int64)
-    found = {"family": m.family, "facts": T, "proved": sum(a > 0 for a in low)}
-    found |= {"lost": sum(b < 0 for b in high), "undecided": len(rows)}
-    least = min(math.nextafter(float(a), -math.inf) for a in low)
-    return found | {"margin": least if math.isfinite(least) and m.family != "sqrt" else None}
+    proved, least = sum(a > 0 for a in low), min(math.nextafter(float(a), -math.inf) for a in low)
+    found = {"family": m.family, "facts": T, "proved": proved, "lost": sum(b < 0 for b in high)}
+    least = least if math.isfinite(least) and m.family != "sqrt" else None
+    return found | {"undecided": len(rows), "margin": least}
 
 
 def check(folder: Path) -> tuple[int, dict[str, Any]]:
@@ -425,6 +410,5 @@ def check(folder: Path) -> tuple[int, dict[str, Any]]:
 
 if __name__ == "__main__":
     code, found = check(Path(*sys.argv[1:2]))
-    lines = "\n".join(f"{name:9} {value}" for name, value in found.items())
-    print(json.dumps(found) if "--json" in sys.argv else lines)
+    print(json.dumps(found, indent=None if "--json" in sys.argv else 1))
     sys.exit(code)
