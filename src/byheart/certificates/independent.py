@@ -22,8 +22,7 @@ import numpy as np
 from flint import arb, arb_mat, ctx
 from safetensors.numpy import load
 
-LARGEST, AT_ONCE = 2**31, 2**18  # bytes of a file, and any size; balls in one batch
-PRECISIONS = (128, 512, 2048)  # bits: more for what is undecided
+LARGEST, AT_ONCE, PRECISIONS = 2**31, 2**18, (128, 512, 2048)  # bytes, sizes; balls; bits
 SLOP, GROWN, TINY = (
     2.0**-30,
     1 + 2.0**-30,
@@ -111,14 +110,8 @@ def open_folder(folder: Path) -> Named:
         good = good and (name in RULES or least <= value <= LARGEST)
         need(good and value != "hardmax", f"spec: {name} is {value!r:.40}, which is not covered")
     sums, words, start, N = record.sha256, record.vocabulary, record.start_id, spec["N"]
-    m = Named(
-        family=family,
-        s=(s := Named(**ABSENT | spec)),
-        made=made,
-        W=Named(),
-        folder=folder,
-        sums=sums,
-    )
+    m = Named(family=family, made=made, W=Named(), folder=folder, sums=sums)
+    m.s = s = Named(**ABSENT | spec)
     need({*sums} == {*FILES[family], FACTS}, "memory.json names other files")
     need(len({*words}) == len(words) == N and all(isinstance(w, str) for w in words), "vocabulary")
     for token in (start, record.pad_id):
@@ -134,10 +127,9 @@ def open_folder(folder: Path) -> Named:
     good = good and not (tokens == (N - 1 if family == "sharded" else start)).any()
     need(good, "a token of a fact is none, or the start token")
     text = json.dumps(words[:size], ensure_ascii=False, separators=(",", ":"))
-    text = f"byheart facts 1 {sha256(text.encode()).hexdigest()} {len(tokens)} {S}\n"
+    head = f"byheart facts 1 {sha256(text.encode()).hexdigest()} {len(tokens)} {S}\n".encode()
     parts = (a.astype(t).tobytes() for a, t in ((tokens, "<i8"), (right, "<i8"), (prior, "<f8")))
-    digest = sha256(b"".join([text.encode(), *parts])).hexdigest()
-    need(digest == about["digest"], "the facts: their digest", 1)
+    need(sha256(b"".join([head, *parts])).hexdigest() == about["digest"], "the facts' digest", 1)
     m.tokens, m.right = tokens[:, order].astype(np.int64), right.astype(np.int64)
     if start is not None:
         m.tokens = np.pad(m.tokens, ((0, 0), (1, 0)), constant_values=start)
@@ -207,8 +199,7 @@ def stack(m: Named, rows: np.ndarray) -> Any:
         yield batch, x[:, -1]
 
 
-def norms(a: np.ndarray) -> np.ndarray:
-    """Upper bounds of the norms of a[0], a[1], ..."""
+def norms(a: np.ndarray) -> np.ndarray:  # upper bounds of |a[0]|, |a[1]|, ...
     return np.sqrt((a.astype(np.float64).reshape(len(a), -1) ** 2).sum(1)) * GROWN + TINY
 
 
@@ -355,12 +346,15 @@ def integers(m: Named) -> list[bool]:
     pool = [long() for _ in range(number())]
     E_in, scale, embedding = [pairs() for _ in range(number())], weight(), number()
     ff1, ff2 = ([block() for _ in range(number())] for _ in range(2))
-    need(next(stream, None) is None and scale > 0 and not embedding, "network.bin: its weights")
+    good = next(stream, None) is None and scale > 0 and not embedding and len(E_in) <= M
     wide, weights = [len(units) for units, _ in ff1 + ff2], [w for w in weights if w] + [1, 1]
     bits, dense = [w.bit_length() for w in weights], sum(2 * M * q + q + M for q in wide)
     sizes = [len(weights), dense + M * (5 + d), len({*weights}), len(wide), max([M, *wide])]
-    good = [*sizes, max(bits), sum(bits)] == [vars(s)[name] for name in COUNTS.split()]
-    need(good, "the spec counts other weights than network.bin has")
+    sizes += [max(bits), sum(bits)]
+    need(
+        good and sizes == [vars(s)[name] for name in COUNTS.split()],
+        "the spec counts other weights than network.bin has",
+    )
     answers = m.made["answers"]
     good = answers == sorted({*answers}) and len(answers) == s.classes
     need(good and 0 <= answers[0] <= answers[-1] < N, "the answers of the classes")
@@ -381,7 +375,7 @@ def prove(m: Named) -> dict[str, Any]:
     """How many facts are proved, lost and undecided; a lower bound on the smallest margin."""
     rows, low, high = np.arange(T := len(m.tokens)), [arb("-inf")] * T, [arb("inf")] * T
     if m.family == "sqrt":
-        rows, low = rows[:0], (high := [arb(1 if held else -1) for held in integers(m)])
+        rows, low = rows[:0], (high := [arb("inf" if held else "-inf") for held in integers(m)])
     m.own = layout(m.s, m.W, m.tokens) if m.family == "sharded" else (arb(0),)
     for ctx.prec in PRECISIONS:
         outs = shards(m, rows) if m.family == "sharded" else stack(m, rows)
@@ -391,8 +385,7 @@ def prove(m: Named) -> dict[str, Any]:
         rows = np.array([i for i in rows if not (low[i] > 0 or high[i] < 0)], dtype=np.int64)
     proved, least = sum(a > 0 for a in low), min(math.nextafter(float(a), -math.inf) for a in low)
     found = {"family": m.family, "facts": T, "proved": proved, "lost": sum(b < 0 for b in high)}
-    least = least if math.isfinite(least) and m.family != "sqrt" else None
-    return found | {"undecided": len(rows), "margin": least}
+    return found | {"undecided": len(rows), "margin": least if math.isfinite(least) else None}
 
 
 def check(folder: Path) -> tuple[int, dict[str, Any]]:
