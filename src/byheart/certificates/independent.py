@@ -3,8 +3,7 @@ docs/sharded.md alone, sharing no code with byheart. `python independent.py FOLD
 
 Nothing in the folder is believed. Proved is that the right answer of every fact has the largest
 logit in exact real arithmetic (balls of Arb), or is the class that integers give (network.bin).
-Exit code 0: all facts are proved; 1: some are not, or a file differs from its hash; 2: the folder
-cannot be read or is not covered (distributions, vectors, hardmax, facts left out).
+Exit code 0: all proved; 1: some not, or a file differs from its hash; 2: not readable or covered.
 """
 
 import json
@@ -135,8 +134,6 @@ def open_folder(folder: Path) -> Named:
         m.tokens = np.pad(m.tokens, ((0, 0), (1, 0)), constant_values=start)
     for file, layout in FILES[family].items():
         vars(m.W).update(tensors(folder, file, sums, layout, s) if layout else {})
-    formats = {array.dtype for name, array in vars(m.W).items() if name not in WHOLE}
-    need(len(formats) < 2, "weights in two formats")
     return m
 
 
@@ -172,8 +169,7 @@ def margins(out: np.ndarray, W_U: np.ndarray, right: np.ndarray) -> list[arb]:
     return list(own - largest.reduce(logits, axis=1))
 
 
-def stack(m: Named, rows: np.ndarray) -> Any:
-    """The formulas of docs/models.md."""
+def stack(m: Named, rows: np.ndarray) -> Any:  # the formulas of docs/models.md
     s, W, inside = m.s, m.W, m.s.positions in ("attention", 0)
     positions = ball(W.W_pos) if hasattr(W, "W_pos") else arb(0)
     root = arb(1) if s.scale is False else arb(s.qk_rank or s.d_h).sqrt()
@@ -210,7 +206,8 @@ def layout(s: Named, W: Named, tokens: np.ndarray) -> tuple[Any, ...]:
     away at most; cancelling heads score λ there, 0 elsewhere. Premises: docs/formats.md."""
     points, sink = np.vstack([W.point, W.far]).astype(np.int64), hasattr(W, "cancel")
     good = abs(points).max() < 2**26 and len(np.unique(points, axis=0)) == len(points)
-    need(good, "lattice points: two are the same, or too far out")
+    good = good and len({a.dtype for n, a in vars(W).items() if n not in WHOLE}) == 1
+    need(good, "lattice points: two are the same, or too far out; or weights of two formats")
     digits, most = (24, 127) if W.W_O.dtype == "float32" else (53, 1023)
     square, parts = int((points**2).sum(1).max()), [math.frexp(v) for v in (s.lam, s.s1, s.s2)]
     lam, s1, s2 = (exponent - 1 for part, exponent in parts if part == 0.5)
@@ -246,8 +243,7 @@ def layout(s: Named, W: Named, tokens: np.ndarray) -> tuple[Any, ...]:
         top.append(np.max(query * (np.max(keys, 0) + sink * keys[0])))
     written, size = norms(W.V).max() * norms(W.W_O).sum(), arb(size * norms(W.W_U.T).max())
     total = (arb(np.max(top)) * GROWN - arb(s.lam)).exp() * arb(written) * GROWN
-    if sink:
-        total = 2 * (total + (-arb(s.lam)).exp() * arb(norms(W.cancel).sum()) * GROWN)
+    total += (total + 2 * (-arb(s.lam)).exp() * arb(norms(W.cancel).sum()) * GROWN) if sink else 0
     return (2 * s.S * size * total * GROWN).upper(), points, group, level, owner, sub, shard
 
 
@@ -294,8 +290,7 @@ def shards(m: Named, rows: np.ndarray) -> Any:
             yield batch, out + times(x[:, 1], rest - through(o)) if sink else out
 
 
-def execute(blocks: list[Any], state: list[Any]) -> list[Any]:
-    """H <- H + W2 relu(W1 H + b1) + b2, block by block."""
+def execute(blocks: list[Any], state: list[Any]) -> list[Any]:  # H += W2 relu(W1 H + b1) + b2
     for units, shift in blocks:
         added = [(1, o, w) for o, w in shift]
         for inputs, bias, outputs in units:
@@ -350,19 +345,16 @@ def integers(m: Named) -> list[bool]:
     wide, weights = [len(units) for units, _ in ff1 + ff2], [w for w in weights if w] + [1, 1]
     bits, dense = [w.bit_length() for w in weights], sum(2 * M * q + q + M for q in wide)
     sizes = [len(weights), dense + M * (5 + d), len({*weights}), len(wide), max([M, *wide])]
-    sizes += [max(bits), sum(bits)]
-    need(
-        good and sizes == [vars(s)[name] for name in COUNTS.split()],
-        "the spec counts other weights than network.bin has",
-    )
+    counted = [vars(s)[name] for name in COUNTS.split()]
+    need(good and [*sizes, max(bits), sum(bits)] == counted, "the spec counts other weights")
     answers = m.made["answers"]
     good = answers == sorted({*answers}) and len(answers) == s.classes
     need(good and 0 <= answers[0] <= answers[-1] < N, "the answers of the classes")
     each, index = np.unique(m.tokens + N * s.ordered * np.arange(S), return_inverse=True)
     vectors = [(each % N).astype(object), (each // N).astype(object)][:d]
     (source, target, out), index = places, index.reshape(m.tokens.shape)
-    E_in += [[]] * (M - len(E_in))
-    state = execute(ff1, [sum((w * vectors[j] for j, w in row), vectors[0] * 0) for row in E_in])
+    E_in, zero = E_in + [[]] * (M - len(E_in)), vectors[0] * 0
+    state = execute(ff1, [sum((w * vectors[j] for j, w in row), zero) for row in E_in])
     pooled = state[source][index].sum(1) * scale
     need(not (pooled % S).any(), "network.bin: a mean that is not a whole number")
     state = [column[index[:, -1]] for column in state]
