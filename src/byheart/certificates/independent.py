@@ -52,10 +52,11 @@ FILES["sharded"] = {WEIGHTS: "W_O H d_h out", "index.safetensors": INDEX}
 WHOLE = {"head_start": "int64", "shard_sha256": "uint8", "bits": "int8", "subject": "int8"}
 WHOLE |= dict.fromkeys(("group", "point", "far", "level", "first", "deciding"), "int32")
 WHOLE |= dict.fromkeys(("tokens", "answers", "rows"), "int32")
-ball, exp, largest = (np.frompyfunc(f, n, 1) for f, n in ((arb, 1), (arb.exp, 1), (arb.max, 2)))
-relu = np.frompyfunc(lambda x: x.max(arb(0)), 1, 1)
+each: Any = np.frompyfunc
+ball, exp, largest = each(arb, 1, 1), each(arb.exp, 1, 1), each(arb.max, 2, 1)
+relu = each(lambda x: x.max(arb(0)), 1, 1)
 Refused = type("Refused", (Exception,), {})  # why a folder is no proof, and the exit code
-gelu = np.frompyfunc(lambda x: x * (1 + (x / arb(2).sqrt()).erf()) / 2, 1, 1)
+gelu = each(lambda x: x * (1 + (x / arb(2).sqrt()).erf()) / 2, 1, 1)
 
 
 def need(good: object, problem: str, code: int = 2) -> None:
@@ -140,14 +141,14 @@ def open_folder(folder: Path) -> Named:
 def times(x: np.ndarray, W: np.ndarray) -> np.ndarray:
     """x (..., n) times W (n, m) in balls, of which each contains the exact number."""
     product = arb_mat(x.size // len(W), len(W), x.ravel().tolist())
-    product *= arb_mat(*W.shape, W.ravel().tolist())
+    product *= arb_mat(W.shape[0], W.shape[1], W.ravel().tolist())
     return np.array(product.entries(), dtype=object).reshape(*x.shape[:-1], W.shape[1])
 
 
 def attend(x: np.ndarray, at: list[int], maps: list[np.ndarray], root: arb, gate: Any) -> Any:
     """Σ_h W_O^h W_V^h Σ_s softmax_s(q·k_s / root + gate_s) x_s of the queries `at` (B, at, d), each
     of which reads the positions up to itself; `maps` are W_Q, W_K, W_V and W_O, (H, ...) each."""
-    q, k, v = (times(y, np.hstack(w)) for y, w in zip((x[:, at], x, x), maps[:3], strict=True))
+    q, k, v = (times(y, np.hstack([*w])) for y, w in zip((x[:, at], x, x), maps[:3], strict=True))
     q, k, v = (y.reshape(*y.shape[:2], len(maps[0]), -1) for y in (q, k, v))
     out = []
     for i, s in enumerate(at):
@@ -158,14 +159,14 @@ def attend(x: np.ndarray, at: list[int], maps: list[np.ndarray], root: arb, gate
     return np.stack(out, 1)
 
 
-def margins(out: np.ndarray, W_U: np.ndarray, right: np.ndarray) -> list[arb]:
+def margins(out: np.ndarray, W_U: Any, right: np.ndarray) -> list[arb]:
     """The right logit minus the largest other one; one column of zeros stands for all of them."""
-    used, each = W_U.any(0), np.arange(len(right))
+    used, row = W_U.any(0), np.arange(len(right))
     used[right] = True
     used[np.flatnonzero(~used)[:1]] = True
     at, logits = (np.cumsum(used) - 1)[right], times(out, W_U[:, used])
-    own = logits[each, at]
-    logits[each, at] = arb("-inf")
+    own = logits[row, at]
+    logits[row, at] = arb("-inf")
     return list(own - largest.reduce(logits, axis=1))
 
 
@@ -259,7 +260,7 @@ def shards(m: Named, rows: np.ndarray) -> Any:
 
     def through(o: int) -> Any:
         _, _, V, W_O = maps(o)
-        return times(ball(np.hstack(V)), W_O.reshape(-1, s.d_g)) if len(V) else arb(0)
+        return times(ball(np.hstack([*V])), W_O.reshape(-1, s.d_g)) if len(V) else arb(0)
 
     code = (W.bits > 0) @ 2 ** np.arange(s.bits)[::-1] if s.bits else group * 0
     chosen, last = group[m.tokens[:, -1 if s.gate == "query" else 0]], np.arange(S) == S - 1
@@ -375,13 +376,13 @@ def prove(m: Named) -> dict[str, Any]:
             for row, margin in zip(batch, margins(out, m.W.W_U, m.right[batch]), strict=True):
                 low[row], high[row] = margin.lower() - m.own[0], margin.upper() + m.own[0]
         rows = np.array([i for i in rows if not (low[i] > 0 or high[i] < 0)], dtype=np.int64)
-    proved, least = sum(a > 0 for a in low), min(math.nextafter(float(a), -math.inf) for a in low)
+    proved, least = sum(a > 0 for a in low), min(float(a) for a in low)
     found = {"family": m.family, "facts": T, "proved": proved, "lost": sum(b < 0 for b in high)}
-    return found | {"undecided": len(rows), "margin": least if math.isfinite(least) else None}
+    least = math.nextafter(least, -math.inf) if math.isfinite(least) else None
+    return found | {"undecided": len(rows), "margin": least}
 
 
-def check(folder: Path) -> tuple[int, dict[str, Any]]:
-    """The exit code, and what is said about a folder."""
+def check(folder: Path) -> tuple[int, dict[str, Any]]:  # the exit code, and what is said
     begin = time.perf_counter()
     try:
         with np.errstate(all="ignore"):  # what overflows in a bound proves nothing
