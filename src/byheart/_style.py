@@ -90,8 +90,11 @@ def legend(axes: Axes) -> None:
 
 def save(figure: Figure, path: str | os.PathLike[str], dpi: int = 150) -> None:
     """Write a figure whole, the format by the suffix. The same figure gives the same bytes."""
+    from matplotlib import rc_context
+
     target, data = Path(path), io.BytesIO()
     kind = target.suffix[1:].lower()
     undated = {"svg": {"Date": None}, "png": {"Software": None}}.get(kind, {})
-    figure.savefig(data, format=kind, dpi=dpi, metadata=undated)
+    with rc_context({"svg.hashsalt": "byheart"}):  # else ids in it are random
+        figure.savefig(data, format=kind, dpi=dpi, metadata=undated)
     save_file(target, data.getvalue())
