@@ -20,6 +20,7 @@ from byheart._lazy import attach
 from byheart._version import __version__
 
 if TYPE_CHECKING:
+    from byheart._folders import locked
     from byheart.audits import AuditSettings, audit
     from byheart.certificates import Certificate, certify, check_memory
     from byheart.construct import (
@@ -73,9 +74,9 @@ __all__ = [
     "Recipe", "Sharded", "ShardedMemory", "Spec", "SquareRoot", "Study", "TokenMemory", "Train",
     "VectorFacts", "VectorMemory", "Vocabulary", "__version__", "accuracy", "as_facts", "audit",
     "bounds", "build", "capacity", "certify", "check_memory", "digit_vectors", "edit",
-    "explore", "export", "head_statistics", "import_memory", "kruskal_report", "load", "owner",
-    "random_associations", "random_distributions", "random_vectors", "read_distributions",
-    "read_facts", "read_vectors", "report", "reproduce", "size", "smallest", "train",
-    "train_stack",
+    "explore", "export", "head_statistics", "import_memory", "kruskal_report", "load",
+    "locked", "owner", "random_associations", "random_distributions", "random_vectors",
+    "read_distributions", "read_facts", "read_vectors", "report", "reproduce", "size", "smallest",
+    "train", "train_stack",
 ]  # fmt: skip
 __getattr__, __dir__ = attach(__name__)

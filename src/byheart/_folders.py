@@ -57,6 +57,15 @@ def locked(
     One thread may lock a path again, or a file in a folder that it holds. False where there is no
     lock to be had: in a folder that may not be written, as the writing itself will say, and, with a
     warning, on a file system that has none.
+
+    >>> import byheart as bh, pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp()) / "elements"
+    >>> _ = bh.build("elements", "sharded").save(folder)
+    >>> with bh.locked(folder):  # no edit of another process comes between
+    ...     edited = bh.edit(bh.load(folder), set={("Fe", "name"): "ferrum"})
+    ...     _ = edited.save(folder, force=True)
+    >>> bh.load(folder).recall("Fe", "name").answer
+    'ferrum'
     """
     target, me = Path(os.path.realpath(path)), _me()
     if any(_held.get(place) == me for place in (target, *target.parents)):
@@ -335,6 +344,8 @@ def _wait_for(lock: Path, path: str | Path, wait: float, progress: Report) -> in
             handle = _acquire(lock)
         except OSError as error:
             if error.errno in NO_LOCKS:
+                with contextlib.suppress(OSError):
+                    os.unlink(lock)
                 told = f"{path}: its file system has no locks: let only one program write there."
                 warnings.warn(told, RuntimeWarning, stacklevel=4)
             elif error.errno not in NO_PLACE:

@@ -107,13 +107,14 @@ def plain(text: str) -> str:
 def rendered(figure: Figure, kind: str, dpi: int) -> bytes:
     """A figure as a file of this format; the same figure gives the same bytes. Its texts are plain:
     byheart itself writes no formulas (the numbers of axes are not set yet)."""
+    from matplotlib import rc_context
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
         text.set_text(plain(text.get_text()))  # type: ignore[attr-defined]
     data = io.BytesIO()
     undated = {"svg": {"Date": None}, "png": {"Software": None}}.get(kind, {})
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), rc_context({"svg.hashsalt": "byheart"}):  # else ids are random
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a box stands for it
         figure.savefig(data, format=kind, dpi=dpi, metadata=undated)
     return data.getvalue()

@@ -77,7 +77,9 @@ def test_version(script: Script):
     assert done.stdout == f"byheart {__version__}\n"
 
 
-def interrupted(script_path: Path, target: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def interrupted(
+    script_path: Path, target: Path, *options: str, sign: signal.Signals = signal.SIGINT
+) -> subprocess.CompletedProcess[str]:
     """Start a build of some seconds (one dense solve), press Ctrl-C once it has begun."""
     facts = ["random:N=100,S=3,T=4000", "--method", "attention"]
     args = ["build", *facts, "-o", str(target), *options]
@@ -90,22 +92,27 @@ def interrupted(script_path: Path, target: Path, *options: str) -> subprocess.Co
     )
     with process:
         try:
-            deadline = time.monotonic() + 30
-            while not any(target.parent.glob(f".{target.name}.*")):
+            deadline = time.monotonic() + 300
+            while not any(target.parent.glob(f".{target.name}.*.byheart-part")):
                 assert process.poll() is None, process.communicate()
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
             time.sleep(0.2)
-            process.send_signal(signal.SIGINT)
-            stdout, stderr = process.communicate(timeout=60)
+            process.send_signal(sign)
+            stdout, stderr = process.communicate(timeout=300)
         finally:
             process.kill()
     return subprocess.CompletedProcess(args, process.returncode, stdout, stderr)
 
 
-def test_interrupt_leaves_nothing(installed_script: Path, tmp_path: Path):
-    done = interrupted(installed_script, tmp_path / "m")
-    assert done.returncode == 130
+@pytest.mark.parametrize(
+    "sign",
+    [signal.SIGINT, signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)],
+    ids=lambda sign: sign.name,
+)
+def test_interrupt_leaves_nothing(installed_script: Path, tmp_path: Path, sign: signal.Signals):
+    done = interrupted(installed_script, tmp_path / "m", sign=sign)
+    assert done.returncode == 128 + sign
     assert done.stderr.strip() == "error: interrupted: nothing is half-written."
     assert list(tmp_path.iterdir()) == []
 

@@ -283,16 +283,18 @@ def _unwritable(path: str | os.PathLike[str], error: OSError) -> StoreError:
 def _writable(location: Path) -> bool:
     """Whether SQLite can write: to the store, and its own files beside it."""
     real = location.resolve()
-    return os.access(real, os.W_OK) and os.access(real.parent, os.W_OK)
+    return _may_write(real) and _may_write(real.parent)
+
+
+def _may_write(path: Path) -> bool:
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _reading(location: Path) -> str:
     """Where SQLite reads. In a folder that may not be written it can read a store in WAL mode only
     when told that nobody writes it, which also hides the rows of a file FILE-wal."""
     waiting = Path(f"{location}-wal")
-    alone = not os.access(location.parent, os.W_OK) and not (
-        waiting.exists() and waiting.stat().st_size
-    )
+    alone = not _may_write(location.parent) and not (waiting.exists() and waiting.stat().st_size)
     return f"{location.as_uri()}?mode=ro{'&immutable=1' if alone else ''}"
 
 
