@@ -16,7 +16,7 @@ from byheart.certificates import prove
 from byheart.certificates.contract import CLAUSES, LINES, ContractBroken
 from byheart.errors import ByheartError, FactsError
 from byheart.models import ShardedMemory, TokenMemory
-from byheart.models.memory import Part
+from byheart.models.description import Part
 from byheart.models.memory_files import FAMILIES
 
 KEPT = Path(__file__).parent / "kept"

@@ -24,7 +24,7 @@ from byheart.models.construction import shown
 
 if TYPE_CHECKING:
     from byheart.models import Memory
-    from byheart.models.memory import Description
+    from byheart.models.description import Description
 
 SCHEMA = 2  # 1: a certificate did not bind spec, vocabulary and arithmetic
 FILE = "certificate.json"
@@ -195,7 +195,7 @@ class Certificate:
         return ()
 
     def _description(self) -> Description:
-        from byheart.models.memory import Description
+        from byheart.models.description import Description
 
         return Description(self.verdict(), tuple(self.rows()), (), (), {})
 

@@ -12,8 +12,9 @@ from byheart._lazy import attach
 if TYPE_CHECKING:
     from byheart.models.architectures import register_architecture
     from byheart.models.construction import Construction
+    from byheart.models.description import Description
     from byheart.models.exact_memory import ExactMemory
-    from byheart.models.memory import Description, Memory, Owner, Recall, Split
+    from byheart.models.memory import Memory, Owner, Recall, Split
     from byheart.models.memory_files import load, register_memory
     from byheart.models.sharded_memory import ShardedMemory
     from byheart.models.token_memory import DistributionMemory, TokenMemory

@@ -20,8 +20,9 @@ from byheart.exact.blocks import Network
 from byheart.exact.literal import evaluate
 from byheart.exact.parts import Parts, Structured, emit
 from byheart.models.construction import SquareRootConstruction
+from byheart.models.description import PageWords, Part
 from byheart.models.folder import NETWORK, Files, Layouts, Record
-from byheart.models.memory import Dtype, FactTable, PageWords, Part, Recall
+from byheart.models.memory import Dtype, FactTable, Recall
 from byheart.models.word_memory import WordMemory, token_table
 from byheart.specs import ExactSpec, TokenSpec
 

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
@@ -20,6 +19,7 @@ from byheart._json import Json
 from byheart.errors import ByheartError, FactsError
 from byheart.facts import Distributions, Facts, VectorFacts
 from byheart.models.construction import Construction, shown
+from byheart.models.description import Description, PageWords, Part
 from byheart.models.folder import MEMORY, WEIGHTS, Files, Layouts, Record, tensors
 from byheart.specs import Spec
 from byheart.specs.base import Shapes
@@ -34,7 +34,6 @@ else:
     Inputs = TypeVar("Inputs")  # what `encode` gives, and `outputs` and `to_torch()` read
 
 BATCH_BYTES = 256 * 2**20  # keeps intermediates well below the size of the solve that made them
-SHOWN_ROWS = 6  # of a description, in `repr`
 NAMES = {  # families in words
     "attention-only": "attention-only Transformer",
     "associative": "associative memory",
@@ -140,58 +139,6 @@ class Owner:
         held = f", {len(self.facts):,} facts" if self.heads else ""
         rest = f"; {self.others}" if self.others else " and nothing else" if held else ""
         return f"<Owner{key}: {self.where}{held}{rest}>"
-
-
-@dataclass(frozen=True)
-class Part:
-    """One part that a key runs through; `heads` draws that many heads, `skip` a bypass."""
-
-    name: str
-    lines: tuple[str, ...]
-    parameters: int | None = None
-    heads: int = 0
-    skip: bool = False
-
-
-@dataclass(frozen=True)
-class PageWords:
-    """What pages and figures say in a family's own words: `asking`, lines of Python that ask
-    `memory`; `positions`, what the attention of `head_parts` runs over, words or numbers of key
-    columns; `margin`, what `margins` are (None: an answer is right or wrong); `answers`, among how
-    many a fact has its own (None: labels are numbers); `bits` of all weights as stored."""
-
-    asking: tuple[str, ...]
-    positions: tuple[str | int, ...] = ()
-    margin: str | None = "right answer minus the next best"
-    answers: int | None = None
-    bits: int | None = None
-
-
-@dataclass(frozen=True)
-class Description:
-    """A memory in words: `rows` are (what, value); `why` the reasons of the construction; `parts`
-    the architecture; `record` the same as JSON."""
-
-    title: str
-    rows: tuple[tuple[str, str], ...]
-    why: tuple[str, ...]
-    parts: tuple[Part, ...]
-    record: dict[str, Json]
-
-    def text(self) -> str:
-        """At most eight lines."""
-        width = max((len(name) for name, _ in self.rows[:SHOWN_ROWS]), default=0)
-        lines = [f"  {name:<{width}}  {value}" for name, value in self.rows[:SHOWN_ROWS]]
-        return "\n".join([self.title, *lines])
-
-    def html(self) -> str:
-        """A small table."""
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{escape(name)}</th>"
-            f"<td style='text-align:left'>{escape(value)}</td></tr>"
-            for name, value in self.rows
-        )
-        return f"<b>{escape(self.title)}</b><table>{cells}</table>"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -18,6 +18,7 @@ from byheart.errors import ByheartError, MemoryFileError
 from byheart.facts import Facts
 from byheart.models import sharded
 from byheart.models.construction import AttentionConstruction, ShardedConstruction
+from byheart.models.description import Part
 from byheart.models.folder import (
     DIGESTS,
     INDEX,
@@ -30,7 +31,7 @@ from byheart.models.folder import (
     check_shapes,
     tensors,
 )
-from byheart.models.memory import Dtype, HeadParts, Owner, Part
+from byheart.models.memory import Dtype, HeadParts, Owner
 from byheart.models.threads import one_thread
 from byheart.models.token_memory import TokenMemory, margin_parts, token_parts
 from byheart.specs import ShardedSpec, TokenSpec

@@ -19,17 +19,9 @@ from byheart.errors import FactsError
 from byheart.facts import Distributions, Facts
 from byheart.models.architectures import module_of
 from byheart.models.construction import DistributionConstruction
+from byheart.models.description import PageWords, Part
 from byheart.models.folder import FACTS, WEIGHTS, Files, Layouts, Record, check_shapes, tensors
-from byheart.models.memory import (
-    Dtype,
-    FactTable,
-    HeadParts,
-    PageWords,
-    Part,
-    Recall,
-    answer_margins,
-    projections,
-)
+from byheart.models.memory import Dtype, FactTable, HeadParts, Recall, answer_margins, projections
 from byheart.models.word_memory import WordMemory, check_sums, token_table
 from byheart.specs import (
     AssociativeSpec,

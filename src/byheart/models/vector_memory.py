@@ -17,6 +17,7 @@ from byheart.errors import ByheartError, FactsError
 from byheart.facts import VectorFacts
 from byheart.models import multi_head
 from byheart.models.construction import Construction, MultiHeadConstruction
+from byheart.models.description import PageWords, Part
 from byheart.models.folder import (
     FACTS,
     WEIGHTS,
@@ -33,8 +34,6 @@ from byheart.models.memory import (
     HeadParts,
     Memory,
     Owner,
-    PageWords,
-    Part,
     Recall,
     answer_margins,
     projections,
