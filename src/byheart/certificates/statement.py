@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from byheart._files import read_json
 from byheart._folders import write_text
 from byheart._json import Json
 from byheart._version import __version__
@@ -263,9 +264,8 @@ class Certificate:
     @staticmethod
     def read(folder: str | Path) -> Certificate | None:
         """The certificate in a memory folder; None where there is none that can be read."""
-        with suppress(OSError, ValueError, AttributeError, MemoryFileError):
-            text = (Path(folder) / FILE).read_text(encoding="utf-8")
-            return Certificate.from_json(json.loads(text))
+        with suppress(ValueError, AttributeError, ByheartError):
+            return Certificate.from_json(read_json(Path(folder) / FILE))  # type: ignore[arg-type]
         return None
 
     def write(self, folder: str | Path) -> Path:
