@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One thread per test worker: two workers on two cores otherwise fight over them.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help setup demo models reproduce test test-slow bench bench-all lint docs clean
+.PHONY: help setup demo models reproduce test test-slow fuzz bench bench-all lint docs clean
 help:
 	@echo "make setup      install byheart into .venv"
 	@echo "make demo       build, certify, ask and show a memory of 585 facts; a scaling law"
@@ -13,6 +13,7 @@ help:
 	@echo "make reproduce  all studies (Dana et al. in full, the others quick), docs/studies (1.5 hours)"
 	@echo "make test       lint, types, tests (about 7 minutes on 2 cores)"
 	@echo "make test-slow  the checks that take minutes"
+	@echo "make fuzz       mutated inputs through every command (CASES=2000 SEED=0)"
 	@echo "make bench      measure build and certificate times on this machine"
 	@echo "make bench-all  every table of the docs"
 	@echo "make lint       ruff and pyright"
@@ -54,6 +55,11 @@ test: lint
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow
+
+CASES ?= 2000
+SEED ?= 0
+fuzz: $(VENV)/.installed-dev
+	$(TEST_ENV) $(BIN)/python tools/fuzz.py --cases $(CASES) --seed $(SEED)
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/run.py

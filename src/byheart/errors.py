@@ -38,6 +38,10 @@ class OptionError(ByheartError):
         return f"{text} {self.hint}" if self.hint else text
 
 
+class SpecError(ByheartError, ValueError):
+    """A size or a word that a spec cannot have."""
+
+
 class FactsError(ByheartError):
     """An input table that cannot be read as facts, or a token that no fact uses."""
 

@@ -73,7 +73,7 @@ def test_unequal_lengths_are_listed(make_file):
         ('{"input": [["a"]], "output": "x"}', "line 2, field 'input': .*list"),
         ('{"input": [NaN], "output": "x"}', "line 2: .*NaN"),
         ('{"input": [1e999], "output": "x"}', "line 2: .*not finite: '1e999'"),
-        ('{"input": "\\ud83d", "output": "x"}', "line 2, field 'input': .*lone surrogate"),
+        ('{"input": "\\ud83d", "output": "x"}', "line 2: .*surrogates not allowed"),
         ('{"input": ["a", ""], "output": "x"}', "line 2, field 'input': .*empty cell"),
         ('{"input": ["a", "x"], "output": ""}', "line 2, field 'output': .*empty cell"),
         ('{"input": ["x", "y"], "output": "x", "weight": "1"}', "line 2, field 'weight'"),

@@ -346,7 +346,9 @@ def _least_squares(table: Distributions, d: int) -> list[Encoder]:
     if not table.full_support:
         return []
     heavy = table.T * table.A * (d + 1) ** 2 > ALTERNATION_LIMIT
-    return [svd(table, d) if heavy else weighted(table, d)]
+    start = svd(table, d) if heavy else weighted(table, d)
+    # Where all answers are equally probable there is nothing to fit, and its systems are singular.
+    return [start] if np.isfinite(start.W).all() and np.isfinite(start.E).all() else []
 
 
 def _low_entropy(table: Distributions, d: int, seed: int) -> list[Encoder]:

@@ -50,9 +50,10 @@ def whole(**sizes: object) -> None:
     """Refuse what is no integer >= 1 of 64 bits; a seed may be 0."""
     for letter, value in sizes.items():
         least = 0 if letter == "seed" else 1
-        number = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-        if not number or not least <= int(value) < 2**63:
-            found = repr(value) if not number or int(value) < least else "one of more than 63 bits"
+        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+        number = int(value) if whole else -1  # type: ignore[call-overload]
+        if not least <= number < 2**63:
+            found = repr(value) if number < least else "one of more than 63 bits"
             raise FactsError(f"expected `{letter}` to be an integer >= {least}, found {found}.")
 
 

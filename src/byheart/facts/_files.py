@@ -160,7 +160,7 @@ def json_lines(path: Path, where: str) -> Generator[tuple[int, dict[str, object]
 
 def _parse(line: str, place: str) -> dict[str, object]:
     try:
-        record = parse_json(line, place, FactsError)
+        record: object = parse_json(line, place, FactsError)
     except FactsError as error:
         advice = f"Every line is an object of its own, such as {OBJECT}"
         raise FactsError(f"{error} {advice}.") from None

@@ -106,11 +106,10 @@ def random_distributions(
     for letter, value in settings.items():
         _require(0 <= value < float("inf"), f"`{letter}` to be a finite number >= 0", value)
     _require(0 < eta < 1, "`eta` strictly between 0 and 1", eta)
-    check.whole(N=N, S=S, seed=seed)
-    if T is None:
-        _require(S * math.log10(N) < MAX_DIGITS, "all of N**S keys to fit", f"{N}**{S}. Give T")
-        T = int(N) ** int(S)
-    check.whole(T=T)
+    check.whole(N=N, S=S, seed=seed, T=1 if T is None else T)
+    fits = T is not None or S * math.log10(N) < MAX_DIGITS
+    _require(fits, "all of N**S keys to fit", f"{N}**{S}. Give T")
+    T = int(N) ** int(S) if T is None else T
     check.room(T, N, f"random:{kind}")
     keys = random_associations(N, S, T, seed)
     rng = np.random.default_rng([seed, 1])

@@ -6,7 +6,7 @@ Only the audit's JSON is read, so that a page can be made where the model is not
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from byheart._files import read_json
 from byheart.audits.tables import BAD, GOOD, check_label, summary
@@ -51,7 +51,7 @@ def audit_page(source: str | Path) -> Page:
 
 def read_audit(source: str | Path) -> Record:
     """The record of an audit, refused with a reason where it is none."""
-    record = read_json(source)
+    record: Any = read_json(source)  # its parts are checked below
     if not isinstance(record, dict) or record.get("kind") != "byheart audit":
         expected = 'expected an audit ("kind": "byheart audit")'
         raise ByheartError(f"{source}: {expected}. `byheart audit` writes one.")

@@ -11,6 +11,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 from byheart._words import shown
+from byheart.errors import SpecError
 
 Shapes = dict[str, tuple[int, ...]]
 Implied = dict[str, int] | dict[str, float]
@@ -35,7 +36,7 @@ class Spec(ABC):
     >>> Lookup(N=0)
     Traceback (most recent call last):
     ...
-    ValueError: N must be a whole number >= 1, found 0
+    byheart.errors.SpecError: N must be a whole number >= 1, found 0
     """
 
     family: ClassVar[str]
@@ -103,7 +104,7 @@ LARGEST = 2**63 - 1  # of a size: products of some of them are still floats
 
 
 def check_fields(spec: Spec) -> None:
-    """Refuse a field that its type does not allow, naming it: a `ValueError`."""
+    """Refuse a field that its type does not allow, naming it: a `SpecError`."""
     for field in fields(spec):  # pyright: ignore[reportArgumentType] every subclass is a dataclass
         hint, value = _hints(type(spec))[field.name], getattr(spec, field.name)
         if value is None and NoneType in get_args(hint):
@@ -115,12 +116,12 @@ def check_fields(spec: Spec) -> None:
             least = spec.least.get(field.name, 1)
             kind = next(kind for kind in KINDS if kind in (hint, *get_args(hint)))
             good = isinstance(value, KINDS[kind][0]) and isinstance(value, bool) == (kind is bool)
-            whole = kind is int and isinstance(value, int)
-            good = good and not (whole and not least <= value <= LARGEST)
-            most = " and below 2^63" if whole and value > LARGEST else ""
+            whole = value if kind is int and isinstance(value, int) else least
+            good = good and least <= whole <= LARGEST
+            most = " and below 2^63" if whole > LARGEST else ""
             expected = KINDS[kind][1] + (f" >= {least}{most}" if kind is int else "")
         if not good:
-            raise ValueError(f"{field.name} must be {expected}, found {shown(value)}")
+            raise SpecError(f"{field.name} must be {expected}, found {shown(value)}")
 
 
 KINDS = {
