@@ -69,6 +69,8 @@ def layout_fault(spec: ShardedSpec, weights: Weights) -> str | None:
 def _layout_faults(spec: ShardedSpec, weights: Weights) -> Iterator[tuple[object, str]]:
     """What makes sparse recall and the literal layer differ: (whether it is so, in words). Each
     relies on those before it."""
+    wrong = spec.gate == "key" and spec.S != 2
+    yield wrong, f"the key gate reads keys of two tokens, found S = {spec.S}"
     start, level, first = (weights[name].long() for name in ("head_start", "level", "first"))
     counts = start[1:] - start[:-1]
     all_heads = int(start[0]) == 0 and int(start[-1]) == spec.H

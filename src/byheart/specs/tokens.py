@@ -291,11 +291,6 @@ class ShardedSpec(TokenSpec):
     family = "sharded"
     least: ClassVar = {"bits": 0, "check": 0}
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.gate == "key" and self.S != 2:
-            raise ValueError(f"S must be 2 with the key gate, found {self.S}")
-
     def implied(self) -> Implied:
         return {"s2": self.s2 or self.s1**2}
 
