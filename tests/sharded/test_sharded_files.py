@@ -58,9 +58,9 @@ def test_lazy_loading_reads_neither_shards_nor_facts(folder, monkeypatch):
     read = []
     original = memory_files.read_file
 
-    def recording(path, name):
+    def recording(path, name, limit):
         read.append(name)
-        return original(path, name)
+        return original(path, name, limit)
 
     monkeypatch.setattr(memory_files, "read_file", recording)
     assert load(folder, lazy=True).facts is not None  # mapped, so that keys are known
