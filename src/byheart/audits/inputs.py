@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from byheart._files import open_regular, parse_json, read_json, read_regular
 from byheart.audits.models import FoundModel, readable
 from byheart.errors import ByheartError, OptionError
 from byheart.facts import read_arrays
@@ -151,13 +151,10 @@ def _length(n: int | None, found: FoundModel) -> int:
 def _lines(files: Sequence[str | os.PathLike[str]]) -> Iterator[str]:
     empty = True
     for file in files:
-        try:
-            with open(file, encoding="utf-8", errors="replace") as text:
-                for line in filter(None, map(str.strip, text)):
-                    empty = False
-                    yield line
-        except OSError as error:
-            raise ByheartError(f"{file} cannot be read: {error.strerror}.") from None
+        with open_regular(os.fspath(file)), open(file, encoding="utf-8", errors="replace") as text:
+            for line in filter(None, map(str.strip, text)):
+                empty = False
+                yield line
     if empty:
         raise ByheartError(f"{', '.join(map(str, files[:3]))}: only empty lines.")
 
@@ -188,7 +185,7 @@ def _array(name: str, wanted: str) -> np.ndarray:
     """The array of that name, or the only one."""
     if not name.endswith((".npy", ".npz", ".safetensors")):
         raise ByheartError(f"{name}: expected .npy, .npz or .safetensors (token ids also .jsonl).")
-    with readable(name):
+    with open_regular(name), readable(name):
         arrays = read_arrays(name)
     if wanted not in arrays and len(arrays) != 1:
         there = ", ".join(sorted(arrays)) or "none"
@@ -198,8 +195,8 @@ def _array(name: str, wanted: str) -> np.ndarray:
 
 def _jsonl(name: str) -> np.ndarray:
     with readable(name, "Give one list of token ids a line."):
-        lines = Path(name).read_text(encoding="utf-8").splitlines()
-        rows = [json.loads(line) for line in lines if line.strip()]
+        lines = read_regular(name).decode("utf-8").splitlines()
+        rows = [parse_json(line, name) for line in lines if line.strip()]
         lengths = sorted({len(row) if isinstance(row, list) else -1 for row in rows})
         if len(lengths) != 1 or -1 in lengths:
             raise ByheartError(f"{name}: expected lists of one length, found lengths {lengths}.")
@@ -214,7 +211,7 @@ def _pictures(folder: Path, side: int, channels: int, T: int) -> np.ndarray:
         raise ByheartError(f"{folder}: no pictures ({', '.join(IMAGES)}) in it.")
     pictures = []
     for file in files:
-        with readable(str(file)), Image.open(file) as picture:
+        with open_regular(file), readable(str(file)), Image.open(file) as picture:
             pixels = np.asarray(picture.convert("L" if channels == 1 else "RGB"))
         if pixels.shape[:2] != (side, side):
             size = f"{pixels.shape[1]} x {pixels.shape[0]} pixels"
@@ -226,8 +223,10 @@ def _pictures(folder: Path, side: int, channels: int, T: int) -> np.ndarray:
 def _scaled(values: np.ndarray, found: FoundModel) -> np.ndarray:
     file = found.path / "preprocessor_config.json"
     with readable(str(file)), np.errstate(all="ignore"):  # what is not finite is refused later
-        settings = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-        factor = float(settings.get("rescale_factor", 1 / 255))
+        settings = read_json(file) if file.exists() else {}
+        if not isinstance(settings, dict):
+            raise ByheartError(f"{file}: expected a JSON object, found {settings!r}.")
+        factor = np.float64(settings.get("rescale_factor", 1 / 255))  # type: ignore[arg-type]
         mean, std = (
             np.array(settings.get(name, 0.5), dtype=float).reshape(-1, 1, 1)
             for name in ("image_mean", "image_std")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from byheart._machine import out_of_memory
+from byheart._files import open_regular, read_json
+from byheart._machine import check_room, out_of_memory
 from byheart.audits.settings import AuditSettings
 from byheart.errors import ByheartError
 from byheart.specs import TransformerSpec
@@ -89,13 +89,17 @@ def find_model(source: str | os.PathLike[str]) -> FoundModel:
     else:
         config, weights = _folder_config(path), "safetensors"
     kind = config.get("model_type")
-    if kind not in READERS:
+    if not isinstance(kind, str) or kind not in READERS:
         raise ByheartError(
             f"{source}: expected a model of type {', '.join(READERS)}, found {kind!r}. "
             "Other models: save their query vectors and use `byheart kruskal FILE`."
         )
     with readable(f"{path}: the config"):
-        return FoundModel(name, path, kind, config, parse_config(config, str(path)), weights)
+        spec = parse_config(config, str(path))
+    # The weights as they are stored and in float64: a config can ask for any number of them.
+    what = f"{path}: a model of {spec.parameters:,} parameters"
+    check_room(spec.parameters * (4 + 8), what, "Give a smaller model, or a machine with more.")
+    return FoundModel(name, path, kind, config, spec, weights)
 
 
 def location(path: Path) -> dict[str, Any]:
@@ -160,6 +164,10 @@ def _folder_config(path: Path) -> dict[str, Any]:
     file = path / "config.json"
     if not file.exists():
         raise ByheartError(f"{path}: there is no config.json. Give a folder of `save_pretrained`.")
+    for inside in path.iterdir():  # transformers would wait for a pipe, and read a device for ever
+        if not inside.is_dir():
+            with open_regular(inside):
+                pass
     config = _json_object(file)
     if not any(path.glob("*.safetensors")):
         pickled = sorted(p.name for p in path.iterdir() if p.suffix in PICKLES)
@@ -182,8 +190,7 @@ def _folder_config(path: Path) -> dict[str, Any]:
 
 
 def _json_object(file: Path) -> dict[str, Any]:
-    with readable(f"{file} is not JSON: it"):
-        value = json.loads(file.read_text(encoding="utf-8"))
+    value = read_json(file)
     if not isinstance(value, dict):
         raise ByheartError(f"{file}: expected a JSON object, found {type(value).__name__}.")
     return value

@@ -175,8 +175,7 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
     def _row(self, record: tuple[Any, ...]) -> Row:
         """A row as an object; refused, with its place, if it is not as it was written."""
-        names: tuple[str, ...] = (*LABELS[:3], *WRITTEN)
-        values = dict(zip(names, record, strict=False))
+        values: dict[str, Any] = dict(zip((*LABELS[:3], *WRITTEN), record, strict=False))
         fault = _fault(values)
         if not fault and self.signed and record[-1] != checksum(record[3:-1]):
             fault = "it differs from its checksum"
