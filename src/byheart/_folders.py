@@ -36,6 +36,7 @@ else:
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # linux/fs.h, fcntl.h
 LOCK, PART, OLD = ".byheart-lock", ".byheart-part", ".byheart-old"
 WAIT = 60.0  # seconds for another writer to end, or for a folder to hold still
+READS = 3  # of a folder at least, however long one takes
 PAUSE = 0.02
 LOCKED_BYTE = 2**30  # Windows locks bytes, which nobody can read then: one far behind the text
 NO_PLACE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR}
@@ -142,9 +143,9 @@ def check_target(folder: str | Path, *, marker: str, force: bool) -> Path:
 def read_whole(folder: str | Path, read: Callable[[], Result]) -> Result:
     """What `read` reads in `folder`, everything from the same folder: `read` is called again where
     another one was put in its place meanwhile."""
-    target, deadline = Path(os.path.realpath(folder)), time.monotonic() + WAIT
-    while time.monotonic() < deadline:
-        before = _stamp(target)
+    target, deadline, reads = Path(os.path.realpath(folder)), time.monotonic() + WAIT, 0
+    while reads < READS or time.monotonic() < deadline:
+        before, reads = _stamp(target), reads + 1
         try:
             result = read()
         except (ByheartError, OSError):
