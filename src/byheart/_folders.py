@@ -36,6 +36,7 @@ else:
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # linux/fs.h, fcntl.h
 LOCK, PART, OLD = ".byheart-lock", ".byheart-part", ".byheart-old"
 WAIT = 60.0  # seconds for another writer to end, or for a folder to hold still
+READS = 3  # of a folder at least, however long one takes
 PAUSE = 0.02
 LOCKED_BYTE = 2**30  # Windows locks bytes, which nobody can read then: one far behind the text
 NO_PLACE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR}
@@ -142,17 +143,17 @@ def check_target(folder: str | Path, *, marker: str, force: bool) -> Path:
 def read_whole(folder: str | Path, read: Callable[[], Result]) -> Result:
     """What `read` reads in `folder`, everything from the same folder: `read` is called again where
     another one was put in its place meanwhile."""
-    target, deadline = Path(os.path.realpath(folder)), time.monotonic() + WAIT
-    while time.monotonic() < deadline:
-        before, failure, result = _stamp(target), None, []
+    target, deadline, reads = Path(os.path.realpath(folder)), time.monotonic() + WAIT, 0
+    while reads < READS or time.monotonic() < deadline:
+        before, reads = _stamp(target), reads + 1
         try:
-            result.append(read())
-        except (ByheartError, OSError) as error:
-            failure = error
-        if _stamp(target) == before and not (before is None and _is_away(target)):
-            if failure is not None:
-                raise failure
-            return result[0]
+            result = read()
+        except (ByheartError, OSError):
+            if _is_still(target, before):
+                raise
+        else:
+            if _is_still(target, before):
+                return result
     raise BusyError(f"{folder} is replaced again and again while it is read. Try again later.")
 
 
@@ -271,7 +272,10 @@ def _umask() -> int:
 # What killed writers left
 
 
-def _stamp(folder: Path) -> tuple[int, int, int] | None:
+Stamp = tuple[int, int, int]
+
+
+def _stamp(folder: Path) -> Stamp | None:
     """Tells a folder from the one that was at its place before; None where there is none."""
     try:
         found = os.stat(folder)
@@ -280,15 +284,15 @@ def _stamp(folder: Path) -> tuple[int, int, int] | None:
     return found.st_dev, found.st_ino, found.st_ctime_ns
 
 
-def _is_away(target: Path) -> bool:
-    """Whether a writer is, or was killed, between the two renames that replace `target`; what was
-    killed is mended."""
-    if not any(path.name.endswith(OLD) for path in _scraps(target)):
-        return target.exists()
-    with contextlib.suppress(BusyError), locked(target, wait=0.0):
-        pass
-    time.sleep(PAUSE)
-    return True
+def _is_still(target: Path, before: Stamp | None) -> bool:
+    """Whether `target` is what it was before. It is not where a writer is, or was killed, between
+    the two renames that replace it; what was killed is mended."""
+    if before is None and any(path.name.endswith(OLD) for path in _scraps(target)):
+        with contextlib.suppress(BusyError), locked(target, wait=0.0):
+            pass
+        time.sleep(PAUSE)
+        return False
+    return _stamp(target) == before
 
 
 def _scraps(target: Path) -> list[Path]:
@@ -304,12 +308,12 @@ def _sweep(target: Path) -> None:
     """Remove what is unfinished of `target`, whose lock is held; a folder that was moved aside by a
     writer that was killed before the new one was in place goes back."""
     for path in _scraps(target):
-        if path.name.endswith(OLD) and not os.path.lexists(target):
-            os.rename(path, target)
-        elif path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # another user's: it stays
+            if path.name.endswith(OLD) and not os.path.lexists(target):
+                os.rename(path, target)
+            elif path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
                 path.unlink()
 
 
@@ -318,10 +322,13 @@ def _tidy(target: Path) -> None:
     lock nobody holds any more."""
     _sweep(target)
     for lock in target.parent.glob(f".*{LOCK}"):
+        other, handle = lock.with_name(lock.name[1 : -len(LOCK)]), None
         with contextlib.suppress(OSError):
-            handle = _acquire(lock, create=False)
-            if handle is not None:
-                _sweep(lock.with_name(lock.name[1 : -len(LOCK)]))
+            handle = None if other in _held else _acquire(lock, create=False)
+        if handle is not None:
+            try:
+                _sweep(other)
+            finally:
                 _release(lock, handle)
 
 

@@ -144,6 +144,8 @@ def whole(folder: Path) -> tuple[LoadedMemory, Certificate | None]:
 
 def state(path: Path) -> str:
     """What a path holds: the same for the same memory, whatever the seconds that it took."""
+    with contextlib.suppress(OSError):  # a reader puts back what a killed writer moved away
+        _folders.read_whole(path, lambda: os.stat(path))
     if (path / "memory.json").exists() or (path.suffix == ".memory" and not path.exists()):
         try:
             found, proof = _folders.read_whole(

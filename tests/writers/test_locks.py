@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import byheart as bh
 from byheart import _folders
 from byheart._folders import locked, new_folder, read_whole, write_bytes
+from byheart.certificates import certify
 from byheart.cli.main import app
 from byheart.errors import BusyError, ByheartError, MemoryFileError
 from byheart.models.folder import MEMORY
@@ -167,10 +168,10 @@ def test_a_certificate_is_of_the_weights_beside_it(folder: Path, monkeypatch: py
 
     monkeypatch.setattr(certificate, "prove", slowly)
     with pytest.raises(MemoryFileError, match="was replaced while it was proved"):
-        bh.certify(folder)
+        certify(folder)
     assert "certificate.json" not in names(folder)
     monkeypatch.undo()
-    assert bh.certify(folder).certified and "certificate.json" in names(folder)
+    assert certify(folder).certified and "certificate.json" in names(folder)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +192,7 @@ def test_commands_say_who_is_writing(folder: Path, args: tuple[str, ...]):
 def test_two_runs_of_one_checkpoint(tmp_path: Path):
     from byheart.training import Recipe, token_data, train_stack
 
-    facts = bh.as_facts(FACTS)
+    facts = bh.Facts.from_dict(FACTS)
     spec = bh.AttentionOnlySpec(N=facts.N, S=2, d=4, d_h=4, H=2)
     with held_elsewhere(tmp_path / "run"), pytest.raises(BusyError, match="run is being written"):
         train_stack(
@@ -268,7 +269,7 @@ def test_a_memory_that_may_only_be_read():
         with pytest.raises(MemoryFileError, match="Permission denied"):
             memory.save(place / "m", force=True)
         with pytest.raises(ByheartError, match="Permission denied"):
-            bh.certify(place / "m")
+            certify(place / "m")
 
 
 def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
