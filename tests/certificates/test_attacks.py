@@ -25,6 +25,7 @@ from byheart.facts import Facts, Vocabulary
 from byheart.models.exact_memory import ExactMemory
 from byheart.models.memory_files import inspect
 from byheart.models.sharded_memory import ShardedMemory
+from byheart.reports.memory_page import memory_page, verdict
 from byheart.specs import AssociativeSpec, AttentionOnlySpec, MLPTransformerSpec
 
 
@@ -365,6 +366,43 @@ def test_float32_that_loses_what_exact_arithmetic_holds_is_said(make_memory):
     assert (made.evaluation.format, made.evaluation.proved) == ("float32", 0)
     assert "recalls 0 of 1" in dict(made.rows())["as it runs"]
     assert not bool((memory.margins() > 0).any())
+    page = memory_page(memory, proof=made)
+    assert verdict(memory, made, (), 0, "").state == "unproved"
+    assert "lost as it runs" in page.html and "every float32 evaluation recalls 0 of 1" in page.html
+
+
+def test_a_page_calls_proved_what_it_counted_again(sharded):
+    made = bh.certify(sharded)
+    T = sharded.facts.T
+    assert verdict(sharded, made, (), T, "").state == "proved"
+    assert verdict(sharded, made, (), T - 1, "").state == "unproved"
+    old = verdict(sharded, replace(made, schema=1, digest=""), (), T, "m")
+    assert old.state == "unproved" and "earlier version" in old.words[0]
+    assert made.weights_sha256[:12] in old.words[0]
+    other = replace(made, weights_sha256="0" * 64)
+    assert "other weights" in verdict(sharded, other, (), T, "").words[0]
+
+
+def test_another_order_of_a_product_that_overflows_is_not_covered(make_memory):
+    """Keys are 2^-56 and scores 2^8, but W_K q is 2^128, which float32 does not have."""
+    spec = AttentionOnlySpec(N=2, S=2, d=1, d_h=1, H=1, positions="none", qk_rank=1)
+    weights = {k: w.float() for k, w in zeros(spec).items()}
+    weights["W_E"][:, 0] = torch.tensor([2.0**-120, -(2.0**-120)])
+    weights["W_Q"][:] = 2.0**127
+    weights["W_K"][:] = 2.0**126
+    weights["W_U"][0] = torch.tensor([1.0, -1.0])
+    made = bh.certify(one_fact(make_memory, spec, weights))
+    assert made.certified and made.evaluation is not None and made.evaluation.proved == 0
+
+
+def test_a_score_that_is_no_number_is_not_left_out():
+    """Queries that overflow against keys of 0: the largest score of the others still counts."""
+    memory = bh.build("countries", "sharded", shard_size=60, dtype="float64")
+    weights = {n: w.clone() for n, w in memory.weights.items()}
+    weights["u"][0], weights["w"][0] = 2.0**1000, 0.0
+    weights["u"][1:] *= 2.0**20
+    made = bh.certify(replace(memory, weights=weights))
+    assert made.failed == memory.facts.T
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -21,6 +21,7 @@ from byheart.models.token_memory import DistributionMemory
 from byheart.reports import carriers
 from byheart.reports.page import Page, json_text, packed, render, short, shown, smallest_code, whole
 from byheart.theory import bounds
+from byheart.theory.divergences import kl
 
 MOST_HEADS = 12  # shown for one fact; the others are summed up
 TOP = 5  # answers of a distribution
@@ -285,8 +286,11 @@ def verdict(
 def _agrees(memory: Memory, proof: Certificate, held: int) -> bool:
     """Whether what is counted here, in the stored number format, is what the certificate says."""
     if isinstance(proof, DistributionCertificate):
-        kl = memory.quality().get("kl")
-        return kl is not None and kl <= proof.distribution.kl * 1.001 + 1e-5
+        if not isinstance(memory, DistributionMemory) or memory.distribution is None:
+            return False
+        table = memory.distribution
+        found = float(table.prior @ kl(table.probabilities, memory.answer_logits(table)))
+        return found <= proof.distribution.kl * 1.001 + 1e-5  # the prior, and float32
     return memory.facts is not None and held == memory.facts.T
 
 
