@@ -3,7 +3,10 @@ memory, one small solve a shard."""
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +44,10 @@ def certify(
         None, "Vector memories: how far an output may be from its label."
     ),
     no_write: bool = switch("Leave DIR/certificate.json alone.", "--no-write"),
+    independent: bool = switch(
+        "By a second program of one file, which shares no code with byheart; writes nothing.",
+        "--independent",
+    ),
 ) -> None:
     """Prove, from the files in DIR alone, that the stored weights recall every fact.
 
@@ -48,6 +55,11 @@ def certify(
     any file differs from its hash; what failed is listed. A proof is written to
     DIR/certificate.json.
     """
+    if independent:
+        if facts or interval or plain_float or precision or tolerance or reading:
+            raise ByheartError("--independent takes DIR and --json only.")
+        _second_opinion(folder)
+        return
     if interval and plain_float:
         raise ByheartError("give --interval or --float, not both.")
     if precision is not None and not interval:
@@ -72,6 +84,32 @@ def certify(
     _print(certificate, folder)
     if not certificate.passed:
         raise typer.Exit(1)
+
+
+def _second_opinion(folder: str) -> None:
+    """Run `byheart/certificates/independent.py` in a process of its own, which imports no byheart;
+    its exit code is this one's."""
+    script = Path(__file__).parents[1] / "certificates" / "independent.py"
+    command = [sys.executable, "-I", str(script), str(Path(folder).absolute()), "--json"]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
+    try:
+        found = json.loads(done.stdout)
+    except ValueError:
+        why = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
+        raise ByheartError(f"the independent checker did not run: {why}") from None
+    emit(found)
+    if done.returncode == 2:
+        say(f"{folder}: {found['problem']}")
+    elif "problem" in found:
+        say(f"NOT proved: {found['problem']}")
+    else:
+        verb = "Proved" if found["certified"] else "NOT proved"
+        say(f"{verb} by the independent checker: {found['proved']:,} of {found['facts']:,} facts\n")
+        shown = ("family", "lost", "undecided", "margin", "seconds")
+        rows = ((name, found[name]) for name in shown)
+        table(*((name, f"{v:.4g}" if isinstance(v, float) else str(v)) for name, v in rows))
+    if done.returncode:
+        raise typer.Exit(done.returncode)
 
 
 def _print(certificate: Certificate, folder: str) -> None:
