@@ -110,14 +110,13 @@ def open_folder(folder: Path) -> Named:
         good = good and (name in RULES or least <= value <= LARGEST)
         need(good and value != "hardmax", f"spec: {name} is {value!r:.40}, which is not covered")
     sums, words, start, N = record.sha256, record.vocabulary, record.start_id, spec["N"]
-    m = Named(family=family, made=made, W=Named(), folder=folder, sums=sums)
-    m.s = s = Named(**ABSENT | spec)
+    m, s = Named(family=family, folder=folder, sums=sums, W=Named()), Named(**ABSENT | spec)
     need({*sums} == {*FILES[family], FACTS}, "memory.json names other files")
     need(len({*words}) == len(words) == N and all(isinstance(w, str) for w in words), "vocabulary")
     for token in (start, record.pad_id):
         need(token is None or (type(token) is int and 0 <= token < N), "start_id or pad_id")
     need(start is None or family not in ("sqrt", "sharded"), "start_id must be null")
-    S = s.S - (start is not None)
+    m.s, m.made, S = s, made, s.S - (start is not None)
     order = [*range(S)] if record.order is None else record.order
     need(sorted(order) == [*range(S)], "order does not permute the columns of a key")
     sizes, size = Named(**ABSENT | {"T": about["count"], "S": S}), about["vocabulary"]
@@ -249,9 +248,9 @@ def layout(s: Named, W: Named, tokens: np.ndarray) -> tuple[Any, ...]:
 
 
 def shards(m: Named, rows: np.ndarray) -> Any:
-    """Own heads of each fact with their gates, which are whole multiples of λ; with a subject sink
-    also x_1 (Σ cancel + Σ_h V^h W_O^h), the sum over foreign heads, which read x_1 alone."""
-    s, W, S, (_, points, group, level, owner, sub, shard) = m.s, m.W, m.s.S, m.own
+    """Own heads of each fact with their gates, whole multiples of λ; A - x_1 with a subject sink,
+    where all heads together leave x_1 (Σ cancel + Σ_h V^h W_O^h): that joins the slack."""
+    s, W, S, (points, group, level, owner, sub, shard) = m.s, m.W, m.s.S, m.own
 
     def maps(o: int) -> list[np.ndarray]:
         a, b = W.head_start[shard[o] : shard[o] + 2]
@@ -267,7 +266,9 @@ def shards(m: Named, rows: np.ndarray) -> Any:
     own = np.searchsorted(owner, chosen) + (code[m.tokens[:, 0]] >> s.bits - level[chosen])
     if sink := hasattr(W, "cancel"):  # a subject that stands elsewhere is not covered
         chosen = np.where((W.subject[m.tokens] == (np.arange(S) == 0)).all(1), chosen, -1)
-    rest = sum(map(through, range(len(owner))), ball(W.cancel[..., : s.d_g]).sum(0)) if sink else 0
+        rest = sum(map(through, range(len(owner))), ball(W.cancel[..., : s.d_g]).sum(0))
+        size = (norms(W.W_E).max() + norms(W.W_pos).max()) * norms(W.W_U.T).max() * GROWN
+        m.slack += 2 * arb(size) * np.sum(rest * rest).upper().sqrt()
     rows = rows[chosen[rows] >= 0]
     rows = rows[np.argsort(own[rows], kind="stable")]
     for mine in np.split(rows, np.flatnonzero(np.diff(own[rows])) + 1):
@@ -275,8 +276,7 @@ def shards(m: Named, rows: np.ndarray) -> Any:
         bits, heads = level[owner[o]], maps(o)
         step = AT_ONCE // ((S + 1) * (heads[2].size // s.d_g + s.d_g)) + 1
         for batch in np.split(mine, range(step, len(mine), step)):
-            t = m.tokens[batch]
-            steps = ((points[group[t]] - points[owner[o]]) ** 2).sum(2)  # dist of each token
+            steps = ((points[group[t := m.tokens[batch]]] - points[owner[o]]) ** 2).sum(2)
             if sink:
                 steps = W.subject[t] * steps
             elif s.gate == "key":
@@ -288,7 +288,7 @@ def shards(m: Named, rows: np.ndarray) -> Any:
             gate, front = np.pad(steps, ((0, 0), (1, 0)))[..., None] * arb(s.lam), ((0, 0), (1, 0))
             x = ball(W.W_E[np.pad(t, front, constant_values=s.N - 1)]) + ball(W.W_pos)
             out = x[:, -1] + (attend(x, [S], heads, arb(1), gate)[:, 0] if len(heads[2]) else 0)
-            yield batch, out + times(x[:, 1], rest - through(o)) if sink else out
+            yield batch, out - times(x[:, 1], through(o)) if sink else out
 
 
 def execute(blocks: list[Any], state: list[Any]) -> list[Any]:  # H += W2 relu(W1 H + b1) + b2
@@ -369,12 +369,12 @@ def prove(m: Named) -> dict[str, Any]:
     rows, low, high = np.arange(T := len(m.tokens)), [arb("-inf")] * T, [arb("inf")] * T
     if m.family == "sqrt":
         rows, low = rows[:0], (high := [arb("inf" if held else "-inf") for held in integers(m)])
-    m.own = layout(m.s, m.W, m.tokens) if m.family == "sharded" else (arb(0),)
+    m.slack, *m.own = layout(m.s, m.W, m.tokens) if m.family == "sharded" else (arb(0),)
     for ctx.prec in PRECISIONS:
         outs = shards(m, rows) if m.family == "sharded" else stack(m, rows)
         for batch, out in outs if len(rows) else ():
             for row, margin in zip(batch, margins(out, m.W.W_U, m.right[batch]), strict=True):
-                low[row], high[row] = margin.lower() - m.own[0], margin.upper() + m.own[0]
+                low[row], high[row] = margin.lower() - m.slack, margin.upper() + m.slack
         rows = np.array([i for i in rows if not (low[i] > 0 or high[i] < 0)], dtype=np.int64)
     proved, least = sum(a > 0 for a in low), min(float(a) for a in low)
     found = {"family": m.family, "facts": T, "proved": proved, "lost": sum(b < 0 for b in high)}
