@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -320,7 +321,7 @@ def sizes(rng: np.random.Generator, **given: object) -> dict:
 def token_spec(rng: np.random.Generator, family: str):
     if family == "associative":
         return AssociativeSpec(**sizes(rng, S=int(rng.integers(1, 5))))
-    more = {"d_h": int(rng.integers(1, 3)), "H": int(rng.integers(1, 3))}
+    more: dict[str, Any] = {"d_h": int(rng.integers(1, 3)), "H": int(rng.integers(1, 3))}
     more["layers"] = int(rng.integers(1, 4))
     if family == "bottleneck":
         return SharedBottleneckSpec(**sizes(rng, d=3), **more)
@@ -328,7 +329,7 @@ def token_spec(rng: np.random.Generator, family: str):
     more["positions"] = str(rng.choice(["input", "attention", "none"]))
     if family == "attention":
         return AttentionOnlySpec(**sizes(rng), **more, skip=bool(rng.integers(2)))
-    return MLPTransformerSpec(**sizes(rng), **more, w=2, activation=family)
+    return MLPTransformerSpec(**sizes(rng), **more, w=2, activation=family)  # type: ignore[arg-type]
 
 
 def token_case(rng: np.random.Generator, family: str, flavour: str, wide: bool) -> Case:

@@ -227,7 +227,9 @@ def test_premises_of_the_fast_evaluator_are_listed(monkeypatch):
 )
 def test_parts_that_the_blocks_do_not_compute_are_refused(change):
     """Numbers of the layout that are too small for what is asked: the blocks would not reduce."""
-    parts = bh.build(bh.random_associations(N=40, S=2, T=300, seed=3), "sqrt").integers
+    memory = bh.build(bh.random_associations(N=40, S=2, T=300, seed=3), "sqrt")
+    assert isinstance(memory, ExactMemory)
+    parts = memory.integers
     assert premises(parts, 2)
     with pytest.raises(ByheartError):
         premises(replace(parts, **change(parts)), 2)
@@ -402,7 +404,7 @@ def test_a_score_that_is_no_number_is_not_left_out():
     weights["u"][0], weights["w"][0] = 2.0**1000, 0.0
     weights["u"][1:] *= 2.0**20
     made = bh.certify(replace(memory, weights=weights))
-    assert made.failed == memory.facts.T
+    assert memory.facts is not None and made.failed == memory.facts.T
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -266,7 +266,7 @@ def test_the_inverse_of_theoremF1_is_the_largest_T(layers, bits):
     """Depth is not monotone in T: with 9,000 layers and 10^5 bits, 1,370 facts with the largest B
     for them are too many, and 69² are not."""
     case = with_data(spec(layers, q=15, m=15), 4, bits=bits)
-    found = find("kajitsuka2025.theoremF1").answer(case).capacity or 3
+    found = int(find("kajitsuka2025.theoremF1").answer(case).capacity or 3)
 
     def possible(T: int, B: int) -> bool:
         network = theoremF1(T, C=2, B=B, **DATA)

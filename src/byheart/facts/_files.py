@@ -167,7 +167,7 @@ def _parse(line: str, place: str) -> dict[str, object]:
     if not isinstance(record, dict):
         found = quote(line.strip())
         raise FactsError(f"{place}: expected an object such as {OBJECT}, found {found}.")
-    return record
+    return dict(record)
 
 
 def _written(value: object) -> object:

@@ -109,28 +109,28 @@ def random_distributions(
     check.whole(N=N, S=S, seed=seed, T=1 if T is None else T)
     fits = T is not None or S * math.log10(N) < MAX_DIGITS
     _require(fits, "all of N**S keys to fit", f"{N}**{S}. Give T")
-    T = int(N) ** int(S) if T is None else T
-    check.room(T, N, f"random:{kind}")
-    keys = random_associations(N, S, T, seed)
+    count = int(N) ** int(S) if T is None else T
+    check.room(count, N, f"random:{kind}")
+    keys = random_associations(N, S, count, seed)
     rng = np.random.default_rng([seed, 1])
     if kind == "gauss":
-        logits = tau * rng.normal(size=(T, N))
+        logits = tau * rng.normal(size=(count, N))
         pi = np.exp(logits - logits.max(axis=1, keepdims=True))
     elif kind == "lut":
-        pi = np.empty((T, N))
-        noise = rng.exponential(size=(T, N - 1))
+        pi = np.empty((count, N))
+        noise = rng.exponential(size=(count, N - 1))
         noise *= eta / noise.sum(axis=1, keepdims=True)
-        right = rng.integers(N, size=T)
+        right = rng.integers(N, size=count)
         pi[:, 1:], pi[:, 0] = noise, 1 - eta
         # Token j stands in column (j - g) mod N: a shift keeps the noise exchangeable.
         pi = np.take_along_axis(pi, (np.arange(N) - right[:, None]) % N, axis=1)
     else:
         law = np.arange(1, N + 1.0) ** -exponent
-        pi = rng.permuted(np.tile(law, (T, 1)), axis=1)
+        pi = rng.permuted(np.tile(law, (count, 1)), axis=1)
     # The keys are in random order already unless they are all of [N]^S; shuffle all the same.
-    prior = rng.permutation(np.arange(1, T + 1.0) ** -zipf)
+    prior = rng.permutation(np.arange(1, count + 1.0) ** -zipf)
     setting = f"{KINDS[kind]}={settings[KINDS[kind]]:g}"
-    name = f"random:kind={kind},N={N},S={S},T={T},{setting},zipf={zipf:g},seed={seed}"
+    name = f"random:kind={kind},N={N},S={S},T={count},{setting},zipf={zipf:g},seed={seed}"
     return Distributions.make(keys.tokens, pi, keys.vocabulary, prior, normalise=True, name=name)
 
 
