@@ -49,6 +49,6 @@ def test_json_has_the_documented_keys(models_folder: Path, text: Path):
 
 def test_errors(models_folder: Path, tmp_path: Path):
     said = run(models_folder / "bert", "--text", tmp_path / "gone", "--json")
-    assert said.exit_code == 2 and "cannot be read" in json.loads(said.stdout)["error"]
+    assert said.exit_code == 2 and "no such file" in json.loads(said.stdout)["error"]
     said = run(models_folder / "bert", "--text", "x", "--plot", "x.gif")
     assert said.exit_code == 2 and "--plot must end in" in said.stderr

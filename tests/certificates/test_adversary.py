@@ -487,7 +487,12 @@ def attacked(cases: int) -> Counter:
     )
     def attack(family: str, flavour: str, wide: bool, seed: int, arithmetic: str) -> None:
         rng = np.random.default_rng(seed)
-        count.update(judge(case_of(rng, family, flavour, wide), rng, arithmetic), cases=1)
+        try:
+            case = case_of(rng, family, flavour, wide)
+        except ValueError:  # tensors that do not fit the spec are no memory
+            count.update(refused=1, cases=1)
+            return
+        count.update(judge(case, rng, arithmetic), cases=1)
 
     attack()
     return count

@@ -309,7 +309,7 @@ def test_nothing_is_written_when_not_asked(folder):
 
 def test_a_place_that_cannot_be_written(folder, memory, tmp_path):
     certificate = bh.certify(memory)
-    with pytest.raises(MemoryFileError, match="cannot be written"):
+    with pytest.raises(ByheartError, match="cannot be written"):
         certificate.write(tmp_path / "nowhere")
 
 

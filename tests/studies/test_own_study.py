@@ -124,7 +124,7 @@ def test_a_file_that_has_no_study(file: Path, text: str, words: str):
     assert said.exit_code == 2 and words in said.stderr and "Traceback" not in said.stderr
     assert "wrong.py" not in registry.MODULES
     gone = call("reproduce", "gone.py")
-    assert gone.exit_code == 2 and "cannot be read" in gone.stderr
+    assert gone.exit_code == 2 and "no such file" in gone.stderr
 
 
 def test_another_grid(file: Path):

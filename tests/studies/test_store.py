@@ -214,10 +214,7 @@ def test_a_store_where_nothing_can_be_written_is_read(store: Path, monkeypatch):
     run(tiny(), store)
     with open_store(store) as opened:
         rows = opened.rows()
-    monkeypatch.setattr(store_module.os, "access", lambda *_: False)
+    monkeypatch.setattr(store_module.os, "access", lambda *_, **__: False)
     with open_store(store, create=False) as opened:
         assert opened.rows() == rows
         assert not Path(f"{store}-shm").exists() and not Path(f"{store}-wal").exists()
-    Path(f"{store}-wal").write_bytes(b"rows")
-    with pytest.raises(StoreError, match="rows that cannot be read where nothing can be written"):
-        open_store(store, create=False)

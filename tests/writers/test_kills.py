@@ -57,7 +57,7 @@ def kill_all(place: Path, names: list[str], **more: object) -> None:
 
 
 def test_killed_before_some_changes_of_the_disk(tmp_path: Path):
-    kill_all(tmp_path, ["edit", "certify", "facts"], stride=5)
+    kill_all(tmp_path, ["edit", "certify", "facts"], stride=4)
 
 
 @pytest.mark.slow

@@ -5,9 +5,6 @@ other papers, from the comparison tables, and the information limit; measurement
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from decimal import Decimal, localcontext
-from fractions import Fraction
 
 from byheart.specs import ShardedSpec
 from byheart.theory.bound import (
@@ -72,36 +69,38 @@ def sharded_size(case: Case) -> Size:
     return Size(spec.parameters, sizes, "each fact owned by known heads; 5 % slack included")
 
 
+def log2_scaled(answers: int, places: int) -> int:
+    """r with r <= 2^places log2 A < r + 2, in whole numbers: x² doubles the logarithm of x, and
+    whether it passes 2 is the next binary digit. Cutting x off loses less than one unit in all."""
+    one, result = 2 ** (2 * places + 16), answers.bit_length() - 1
+    x = answers * one // 2**result
+    for _ in range(places):
+        x, result = x * x // one, 2 * result
+        if x >= 2 * one:
+            x, result = x // 2, result + 1
+    return result
+
+
 def facts_in_bits(bits: int, answers: int) -> int:
     """The largest T with A^T <= 2^bits: floor(bits / log2 A), exactly.
 
     >>> facts_in_bits(3 * 10**20, 8), 3**facts_in_bits(1000, 3) <= 2**1000
     (100000000000000000000, True)
     """
-    return _rounded(lambda log2: bits / log2, answers, math.floor)
+    whole = answers.bit_length() - 1
+    if answers == 2**whole:
+        return bits // whole
+    places = 2 * bits.bit_length() + 32  # so that no quotient of such numbers is nearer to whole
+    return bits * 2**places // (log2_scaled(answers, places) + 2)
 
 
 def information_parameters(T: int, answers: int, bits: int) -> int:
     """ceil(T log2 A / bits), exactly: fewer parameters cannot tell the A^T tables apart."""
-    return ceil_div(_rounded(lambda log2: T * log2, answers, math.ceil), bits)
-
-
-def _rounded(
-    value: Callable[[Fraction], Fraction], answers: int, whole: Callable[[Fraction], int]
-) -> int:
-    """`value` of log2 A as a whole number, from bounds on both sides of log2 A that are drawn
-    nearer until both give the same one: it is irrational, or A is a power of 2."""
-    if answers.bit_count() == 1:
-        return whole(value(Fraction(answers.bit_length() - 1)))
-    digits = 40
-    while True:
-        with localcontext(prec=digits):  # ln is correctly rounded, so is the quotient
-            log2 = Fraction(Decimal(answers).ln() / Decimal(2).ln())
-        error = log2 / 10 ** (digits - 2)
-        low, high = (whole(value(log2 + side * error)) for side in (-1, 1))
-        if low == high:
-            return low
-        digits *= 2
+    whole = answers.bit_length() - 1
+    if answers == 2**whole:
+        return ceil_div(T * whole, bits)
+    places = 2 * T.bit_length() + 32
+    return ceil_div(ceil_div(T * log2_scaled(answers, places), 2**places), bits)
 
 
 def bubeck_neurons(T: int, d: int) -> int:
