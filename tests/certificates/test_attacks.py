@@ -447,3 +447,24 @@ def test_lost_facts_are_called_lost(sharded):
     assert not made.certified
     lost = [f for f in made.failures if f.reason.startswith("lost: the memory answers")]
     assert len(lost) >= 0.9 * made.failed > 0
+
+
+# Heads that the literal layer does not have.
+
+
+def test_heads_that_no_group_owns_may_not_write():
+    """With a subject sink all heads are cancelled together; those of an idle shard are not in the
+    literal layer, and could hide what is left."""
+    memory = bh.build("countries", "sharded", gate="subject-sink", shard_size=60)
+    start, W_O = memory.weights["head_start"], memory.weights["W_O"]
+    spec = replace(memory.spec, H=memory.spec.H + 1, shards=memory.spec.shards + 1)
+    longer = torch.cat([start, start[-1:] + 1])
+    for value, passes in ((0.0, True), (0.5, False)):
+        wider = torch.cat([W_O, torch.full_like(W_O[:1], value)])
+        weights = {**memory.weights, "head_start": longer, "W_O": wider}
+        forged = replace(memory, spec=spec, weights=weights)
+        if passes:
+            assert bh.certify(forged).certified
+        else:
+            with pytest.raises(ByheartError, match="no group owns"):
+                bh.certify(forged)

@@ -50,6 +50,12 @@ def premises(spec: ShardedSpec, weights: Weights) -> tuple[tuple[str, str], ...]
         raise ByheartError("the start token is not the zero vector: foreign heads are not silent")
     if wrong := layout_fault(spec, weights):
         raise ByheartError(wrong)
+    if spec.gate == "subject-sink":  # what is cancelled is summed over all heads
+        counts = weights["head_start"].long().diff()
+        idle = torch.ones(spec.shards, dtype=torch.bool)
+        idle[weights["first"].long()] = False
+        if bool(weights["W_O"][idle.repeat_interleave(counts)].any()):
+            raise ByheartError("heads of a shard that no group owns write: the layer has none")
     kind = str(weights["W_O"].dtype).removeprefix("torch.")
     return (
         ("gates", f"{len(points):,} lattice points are distinct; λ, s1 and s2 are powers of two"),
