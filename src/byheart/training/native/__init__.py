@@ -1,0 +1,136 @@
+"""Kernels in C++, compiled once on the machine that runs them, where it has a compiler.
+
+They are an accelerator and nothing more: every shape that they train has a path in plain torch with
+the same meaning, which is taken where there is no compiler, no matrix product to call, or
+`BYHEART_NATIVE=off`. `load` says nothing but None then; `missing` gives the reason in words.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from byheart._folders import locked, write_bytes
+
+SWITCH, CACHE, COMPILER = "BYHEART_NATIVE", "BYHEART_CACHE", "CXX"
+HERE = Path(__file__).parent
+HEADER = HERE / "common.h"
+# Sums in any order, but NaN stays NaN, which is how a diverged model is seen. Not -ffast-math: a
+# library linked with it would flush denormals in the whole process that loads it.
+LOOSE = "-fassociative-math -freciprocal-math -fno-signed-zeros -fno-trapping-math -fno-math-errno"
+FLAGS = ("-std=c++17", "-O3", "-march=native", *LOOSE.split(), "-shared", "-fPIC")
+SECONDS = 180  # no compilation takes longer, but a compiler may wait for a licence or a network
+
+
+class NoKernels(Exception):
+    """Why there are no compiled kernels here."""
+
+
+@functools.cache
+def load(name: str) -> ctypes.CDLL | None:
+    """The library of `<name>.cpp`, compiled now if it never was on this machine, or None."""
+    try:
+        return ctypes.CDLL(str(_compiled(name)))
+    except (NoKernels, OSError) as error:
+        _reasons[name] = str(error)
+        return None
+
+
+def missing(name: str) -> str | None:
+    """Why `load` gives None, in words; None if it does not."""
+    return None if load(name) is not None else _reasons[name]
+
+
+@functools.cache
+def sgemm() -> int:
+    """The address of Fortran's SGEMM: torch's own MKL (its products of these small shapes are two
+    to three times as fast as OpenBLAS's), else scipy's BLAS."""
+    import torch
+
+    for library in sorted(Path(torch.__file__).parent.glob("lib/libtorch_cpu.*")):
+        symbol = getattr(ctypes.CDLL(str(library)), "sgemm_", None)
+        if symbol is not None:
+            return ctypes.cast(symbol, ctypes.c_void_p).value or 0
+    from scipy.linalg import cython_blas
+
+    capsule = vars(cython_blas)["__pyx_capi__"]["sgemm"]
+    name, pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+    name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    return pointer(capsule, name(capsule))
+
+
+_reasons: dict[str, str] = {}
+
+
+def _compiled(name: str) -> Path:
+    if os.environ.get(SWITCH, "").lower() in ("0", "off", "no", "false"):
+        raise NoKernels(f"{SWITCH}={os.environ[SWITCH]} switches compiled kernels off")
+    if sys.platform == "win32":
+        raise NoKernels("compiled kernels are built on Linux and macOS only")
+    compiler = _compiler()
+    sources = HERE / f"{name}.cpp", HEADER
+    parts = (*(file.read_bytes() for file in sources), *map(str.encode, (*FLAGS, *_machine())))
+    made_with = subprocess.run([compiler, "--version"], capture_output=True, timeout=SECONDS)
+    key = hashlib.sha256(b"\0".join((*parts, made_with.stdout))).hexdigest()[:20]
+    file = _folder() / f"{name}-{key}.so"
+    if not file.exists():
+        with locked(file):
+            if not file.exists():
+                write_bytes(file, _compile(compiler, sources[0]))
+    return file
+
+
+def _compile(compiler: str, source: Path) -> bytes:
+    """The library as bytes: the caller puts them in place whole."""
+    with tempfile.TemporaryDirectory() as scratch:
+        target = Path(scratch) / "library.so"
+        command = [compiler, *FLAGS, str(source), "-o", str(target)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise NoKernels(f"{compiler} does not compile: {error}") from None
+        if done.returncode:
+            last = next(iter(done.stderr.strip().splitlines()[:1]), f"exit {done.returncode}")
+            raise NoKernels(f"{compiler} does not compile {source.name}: {last}")
+        return target.read_bytes()
+
+
+def _compiler() -> str:
+    named = os.environ.get(COMPILER)
+    for name in (named,) if named else ("c++", "g++", "clang++"):
+        found = shutil.which(name)
+        if found:
+            return found
+    raise NoKernels(f"no C++ compiler was found ({named or 'c++, g++, clang++'})")
+
+
+def _machine() -> tuple[str, ...]:
+    """What -march=native depends on: a home folder may be shared by unlike machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return platform.system(), platform.machine(), platform.processor(), features
+
+
+def _folder() -> Path:
+    """Where libraries are kept: the user's own folder, which nobody else may write, since what
+    lies there is run."""
+    root = os.environ.get(CACHE) or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(root) / "byheart" / "kernels"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    status = folder.stat()
+    if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise NoKernels(f"{folder} can be written by others: give a folder of yours as {CACHE}")
+    return folder
