@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import importlib
 import os
 import platform
 import shutil
@@ -60,9 +61,7 @@ def sgemm() -> int:
         symbol = getattr(ctypes.CDLL(str(library)), "sgemm_", None)
         if symbol is not None:
             return ctypes.cast(symbol, ctypes.c_void_p).value or 0
-    from scipy.linalg import cython_blas
-
-    capsule = vars(cython_blas)["__pyx_capi__"]["sgemm"]
+    capsule = vars(importlib.import_module("scipy.linalg.cython_blas"))["__pyx_capi__"]["sgemm"]
     name, pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
     name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
