@@ -23,6 +23,8 @@ from byheart.errors import ByheartError, ConflictError
 if TYPE_CHECKING:
     from byheart.facts import Facts, FactTable
     from byheart.models import Memory
+    from byheart.training.method import Train
+    from byheart.training.recipe import TrainableSpec
 
 Command = Callable[..., None]
 Options = Mapping[str, tuple[object, object]]  # name -> (annotation, default)
@@ -240,6 +242,14 @@ def load_memory(folder: str) -> Memory:
     from byheart.models import load
 
     return load(folder)
+
+
+def note_kernels(method: Train, spec: TrainableSpec) -> None:
+    """What is to be said about compiled kernels before a training, on stderr."""
+    from byheart.training.choose import compiling
+
+    for note in compiling(spec, method.training().loss, method.device, method.dtype):
+        warn(note)
 
 
 def read(source: str, given: Given) -> Facts:

@@ -18,12 +18,13 @@ from byheart.cli._options import argument, flag, grouped, guarded, option, with_
 from byheart.cli._show import emit, key_text, progress, reasons, say, table, token_text
 from byheart.errors import ByheartError, MemoryFileError, check_choice
 from byheart.methods import BUILT_IN, Method, methods, refuse_foreign, resolve, type_names
+from byheart.training.method import Train
 
 if TYPE_CHECKING:
     from byheart._json import Json
     from byheart._progress import Report
     from byheart.certificates import Certificate
-    from byheart.facts import FactTable
+    from byheart.facts import Facts, FactTable
     from byheart.models import Memory
 
     Extra = Callable[[Memory], dict[str, Json]]  # what JSON has besides the description
@@ -169,14 +170,18 @@ def train(
     facts are right. Facts that even the best does not recall are listed; the memory then holds
     the others, and the exit code is 1. Nothing is guaranteed before `--certify`.
     """
-    method = TRAINING["train"](**given_options(options, TRAINING))  # type: ignore[arg-type]
+    method = Train(**given_options(options, TRAINING))  # type: ignore[arg-type]
     facts = opt.read(source, reading)
 
     def extra(memory: Memory) -> dict[str, Json]:
         made, each = memory.construction, memory.construction.recalled / memory.spec.parameters
         return {"promised": made.capacity, "facts_per_parameter": each, "merged": facts.merged}
 
-    _from_facts(method.build, facts, output, ".trained", writing, extra, "training")
+    def noted(facts: Facts, seed: int, progress: Report) -> Memory:
+        opt.note_kernels(method, method.architecture(facts))
+        return method.build(facts, seed, progress)
+
+    _from_facts(noted, facts, output, ".trained", writing, extra, "training")
 
 
 @guarded

@@ -89,6 +89,7 @@ def capacity(
     spec = method.architecture(random_associations(vocab or 50, length or 2, 1))
     shared |= {"restarts": restarts or 3, "workers": workers or 1}
     shared |= {"resolution": 0.05 if resolution is None else resolution}
+    opt.note_kernels(method, spec)
     with progress() as tell:
         found = search(spec, threshold=threshold, progress=tell, **shared)  # type: ignore[arg-type]
     _report(found)
@@ -157,6 +158,7 @@ def _smallest(facts: Facts, method: Train, vary: str, threshold: float, shared: 
     if vary == "width" and method.model != "mlp":
         raise ByheartError(f"--vary width is for --model mlp: {method.model} has no hidden layer.")
     spec, size = method.architecture(facts), {"vary": VARIED[vary], "threshold": threshold}
+    opt.note_kernels(method, spec)
     with progress() as tell:
         found = smallest(facts, spec, progress=tell, **size, **shared)  # type: ignore[arg-type]
     _report_smallest(found, facts, vary, threshold)

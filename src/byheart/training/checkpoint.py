@@ -71,7 +71,8 @@ def save(file: Path, identity: dict[str, object], record: Record, tensors: Named
 @dataclass(frozen=True)
 class Saved:
     """Where a run of some models is: its step, the models in the stack, outcomes of those that are
-    done, best scores (accuracy, loss), the step at which a model diverged, seconds of each."""
+    done, best scores (accuracy, loss), the step at which a model diverged, seconds of each, and the
+    path that computed it (None: by a version that did not write it down)."""
 
     step: int
     live: list[int]
@@ -79,6 +80,7 @@ class Saved:
     best: dict[int, tuple[float, float]]
     diverged: dict[int, int]
     seconds: list[float]
+    path: str | None
 
     @classmethod
     def of(cls, record: Record, models: int, steps: int) -> Saved:
@@ -98,7 +100,10 @@ class Saved:
         _wholes(list(diverged.values()), steps)
         outcomes = {m: _outcome(fields, steps) for m, fields in done.items()}
         scores = {m: (accuracy, loss) for m, (accuracy, loss) in best.items()}
-        return cls(record["step"], live, outcomes, scores, diverged, record["seconds"])
+        path = record.get("path")
+        if path is not None and not isinstance(path, str):
+            raise ValueError(f"expected the name of a path, found {path!r}")
+        return cls(record["step"], live, outcomes, scores, diverged, record["seconds"], path)
 
 
 def _numbered(values: Any, models: int) -> dict[int, Any]:

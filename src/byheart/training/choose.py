@@ -3,6 +3,7 @@ measured to pay, else autograd; and whether device, sizes and memory are there."
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,7 +17,9 @@ from byheart.specs import (
     SharedBottleneckSpec,
     Spec,
 )
+from byheart.training import native
 from byheart.training.data import Data
+from byheart.training.kernels.compiled_pairs import CompiledPairs
 from byheart.training.kernels.one_layer import UZ, Bilinear
 from byheart.training.kernels.regrouped import DeepPairs, FoldedMultiHead, TokenTables
 from byheart.training.kernels.scalar_heads import ScalarHeads
@@ -25,30 +28,56 @@ from byheart.training.losses import check_loss
 from byheart.training.recipe import Recipe, TrainableSpec
 
 Kernel = type[Learner[Any]]
+AUTO, PLAIN = "auto", "torch"  # the kernel that fits, the same without compiled ones
 
 # The kernels of each architecture: the first that covers a shape, and pays there, is chosen.
 KERNELS: dict[type, tuple[Kernel, ...]] = {
-    AttentionOnlySpec: (DeepPairs, Bilinear, UZ, TokenTables),
-    SharedBottleneckSpec: (DeepPairs, Bilinear, UZ),
-    MLPTransformerSpec: (DeepPairs, Bilinear, UZ),
+    AttentionOnlySpec: (CompiledPairs, DeepPairs, Bilinear, UZ, TokenTables),
+    SharedBottleneckSpec: (CompiledPairs, DeepPairs, Bilinear, UZ),
+    MLPTransformerSpec: (CompiledPairs, DeepPairs, Bilinear, UZ),
     MultiHeadSpec: (ScalarHeads, FoldedMultiHead),
 }
 BY_NAME: dict[str, Kernel] = {k.name: k for kernels in KERNELS.values() for k in kernels}
 
 
-def choose(spec: Spec, loss: str, data: Data, path: str = "auto") -> Kernel:
+def choose(
+    spec: Spec, loss: str, data: Data, path: str = AUTO, *,
+    device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
+) -> Kernel:  # fmt: skip
     """The learner for this shape (docs/training.md has the measurements); `path` forces one."""
-    check_choice("path", path, ("auto", Learner.name, *BY_NAME))
+    check_choice("path", path, (AUTO, PLAIN, Learner.name, *BY_NAME))
     own = KERNELS.get(type(spec), ())
-    if path == "auto":
-        return next((k for k in own if k.covers(spec, loss, data) and k.pays(spec)), Learner)
+    if path in (AUTO, PLAIN):
+        fitting = (k for k in own if k.covers(spec, loss, data) and k.pays(spec))
+        if path == PLAIN:
+            fitting = (k for k in fitting if k.library is None)
+        return next((k for k in fitting if k.missing(device, dtype) is None), Learner)
     kernel = BY_NAME.get(path, Learner)
     if kernel is not Learner and not (kernel in own and kernel.covers(spec, loss, data)):
         raise ByheartError(
             f"the kernel {path} does not do this: {kernel.covers.__doc__} Found {spec} with loss "
             f"{loss}. Leave `path` to byheart."
         )
+    reason = kernel.missing(device, dtype)
+    if reason is not None:
+        raise ByheartError(f"the kernel {path} is not here: {reason}. Leave `path` to byheart.")
     return kernel
+
+
+def compiling(spec: TrainableSpec, loss: str, device: str, dtype: str) -> Iterator[str]:
+    """What a user should be told of the compiled kernel that would train `spec`: that it is being
+    compiled, before that begins, and that there is none, and why."""
+    one = torch.zeros(1, 1, dtype=torch.long)
+    data = Data(one.expand(1, spec.S), one[0])
+    fitting = (k for k in KERNELS[type(spec)] if k.covers(spec, loss, data) and k.pays(spec))
+    library = next(fitting, Learner).library
+    if library is None or (device, dtype) != ("cpu", "float32"):
+        return
+    if not native.ready(library):
+        yield "compiling the training kernels for this machine, once: some ten seconds."
+    reason = native.missing(library)
+    if reason is not None:
+        yield f"no compiled training kernels: {reason}. Training takes two to four times as long."
 
 
 def check_device(device: torch.device | str, kinds: tuple[str, ...] = ("cuda", "mps")) -> None:
@@ -95,7 +124,7 @@ def check_planned(spec: TrainableSpec, T: int, recipe: Recipe, models: int, devi
     one = torch.zeros((), dtype=torch.long)  # as many as wished, in no more memory
     data = Data(one.expand(models, T, spec.S), one.expand(models, T), own=True)
     if torch.device(device).type == "cpu":
-        kernel = choose(spec, recipe.loss, data)
+        kernel = choose(spec, recipe.loss, data, device=device)
         check_work(kernel, spec, data, recipe, models, torch.float32.itemsize)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from byheart.models.architectures import module_of
 from byheart.specs import Spec
+from byheart.training import native
 from byheart.training.data import Data
 from byheart.training.losses import example_losses, right
 from byheart.training.recipe import Recipe
@@ -53,6 +54,7 @@ class Learner(Generic[SpecT]):
     """
 
     name = "autograd"
+    library: str | None = None  # in C++, if it has one
 
     def __init__(
         self, spec: SpecT, models: int, recipe: Recipe, *, device: torch.device | str = "cpu",
@@ -75,6 +77,15 @@ class Learner(Generic[SpecT]):
     def pays(cls, spec: SpecT) -> bool:
         """Whether it was measured to be faster than what comes after it in `choose.KERNELS`."""
         return True
+
+    @classmethod
+    def missing(cls, device: torch.device | str, dtype: torch.dtype) -> str | None:
+        """Why it cannot compute in this format on this machine, in words; None: it can."""
+        if cls.library is None:
+            return None
+        if torch.device(device).type != "cpu" or dtype != torch.float32:
+            return "compiled kernels compute in float32 on the CPU"
+        return native.missing(cls.library)
 
     @classmethod
     def step_bytes(cls, spec: SpecT, models: int, rows: int, itemsize: int, full: bool) -> int:

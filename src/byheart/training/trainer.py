@@ -16,13 +16,22 @@ from torch import Tensor
 from byheart import _progress
 from byheart._folders import locked
 from byheart._progress import Report, quiet
+from byheart.errors import ByheartError
 from byheart.models import architectures
 from byheart.models.attention_only import Hardmax
 from byheart.models.construction import Outcome
 from byheart.models.threads import one_thread
 from byheart.specs import Spec
 from byheart.training import checkpoint as files
-from byheart.training.choose import Kernel, check_device, check_shapes, check_work, choose
+from byheart.training.choose import (
+    AUTO,
+    PLAIN,
+    Kernel,
+    check_device,
+    check_shapes,
+    check_work,
+    choose,
+)
 from byheart.training.data import Data, Sampler, generator
 from byheart.training.learner import FlatOptimizer, Learner, Weights, contiguous, evaluate
 from byheart.training.recipe import Recipe
@@ -104,7 +113,7 @@ def train_stack(
     """
     check_device(device)
     check_shapes(spec, data, recipe, start, len(seeds))
-    kernel = choose(spec, recipe.loss, data, path)
+    kernel = choose(spec, recipe.loss, data, path, device=device, dtype=dtype)
     if torch.device(device).type == "cpu":
         check_work(kernel, spec, data, recipe, len(seeds), dtype.itemsize)
     file = None if checkpoint is None else Path(checkpoint)
@@ -116,7 +125,7 @@ def train_stack(
         if start is None:
             start = initial(spec, seeds, recipe.init)
         run = _Run(spec, data.to(device, dtype), recipe, list(seeds), sample_seed, kernel, dtype)
-        run.begin(start, file)
+        run.begin(start, file, path)
         saved = time.monotonic()
         while run.running:
             run.block()
@@ -285,10 +294,10 @@ class _Run:
         done = {m: vars(outcome) for m, (_, outcome) in self.done.items()}
         best = {m: best[:2] for m, best in self.best.items()}
         record = {"step": self.step, "live": self.live, "done": done, "best": best}
-        record |= {"diverged": self.diverged, "seconds": self.seconds}
+        record |= {"diverged": self.diverged, "seconds": self.seconds, "path": self.kernel.name}
         files.save(file, self.identity, record, tensors)
 
-    def begin(self, start: Weights, file: Path | None) -> None:
+    def begin(self, start: Weights, file: Path | None, path: str) -> None:
         """From the starting weights, or from the checkpoint if there is one."""
         self.identity["start"] = files.digest(start)
         if file is None or not file.exists():
@@ -298,6 +307,7 @@ class _Run:
         saved, tensors = files.load(file, self.identity, models, self.recipe.steps)
         self.step, self.live, self.seconds = saved.step, saved.live, saved.seconds
         self.diverged = saved.diverged
+        self._go_on_with(saved.path, path, file)
         with files.checked(file):
             self._check(saved, tensors)
             for m, source in enumerate(self.all_sampler.generators):
@@ -309,6 +319,25 @@ class _Run:
         moments = {key: files.part(tensors, f"moment.{key}.") for key in ("m", "v")}
         self._pack(files.part(tensors, "weight."), {k: w for k, w in moments.items() if w})
         self.hits = [h.to(self.device) for h in tensors.get("hits", ())]
+
+    def _go_on_with(self, computed: str | None, path: str, file: Path) -> None:
+        """The path that computed the checkpoint: another one rounds differently."""
+        if path in (AUTO, PLAIN):
+            how = {"device": self.device, "dtype": self.dtype}
+            try:  # before there were compiled kernels, paths were not written down
+                self.kernel = choose(
+                    self.spec, self.recipe.loss, self.all_data, computed or PLAIN, **how
+                )
+            except ByheartError as error:
+                raise ByheartError(
+                    f"{file} was computed by the path {computed!r}, and others round differently. "
+                    f"{error} Or delete the checkpoint to start again."
+                ) from None
+        elif computed not in (None, self.kernel.name):
+            raise ByheartError(
+                f"{file} was computed by the path {computed!r}, `path` is {path!r}: they round "
+                "differently. Leave `path` out to go on, or delete the checkpoint to start again."
+            )
 
     def _check(self, saved: files.Saved, tensors: Weights) -> None:
         """Refuse tensors that are not those of a run of this recipe, where it is."""

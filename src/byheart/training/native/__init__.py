@@ -21,6 +21,7 @@ import tempfile
 from pathlib import Path
 
 from byheart._folders import locked, write_bytes
+from byheart.errors import ByheartError
 
 SWITCH, CACHE, COMPILER = "BYHEART_NATIVE", "BYHEART_CACHE", "CXX"
 HERE = Path(__file__).parent
@@ -40,10 +41,25 @@ class NoKernels(Exception):
 def load(name: str) -> ctypes.CDLL | None:
     """The library of `<name>.cpp`, compiled now if it never was on this machine, or None."""
     try:
-        return ctypes.CDLL(str(_compiled(name)))
-    except (NoKernels, OSError) as error:
+        file, compiler = _place(name)
+        if not file.exists():
+            with locked(file):
+                if not file.exists():
+                    write_bytes(file, _compile(compiler, HERE / f"{name}.cpp"))
+        library = ctypes.CDLL(str(file))
+        library.set_sgemm(ctypes.c_void_p(sgemm()))
+        return library
+    except (NoKernels, OSError, ByheartError) as error:
         _reasons[name] = str(error)
         return None
+
+
+def ready(name: str) -> bool:
+    """Whether `load` has nothing to compile, or cannot."""
+    try:
+        return _place(name)[0].exists()
+    except (NoKernels, OSError):
+        return True
 
 
 def missing(name: str) -> str | None:
@@ -61,7 +77,10 @@ def sgemm() -> int:
         symbol = getattr(ctypes.CDLL(str(library)), "sgemm_", None)
         if symbol is not None:
             return ctypes.cast(symbol, ctypes.c_void_p).value or 0
-    capsule = vars(importlib.import_module("scipy.linalg.cython_blas"))["__pyx_capi__"]["sgemm"]
+    try:
+        capsule = vars(importlib.import_module("scipy.linalg.cython_blas"))["__pyx_capi__"]["sgemm"]
+    except (ImportError, KeyError):
+        raise NoKernels("neither torch nor scipy has a matrix product to call (SGEMM)") from None
     name, pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
     name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -71,7 +90,8 @@ def sgemm() -> int:
 _reasons: dict[str, str] = {}
 
 
-def _compiled(name: str) -> Path:
+def _place(name: str) -> tuple[Path, str]:
+    """Where the library of this source, compiler and machine is or will be, and the compiler."""
     if os.environ.get(SWITCH, "").lower() in ("0", "off", "no", "false"):
         raise NoKernels(f"{SWITCH}={os.environ[SWITCH]} switches compiled kernels off")
     if sys.platform == "win32":
@@ -79,29 +99,27 @@ def _compiled(name: str) -> Path:
     compiler = _compiler()
     sources = HERE / f"{name}.cpp", HEADER
     parts = (*(file.read_bytes() for file in sources), *map(str.encode, (*FLAGS, *_machine())))
-    made_with = subprocess.run([compiler, "--version"], capture_output=True, timeout=SECONDS)
-    key = hashlib.sha256(b"\0".join((*parts, made_with.stdout))).hexdigest()[:20]
-    file = _folder() / f"{name}-{key}.so"
-    if not file.exists():
-        with locked(file):
-            if not file.exists():
-                write_bytes(file, _compile(compiler, sources[0]))
-    return file
+    version = _run([compiler, "--version"]).stdout.encode()
+    key = hashlib.sha256(b"\0".join((*parts, version))).hexdigest()[:20]
+    return _folder() / f"{name}-{key}.so", compiler
 
 
 def _compile(compiler: str, source: Path) -> bytes:
     """The library as bytes: the caller puts them in place whole."""
     with tempfile.TemporaryDirectory() as scratch:
         target = Path(scratch) / "library.so"
-        command = [compiler, *FLAGS, str(source), "-o", str(target)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise NoKernels(f"{compiler} does not compile: {error}") from None
+        done = _run([compiler, *FLAGS, str(source), "-o", str(target)])
         if done.returncode:
             last = next(iter(done.stderr.strip().splitlines()[:1]), f"exit {done.returncode}")
             raise NoKernels(f"{compiler} does not compile {source.name}: {last}")
         return target.read_bytes()
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NoKernels(f"{command[0]} does not run: {error}") from None
 
 
 def _compiler() -> str:
