@@ -21,8 +21,9 @@ from torch import Tensor
 
 from byheart._files import open_regular
 from byheart._folders import write_bytes
+from byheart._json import typed
 from byheart.errors import ByheartError, MemoryFileError
-from byheart.models.construction import Outcome
+from byheart.models.construction import Curve, Outcome
 from byheart.specs.base import Shapes
 from byheart.training.data import Data
 
@@ -79,6 +80,7 @@ class Saved:
     best: dict[int, tuple[float, float]]
     diverged: dict[int, int]
     seconds: list[float]
+    curve: list[int]  # the steps of its curve
 
     @classmethod
     def of(cls, record: Record, models: int, steps: int) -> Saved:
@@ -96,9 +98,11 @@ class Saved:
             raise ValueError("a list of another length")
         diverged = _numbered(record["diverged"], models)
         _wholes(list(diverged.values()), steps)
+        curve = record.get("curve", [])
+        _rising(curve, steps)
         outcomes = {m: _outcome(fields, steps) for m, fields in done.items()}
         scores = {m: (accuracy, loss) for m, (accuracy, loss) in best.items()}
-        return cls(record["step"], live, outcomes, scores, diverged, record["seconds"])
+        return cls(record["step"], live, outcomes, scores, diverged, record["seconds"], curve)
 
 
 def _numbered(values: Any, models: int) -> dict[int, Any]:
@@ -109,7 +113,11 @@ def _numbered(values: Any, models: int) -> dict[int, Any]:
 
 
 def _outcome(fields: Any, steps: int) -> Outcome:
-    outcome = Outcome(**fields)  # a TypeError for other names
+    curve = fields.get("curve") if isinstance(fields, dict) else None
+    if curve is not None:
+        curve = typed(curve, Curve, "curve")
+        _rising(list(curve.steps), steps)
+    outcome = Outcome(**{**fields, "curve": curve})  # a TypeError for other names
     if type(outcome.seed) is not int:
         raise ValueError(f"expected a seed, found {outcome.seed!r}")
     counts = (outcome.steps, outcome.diverged, outcome.stopped)
@@ -125,6 +133,13 @@ def _wholes(values: Any, most: int) -> None:
         type(value) is int and 0 <= value <= most for value in values
     ):
         raise ValueError(f"expected whole numbers from 0 to {most:,}, found {values!r}")
+
+
+def _rising(values: Any, most: int) -> None:
+    """Refuse what is no list of whole numbers that grow."""
+    _wholes(values, most)
+    if sorted(set(values)) != values:
+        raise ValueError(f"expected numbers that grow, found {values!r}")
 
 
 def _numbers(values: Any) -> None:

@@ -60,6 +60,7 @@ class Learner(Generic[SpecT]):
     ) -> None:  # fmt: skip
         self.spec, self.models, self.recipe = spec, models, recipe
         self.options: dict[str, object] = {}  # further arguments of the model's forward
+        self.losses: Tensor | None = None  # of the last batch that was logged, (models,)
         self.device, self.dtype = torch.device(device), dtype
         size = models * sum(math.prod(shape) for shape in spec.weight_shapes().values())
         self.theta = torch.zeros(size, dtype=dtype, device=device)
@@ -117,12 +118,16 @@ class Learner(Generic[SpecT]):
 
     def gradient(self, i: int, log: bool = False) -> Tensor | None:
         """Fill `grad` with the gradient of each model's mean loss on batch i; with `log`, the right
-        answers of each model before the update. A full batch is computed in chunks."""
+        answers of each model before the update, and `losses`. A full batch is computed in chunks.
+        """
         self.grad.zero_()
         if self.order is not None:
             outputs, targets, losses = self._evaluate(*self._examples(self.order[i]))
-            self._backward(outputs, losses.mean(1).sum())
+            each = losses.mean(1)
+            self._backward(outputs, each.sum())
+            self.losses = each.detach()
             return self._right(outputs, targets, None) if log else None
+        self.losses = torch.zeros(self.models, dtype=self.dtype, device=self.device)
         hits = torch.zeros(self.models, dtype=torch.long, device=self.device)
         step = chunk_rows(self.spec, self.models, self.dtype.itemsize)
         for start in range(0, self.data.T, step):
@@ -133,6 +138,7 @@ class Learner(Generic[SpecT]):
                 weights = weights.to(self.dtype)
             part = losses.sum(1) / self.data.T if weights is None else (losses * weights).sum(1)
             self._backward(outputs, part.sum())
+            self.losses += part.detach()
             if log:
                 hits += self._right(outputs, targets, weights)
         return hits if log else None
