@@ -8,7 +8,8 @@ are views of them, so that an optimizer moves everything in one call. Kernels fo
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Generic, TypeVar
 
 import torch
@@ -83,6 +84,11 @@ class Learner(Generic[SpecT]):
         per_row = models * spec.row_bytes(itemsize)
         return min(rows * per_row, max(CHUNK_BYTES, per_row)) if full else rows * per_row
 
+    @classmethod
+    def runs_on(cls, device: torch.device, dtype: torch.dtype) -> bool:
+        """Whether it computes there, in this number format."""
+        return True
+
     def bind(self) -> None:
         """Make the views of `theta` and `grad` that every step uses."""
         # Leaves that share memory with theta, whose .grad shares memory with grad: autograd adds
@@ -142,6 +148,10 @@ class Learner(Generic[SpecT]):
             if log:
                 hits += self._right(outputs, targets, weights)
         return hits if log else None
+
+    def score(self, data: Data) -> tuple[Tensor, Tensor]:
+        """`evaluate` of the weights as they are."""
+        return evaluate(self.spec, self.views(self.theta), data, self.recipe)
 
     def _evaluate(self, inputs: tuple[Tensor, ...], targets: Tensor) -> tuple[Tensor, ...]:
         """Outputs, targets with the model axis, and losses."""
@@ -221,17 +231,21 @@ class FlatOptimizer:
 
 
 @torch.no_grad()
-def evaluate(spec: Spec, weights: Weights, data: Data, recipe: Recipe) -> tuple[Tensor, Tensor]:
+def evaluate(
+    spec: Spec, weights: Weights, data: Data, recipe: Recipe,
+    forward: Callable[..., Tensor] | None = None, rows: int | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Share of each model's examples that are right, and its mean loss: (models,) each, over all
-    facts, whatever the training batches were."""
-    forward = module_of(spec).forward
+    facts, whatever the training batches were. `forward`: outputs of the inputs, in place of the
+    model's own; `rows` at once."""
+    forward = forward or partial(module_of(spec).forward, spec, weights)
     first = next(iter(weights.values()))
     models = len(first)
-    step = chunk_rows(spec, models, first.element_size())
+    step = rows or chunk_rows(spec, models, first.element_size())
     hits, loss = torch.zeros(2, models, dtype=torch.float64)
     for start in range(0, data.T, step):
         inputs, targets = data.span(start, min(start + step, data.T))
-        outputs = forward(spec, weights, *inputs)
+        outputs = forward(*inputs)
         if not data.own:
             targets = targets.expand(models, *targets.shape)
         losses = example_losses(recipe.loss, outputs, targets, data.kind)
@@ -241,5 +255,5 @@ def evaluate(spec: Spec, weights: Weights, data: Data, recipe: Recipe) -> tuple[
             hit, losses = hit & (share > 0), torch.where(share > 0, losses, 0)
         hits += hit.sum(1).double().cpu()
         loss += losses.sum(1, dtype=torch.float64).cpu()
-    rows = torch.tensor(float(data.T)) if data.rows is None else data.rows.cpu()
-    return hits / rows, loss / rows
+    count = torch.tensor(float(data.T)) if data.rows is None else data.rows.cpu()
+    return hits / count, loss / count
