@@ -29,12 +29,14 @@ VECTORS = {"T": 621, "n": 32, "d": 64, "context": "fixed", "classes": 100, "seed
 
 
 def memories(folder: Path) -> dict[str, Path]:
-    """countries (attention-only), layer (one-hot multi-head), next (distributions), shards."""
+    """countries (attention-only), layer (one-hot multi-head), next (distributions), shards,
+    learned (trained)."""
     made: dict[str, Any] = {
         "countries": bh.build("countries"),
         "layer": bh.build(bh.random_vectors(**VECTORS)),  # type: ignore[arg-type]
         "next": bh.build(bh.read_distributions(str(ROOT / "examples" / "continuations.jsonl"))),
         "known": bh.build("countries", "sharded"),
+        "learned": bh.train("countries", batch=64, seeds=3),
     }
     folders = {}
     for name, memory in made.items():
@@ -106,6 +108,7 @@ def figures(folders: dict[str, Path], study: str | None, audit: str | None) -> N
         ("countries", "capacity", "figure-capacity.png"),
         ("countries", "condition", "figure-condition.png"),
         ("next", "kl", "figure-kl.png"),
+        ("learned", "training", "figure-training.png"),
     ]
     sources = [(folders[s], name, out) for s, name, out in wanted]
     if study is not None:

@@ -78,6 +78,11 @@ def test_json_has_the_documented_keys(run_json: RunJson, capitals: Path, tmp_pat
     training = made["training"]
     assert training.keys() == {"recipe", "path", "best", "models"}
     assert len(training["models"]) == 2
+    for model in training["models"]:
+        curve = model["curve"]
+        assert curve.keys() == {"steps", "loss", "accuracy"}
+        assert len(curve["steps"]) == len(curve["loss"]) == len(curve["accuracy"])
+        assert curve["steps"][0] == 0 and curve["loss"][-1] < curve["loss"][0]
     text = " ".join(FORMATS.read_text(encoding="utf-8").split())
     assert f"`{', '.join(training['models'][0])}`" in text
     assert (training["recipe"]["sampling"], training["recipe"]["steps"]) == ("full", 300)
@@ -405,6 +410,7 @@ def test_the_checkpoint_is_as_documented(run: Run, tmp_path: Path):
     assert f"`{', '.join(json.loads(metadata['byheart']))}`" in text
     kinds = {re.sub(r"\d+", "i", re.sub(r"W_.*|b_.*", "NAME", name)) for name in names}
     expected = {"weight.NAME", "moment.m.NAME", "moment.v.NAME", "generator.i", "hits"}
+    expected |= {"curve"}
     assert kinds == expected | {"done.i.NAME", "best.i.NAME"}
     assert all(f"`{kind}`" in text for kind in kinds)
 
@@ -437,3 +443,11 @@ def test_a_trained_memory_can_be_moved(run_json: RunJson, run: Run, capitals: Pa
     assert run("train", capitals, "-o", tmp_path / "m", *QUICK, "--certify").exit_code == 0
     shutil.move(tmp_path / "m", tmp_path / "elsewhere")
     assert run_json("certify", tmp_path / "elsewhere", "--facts", capitals)["certified"] is True
+
+
+def test_curves_are_drawn_where_asked_and_nowhere_else(run: Run, refused: Refused, tmp_path: Path):
+    done = run("train", RANDOM, *QUICK, "-o", tmp_path / "m", "--plot", tmp_path / "a.png")
+    assert done.exit_code in (0, 1) and (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
+    for place in ("b.txt", "gone/b.png"):
+        said = refused("train", RANDOM, *QUICK, "-o", tmp_path / "n", "--plot", tmp_path / place)
+        assert "b." in said and not (tmp_path / "n").exists()

@@ -17,9 +17,10 @@ from byheart.specs import (
     MultiHeadSpec,
     SharedBottleneckSpec,
 )
+from byheart.training import native
 from byheart.training.choose import BY_NAME, choose
 from byheart.training.data import Data
-from byheart.training.learner import FlatOptimizer
+from byheart.training.learner import FlatOptimizer, evaluate
 from byheart.training.losses import example_losses
 from byheart.training.recipe import Recipe
 
@@ -44,6 +45,8 @@ VECTORS = [
     MultiHeadSpec(d=6, n=4, d_h=3, H=3, d_out=5, shared=False, scale=True),
     MultiHeadSpec(6, 4, 6, 3, 1, 5, True, embed=True, scale=True, decoder=True),
     MultiHeadSpec(6, 4, 6, 3, 1, 5, False, embed=True, scale=True, decoder=True),
+    MultiHeadSpec(8, 4, 3, 9, 1, 5, False),
+    MultiHeadSpec(16, 13, 5, 7, 1, 5, False, embed=True, scale=True, decoder=True),
 ]
 DEEP = [
     AttentionOnlySpec(N=9, S=2, d=4, d_h=4, H=3, layers=3, positions="attention", scale=True),
@@ -59,7 +62,8 @@ M, T, B = 3, 20, 8
 
 
 def learner(spec, models, data, path, dtype=torch.float32):
-    return choose(spec, "cross-entropy", data, path)(spec, models, Recipe(), dtype=dtype)
+    kernel = choose(spec, "cross-entropy", data, path, dtype=dtype)
+    return kernel(spec, models, Recipe(), dtype=dtype)
 
 
 def some_data(spec, own=False, seed=0):
@@ -103,7 +107,10 @@ def literal(spec, weights, data, order, i, loss="cross-entropy"):
 
 def paths(spec):
     if isinstance(spec, MultiHeadSpec):
-        return ["autograd", "folded", *(["scalar heads"] if spec.d_v == 1 else [])]
+        by_hand = ["scalar heads"] if spec.d_v == 1 else []
+        fits = by_hand and not spec.shared and spec.d % 8 == 0
+        compiled = ["compiled vectors"] if fits and native.load("vectors") is not None else []
+        return ["autograd", *by_hand, *compiled]
     tables = ["token tables"] if isinstance(spec, AttentionOnlySpec) else []
     return ["autograd", "bilinear", "u/z", *tables]
 
@@ -251,10 +258,57 @@ def test_the_path_is_chosen_by_shape_and_refused_where_it_does_not_fit():
     assert choose(AttentionOnlySpec(50, 3, 10, 10, 6, layers=2), loss, token).name == "autograd"
     assert choose(AttentionOnlySpec(50, 2, 10, 10, 6), "hinge", token).name == "token tables"
     assert choose(VECTORS[0], loss, some_data(VECTORS[0])).name == "scalar heads"
-    assert choose(VECTORS[1], loss, some_data(VECTORS[1])).name == "folded"
+    assert choose(VECTORS[1], loss, some_data(VECTORS[1])).name == "autograd"
+    own = some_data(VECTORS[-1])
+    assert choose(VECTORS[-1], loss, own).name == paths(VECTORS[-1])[-1]
+    assert choose(VECTORS[-1], loss, own, dtype=torch.float64).name == "scalar heads"
+    assert choose(VECTORS[-1], loss, own, device="cuda").name == "scalar heads"
     deep = AttentionOnlySpec(50, 3, 10, 10, 6, layers=2)
     for name in BY_NAME:
         with pytest.raises(ByheartError, match="does not do this"):
             learner(deep, 1, token, path=name)
     with pytest.raises(ByheartError, match="`path` must be one of"):
         learner(deep, 1, token, path="magic")
+
+
+@pytest.mark.parametrize("path", ["scalar heads", "compiled vectors"])
+@pytest.mark.parametrize("own", [False, True])
+def test_an_evaluation_by_a_kernel_is_the_model_s(path, own):
+    """Of all examples in pieces of a batch, whatever it computed before; and nothing of it is left
+    in the gradients after."""
+    spec = VECTORS[-1]
+    if path not in paths(spec):
+        pytest.skip("no C++ compiler")
+    data = some_data(spec, own=own).to("cpu", torch.float32)
+    made = learner(spec, M, data, path=path)
+    made.load(some_weights(spec))
+    made.prepare(data, torch.randint(T, (2, M, B), generator=torch.Generator().manual_seed(1)))
+    made.gradient(0)
+    before = made.grad.clone()
+    accuracy, loss = made.score(data)
+    known = evaluate(spec, made.weights(), data, Recipe())
+    assert accuracy.tolist() == known[0].tolist()
+    close(loss, known[1], known[1].max())
+    made.gradient(0)
+    assert torch.equal(made.grad, before)
+
+
+def test_compiled_vectors_keep_to_one_context_s_memory():
+    """Contexts that are slices of a larger tensor are read where they are."""
+    spec = VECTORS[-1]
+    if "compiled vectors" not in paths(spec):
+        pytest.skip("no C++ compiler")
+    data = some_data(spec, own=True).to("cpu", torch.float32)
+    assert data.context is not None
+    wide = torch.full((M, T + 5, spec.n, spec.d), torch.nan)
+    wide[:, 2 : T + 2] = data.context
+    sliced = Data(**{**vars(data), "context": wide[:, 2 : T + 2]})
+    made = learner(spec, M, data, path="compiled vectors")
+    made.load(some_weights(spec))
+    for order in (None, torch.randint(T, (1, M, B), generator=torch.Generator().manual_seed(1))):
+        made.prepare(data, order)
+        made.gradient(0)
+        expected = made.grad.clone()
+        made.prepare(sliced, order)
+        made.gradient(0)
+        assert torch.equal(made.grad, expected) and expected.abs().max() > 0

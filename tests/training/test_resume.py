@@ -442,7 +442,7 @@ def resumed(place, record, tensors) -> str:
 
 
 @pytest.mark.parametrize(
-    "field", ["step", "live", "done", "best", "diverged", "seconds", "identity"]
+    "field", ["step", "live", "done", "best", "diverged", "seconds", "curve", "identity"]
 )
 def test_hostile_records_are_refused(signed, tmp_path, field):
     _, record, tensors = signed
@@ -468,7 +468,7 @@ def test_hostile_outcomes_are_refused(signed, tmp_path):
 @pytest.mark.parametrize("how", BREAKS)
 def test_hostile_tensors_are_refused(signed, tmp_path, how):
     _, record, tensors = signed
-    names = [name for name in tensors if name.endswith((".W_Q", ".W_U", ".2", "hits"))]
+    names = [name for name in tensors if name.endswith((".W_Q", ".W_U", ".2", "hits", "curve"))]
     assert len(names) > 10
     for name in names:
         w = tensors[name]

@@ -226,6 +226,8 @@ TABLES = (
 )
 Folder = Annotated[str, argument("DIR", "A memory folder (`byheart build`).")]
 Plot = Annotated[str | None, option(..., "Also draw it: .png, .svg or .pdf.", "FILE")]
+CURVES = "Also draw loss and accuracy over the steps, a line a start: .png, .svg or .pdf."
+Curves = Annotated[str | None, option(..., CURVES, "FILE")]
 
 
 def check_memory_folder(folder: str) -> Mapping[str, Any]:

@@ -163,6 +163,7 @@ def train(
     reading: opt.Given,
     source: Annotated[str, argument("FACTS", opt.TABLES)],
     output: str | None = _folder("trained"),
+    plot: opt.Curves = None,
 ) -> None:
     """Train a Transformer on FACTS until it recalls every one, and write it like a built one.
 
@@ -171,9 +172,17 @@ def train(
     the others, and the exit code is 1. Nothing is guaranteed before `--certify`.
     """
     method = Train(**given_options(options, TRAINING))  # type: ignore[arg-type]
+    if plot is not None:
+        from byheart.theory.plots import check_path
+
+        check_path(plot)
     facts = opt.read(source, reading)
 
     def extra(memory: Memory) -> dict[str, Json]:
+        if plot is not None:
+            from byheart.reports import figure
+
+            figure(memory, "training", plot)
         made, each = memory.construction, memory.construction.recalled / memory.spec.parameters
         return {"promised": made.capacity, "facts_per_parameter": each, "merged": facts.merged}
 

@@ -324,12 +324,26 @@ class DistributionConstruction(Construction, method="attention", kind="distribut
 
 
 @dataclass(frozen=True)
+class Curve:
+    """Loss and accuracy of some steps of a training, evenly spaced, each of the step's batch before
+    its update (four digits; None: not finite, or not told by the kernel)."""
+
+    steps: tuple[int, ...]
+    loss: tuple[float | None, ...]
+    accuracy: tuple[float | None, ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.steps) == len(self.loss) == len(self.accuracy):
+            raise ValueError("curve: lists of different lengths")
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What became of one model. `accuracy`: share of all its facts that are right, from the
     returned weights; `train_accuracy`: mean over the 100 training batches before the last one, each
     measured before its update (as Dana et al.'s code has it). `diverged`: the step after which a
     weight or the loss was no longer finite (no evidence about capacity); `stopped`: the step at
-    which `stop_at` was reached. `seconds`: its share of the wall time."""
+    which `stop_at` was reached. `seconds`: its share of the wall time. `curve`: the way there."""
 
     seed: int
     steps: int
@@ -339,6 +353,7 @@ class Outcome:
     diverged: int | None = None
     stopped: int | None = None
     seconds: float = 0.0
+    curve: Curve | None = None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import torch
 from byheart import _style as style
 from byheart.errors import ByheartError
 from byheart.facts import Facts, VectorFacts
+from byheart.models.construction import TrainedConstruction
 from byheart.models.memory import Memory
 from byheart.models.sharded_memory import ShardedMemory
 from byheart.models.token_memory import DistributionMemory, TokenMemory, token_table
@@ -252,6 +253,18 @@ def _(memory: DistributionMemory) -> Figure:
     return figure
 
 
+def training_figure(memory: Memory) -> Figure:
+    """Loss and accuracy over the steps of the training, a line a start."""
+    from byheart.training import curves
+
+    made = memory.construction
+    if not isinstance(made, TrainedConstruction):
+        raise ByheartError(f"the memory was not trained ({made.method}): it has no curves.")
+    if all(outcome.curve is None for outcome in made.training.models):
+        raise ByheartError("the memory keeps no curves: an earlier version trained it.")
+    return curves.training_figure(made.training.models, str(memory.spec))
+
+
 FIGURES: dict[str, tuple[Callable[[Memory], Figure], str]] = {
     "head-map": (head_map_figure, "facts by heads: who carries which fact"),
     "ablation": (ablation_figure, "facts that are lost without a head"),
@@ -260,6 +273,10 @@ FIGURES: dict[str, tuple[Callable[[Memory], Figure], str]] = {
     "capacity": (capacity_figure, "facts, room by the theorem, parameters, information limit"),
     "condition": (condition_figure, "singular values or condition numbers of the equations"),
     "kl": (kl_figure, "d_KL against the rank (memories of distributions)"),
+    "training": (
+        training_figure,
+        "loss and accuracy over steps (trained memories)",
+    ),
 }
 
 

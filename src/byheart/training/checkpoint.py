@@ -21,8 +21,9 @@ from torch import Tensor
 
 from byheart._files import open_regular
 from byheart._folders import write_bytes
+from byheart._json import typed
 from byheart.errors import ByheartError, MemoryFileError
-from byheart.models.construction import Outcome
+from byheart.models.construction import Curve, Outcome
 from byheart.specs.base import Shapes
 from byheart.training.data import Data
 
@@ -81,6 +82,7 @@ class Saved:
     diverged: dict[int, int]
     seconds: list[float]
     path: str | None
+    curve: list[int]  # the steps of its curve
 
     @classmethod
     def of(cls, record: Record, models: int, steps: int) -> Saved:
@@ -98,12 +100,15 @@ class Saved:
             raise ValueError("a list of another length")
         diverged = _numbered(record["diverged"], models)
         _wholes(list(diverged.values()), steps)
+        curve = record.get("curve", [])
+        _rising(curve, steps)
         outcomes = {m: _outcome(fields, steps) for m, fields in done.items()}
         scores = {m: (accuracy, loss) for m, (accuracy, loss) in best.items()}
         path = record.get("path")
         if path is not None and not isinstance(path, str):
             raise ValueError(f"expected the name of a path, found {path!r}")
-        return cls(record["step"], live, outcomes, scores, diverged, record["seconds"], path)
+        seconds = record["seconds"]
+        return cls(record["step"], live, outcomes, scores, diverged, seconds, path, curve)
 
 
 def _numbered(values: Any, models: int) -> dict[int, Any]:
@@ -114,7 +119,11 @@ def _numbered(values: Any, models: int) -> dict[int, Any]:
 
 
 def _outcome(fields: Any, steps: int) -> Outcome:
-    outcome = Outcome(**fields)  # a TypeError for other names
+    curve = fields.get("curve") if isinstance(fields, dict) else None
+    if curve is not None:
+        curve = typed(curve, Curve, "curve")
+        _rising(list(curve.steps), steps)
+    outcome = Outcome(**{**fields, "curve": curve})  # a TypeError for other names
     if type(outcome.seed) is not int:
         raise ValueError(f"expected a seed, found {outcome.seed!r}")
     counts = (outcome.steps, outcome.diverged, outcome.stopped)
@@ -130,6 +139,13 @@ def _wholes(values: Any, most: int) -> None:
         type(value) is int and 0 <= value <= most for value in values
     ):
         raise ValueError(f"expected whole numbers from 0 to {most:,}, found {values!r}")
+
+
+def _rising(values: Any, most: int) -> None:
+    """Refuse what is no list of whole numbers that grow."""
+    _wholes(values, most)
+    if sorted(set(values)) != values:
+        raise ValueError(f"expected numbers that grow, found {values!r}")
 
 
 def _numbers(values: Any) -> None:

@@ -8,7 +8,8 @@ are views of them, so that an optimizer moves everything in one call. Kernels fo
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Generic, TypeVar
 
 import torch
@@ -62,6 +63,7 @@ class Learner(Generic[SpecT]):
     ) -> None:  # fmt: skip
         self.spec, self.models, self.recipe = spec, models, recipe
         self.options: dict[str, object] = {}  # further arguments of the model's forward
+        self.losses: Tensor | None = None  # of the last batch that was logged, (models,)
         self.device, self.dtype = torch.device(device), dtype
         size = models * sum(math.prod(shape) for shape in spec.weight_shapes().values())
         self.theta = torch.zeros(size, dtype=dtype, device=device)
@@ -128,12 +130,16 @@ class Learner(Generic[SpecT]):
 
     def gradient(self, i: int, log: bool = False) -> Tensor | None:
         """Fill `grad` with the gradient of each model's mean loss on batch i; with `log`, the right
-        answers of each model before the update. A full batch is computed in chunks."""
+        answers of each model before the update, and `losses`. A full batch is computed in chunks.
+        """
         self.grad.zero_()
         if self.order is not None:
             outputs, targets, losses = self._evaluate(*self._examples(self.order[i]))
-            self._backward(outputs, losses.mean(1).sum())
+            each = losses.mean(1)
+            self._backward(outputs, each.sum())
+            self.losses = each.detach()
             return self._right(outputs, targets, None) if log else None
+        self.losses = torch.zeros(self.models, dtype=self.dtype, device=self.device)
         hits = torch.zeros(self.models, dtype=torch.long, device=self.device)
         step = chunk_rows(self.spec, self.models, self.dtype.itemsize)
         for start in range(0, self.data.T, step):
@@ -144,9 +150,14 @@ class Learner(Generic[SpecT]):
                 weights = weights.to(self.dtype)
             part = losses.sum(1) / self.data.T if weights is None else (losses * weights).sum(1)
             self._backward(outputs, part.sum())
+            self.losses += part.detach()
             if log:
                 hits += self._right(outputs, targets, weights)
         return hits if log else None
+
+    def score(self, data: Data) -> tuple[Tensor, Tensor]:
+        """`evaluate` of the weights as they are."""
+        return evaluate(self.spec, self.views(self.theta), data, self.recipe)
 
     def _evaluate(self, inputs: tuple[Tensor, ...], targets: Tensor) -> tuple[Tensor, ...]:
         """Outputs, targets with the model axis, and losses."""
@@ -226,17 +237,21 @@ class FlatOptimizer:
 
 
 @torch.no_grad()
-def evaluate(spec: Spec, weights: Weights, data: Data, recipe: Recipe) -> tuple[Tensor, Tensor]:
+def evaluate(
+    spec: Spec, weights: Weights, data: Data, recipe: Recipe,
+    forward: Callable[..., Tensor] | None = None, rows: int | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Share of each model's examples that are right, and its mean loss: (models,) each, over all
-    facts, whatever the training batches were."""
-    forward = module_of(spec).forward
+    facts, whatever the training batches were. `forward`: outputs of the inputs, in place of the
+    model's own; `rows` at once."""
+    forward = forward or partial(module_of(spec).forward, spec, weights)
     first = next(iter(weights.values()))
     models = len(first)
-    step = chunk_rows(spec, models, first.element_size())
+    step = rows or chunk_rows(spec, models, first.element_size())
     hits, loss = torch.zeros(2, models, dtype=torch.float64)
     for start in range(0, data.T, step):
         inputs, targets = data.span(start, min(start + step, data.T))
-        outputs = forward(spec, weights, *inputs)
+        outputs = forward(*inputs)
         if not data.own:
             targets = targets.expand(models, *targets.shape)
         losses = example_losses(recipe.loss, outputs, targets, data.kind)
@@ -246,5 +261,5 @@ def evaluate(spec: Spec, weights: Weights, data: Data, recipe: Recipe) -> tuple[
             hit, losses = hit & (share > 0), torch.where(share > 0, losses, 0)
         hits += hit.sum(1).double().cpu()
         loss += losses.sum(1, dtype=torch.float64).cpu()
-    rows = torch.tensor(float(data.T)) if data.rows is None else data.rows.cpu()
-    return hits / rows, loss / rows
+    count = torch.tensor(float(data.T)) if data.rows is None else data.rows.cpu()
+    return hits / count, loss / count

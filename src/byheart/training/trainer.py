@@ -6,9 +6,9 @@ import contextlib
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -32,9 +32,13 @@ from byheart.training.choose import (
     check_work,
     choose,
 )
+from byheart.training.curves import Trace, training_figure
 from byheart.training.data import Data, Sampler, generator
-from byheart.training.learner import FlatOptimizer, Learner, Weights, contiguous, evaluate
+from byheart.training.learner import FlatOptimizer, Learner, Weights, contiguous
 from byheart.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LOGGED = 101  # batches before an evaluation whose accuracy is kept (as coded: all but the last)
 REPACK = 0.75  # finished models leave the stack when at most this share of it is still running
@@ -80,6 +84,10 @@ class Trained:
     def model(self, m: int) -> Weights:
         """The weights of one model, without the model axis."""
         return {name: w[m] for name, w in self.weights.items()}
+
+    def figure(self) -> Figure:
+        """Loss and accuracy over steps, a line a model (`outcomes[m].curve` has the numbers)."""
+        return training_figure(self.outcomes, str(self.spec))
 
     @property
     def best(self) -> int:
@@ -166,6 +174,7 @@ class _Run:
         self.best: dict[int, tuple[float, float, Weights]] = {}
         self.hits: list[Tensor] = []  # right answers of the last batches, (live,) each
         self.seen: tuple[float, float] | None = None
+        self.trace = Trace(len(seeds))
 
     @property
     def running(self) -> list[int]:
@@ -201,10 +210,13 @@ class _Run:
                 heat = r.temperature(self.step) if r.surrogate == "annealed" else 1.0
                 self.learner.options = {"hardmax": Hardmax(r.surrogate, heat)}
             log = due - self.step <= LOGGED and r.sampling != "full"
-            right = self.learner.gradient(0 if order is None else i, log)
+            traced = self.trace.wants(self.step)
+            right = self.learner.gradient(0 if order is None else i, log or traced)
+            if traced and right is not None:
+                self.trace.add(self.step, self._point(right))
             self.optimizer.step(r.learning_rate(self.step))
             self.step += 1
-            if right is not None:
+            if right is not None and log:
                 self.hits = [*self.hits[-(LOGGED - 1) :], right]
         views = self.learner.views(self.learner.theta)
         finite = torch.stack([w.isfinite().flatten(1).all(1) for w in views.values()]).all(0)
@@ -217,9 +229,18 @@ class _Run:
         if self.step >= due:
             self._evaluate()
 
+    def _point(self, right: Tensor) -> Tensor:
+        """Loss and accuracy of every model on the batch of this step, (live, 2)."""
+        batch = self.sampler.batch
+        if self.recipe.sampling == "full":
+            batch = self.data.T if self.data.rows is None else self.data.rows
+        accuracy, losses = right / batch, self.learner.losses
+        losses = torch.full_like(accuracy, math.nan) if losses is None else losses
+        return torch.stack([losses.to(accuracy.dtype), accuracy], 1)
+
     def _evaluate(self) -> None:
         views = self.learner.views(self.learner.theta)
-        accuracy, loss = evaluate(self.spec, views, self.data, self.recipe)
+        accuracy, loss = self.learner.score(self.data)
         scores = list(zip(accuracy.tolist(), loss.tolist(), strict=True))
         for m in self.running:
             slot = self.live.index(m)
@@ -257,7 +278,7 @@ class _Run:
         self.done[m] = weights, Outcome(
             seed=self.seeds[m], steps=self.step, accuracy=score[0], train_accuracy=train,
             loss=score[1], diverged=self.diverged.get(m), stopped=self.step if reached else None,
-            seconds=self.seconds[m],
+            seconds=self.seconds[m], curve=self.trace.curve(slot, self.step),
         )  # fmt: skip
 
     def _leave(self, staying: list[int]) -> None:
@@ -269,6 +290,7 @@ class _Run:
             for key, flat in self.optimizer.state.items()
         }
         self.hits = [h[slots] for h in self.hits]
+        self.trace.select(slots)
         self.live = staying
         self._pack(weights, moments)
 
@@ -291,10 +313,12 @@ class _Run:
             tensors[f"generator.{m}"] = source.get_state()
         if self.hits:
             tensors["hits"] = torch.stack(self.hits)
-        done = {m: vars(outcome) for m, (_, outcome) in self.done.items()}
+        tensors["curve"] = self.trace.kept()
+        done = {m: asdict(outcome) for m, (_, outcome) in self.done.items()}
         best = {m: best[:2] for m, best in self.best.items()}
         record = {"step": self.step, "live": self.live, "done": done, "best": best}
-        record |= {"diverged": self.diverged, "seconds": self.seconds, "path": self.kernel.name}
+        record |= {"diverged": self.diverged, "seconds": self.seconds}
+        record |= {"path": self.kernel.name, "curve": self.trace.steps}
         files.save(file, self.identity, record, tensors)
 
     def begin(self, start: Weights, file: Path | None, path: str) -> None:
@@ -316,6 +340,10 @@ class _Run:
             self.done[m] = files.part(tensors, f"done.{m}."), outcome
         for m, scores in saved.best.items():
             self.best[m] = *scores, files.part(tensors, f"best.{m}.")
+        if "curve" in tensors:  # checkpoints of earlier versions have none
+            self.trace.restore(saved.curve, tensors["curve"])
+        else:
+            self.trace.select(self.live)
         moments = {key: files.part(tensors, f"moment.{key}.") for key in ("m", "v")}
         self._pack(files.part(tensors, "weight."), {k: w for k, w in moments.items() if w})
         self.hits = [h.to(self.device) for h in tensors.get("hits", ())]
@@ -355,6 +383,10 @@ class _Run:
             rows = len(tensors["hits"])
             files.check_tensors(tensors, {"hits": (rows, len(self.live))}, torch.int64)
             wanted |= {"hits": ()}
+        if saved.curve or "curve" in tensors:
+            points = {"curve": (len(saved.curve), len(self.live), 2)}
+            files.check_tensors(tensors, points, torch.float32)
+            wanted |= points
         others = sorted(
             tensors.keys() - wanted.keys() - {f"generator.{m}" for m in range(len(self.seeds))}
         )

@@ -181,7 +181,12 @@ class OneLayer(Learner[TrainableSpec]):
         torch.amax(L, 1, keepdim=True, out=self.top)
         L.sub_(self.top).clamp_(min=FLOOR).exp2_()
         torch.sum(L, 1, keepdim=True, out=self.total)
-        L.mul_(self.total.reciprocal_()).scatter_add_(1, y, self.minus)
+        L.mul_(self.total.reciprocal_())
+        if log:
+            losses = -L.gather(1, y).log_()[:, 0]
+            weights = self.row_weights
+            self.losses = losses.mean(1) if weights is None else (losses * weights[:, 0]).sum(1)
+        L.scatter_add_(1, y, self.minus)
         share = 1 / B
         if self.row_weights is not None:
             L.mul_(self.row_weights)

@@ -1,11 +1,14 @@
 """Multi-head attention over (context, query) with one value a head (d_v = 1), gradients by hand.
 
-The products of `regrouped` in a layout that the hardware likes (row vectors, s the scale of the
-logits, x and C the embedded query and context, X the raw context):
+Products regrouped for fewer multiplications, in a layout that the hardware likes (row vectors, s
+the scale of the logits, x and C the embedded query and context, X the raw context):
 
     shared context:  P_h = s C W_K^h W_Q^h^T,  logits (M H, n, B) = P_h x^T,  values C W_V^h
     own contexts:    logits (M B, n, H) = X (x A_h W_E^T)^T + pos (x A_h)^T,  A_h = s W_Q^h W_K^h^T
                      values X (W_E W_V) + (b + pos) W_V
+
+The bias of the embedding moves all logits of a head alike. Contexts of their own are never embedded
+and get no keys: the query moves to their side, where there is one vector a head instead of n.
 
 Softmax runs over the middle axis, so that its sums are products or run along contiguous rows:
 
@@ -17,14 +20,15 @@ size costs as much as the products (the system hands out zeroed pages at every s
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from byheart.models.multi_head import positions, with_axes
 from byheart.specs import MultiHeadSpec
 from byheart.training.data import Data
-from byheart.training.kernels.regrouped import vector_scale
-from byheart.training.learner import Learner
+from byheart.training.learner import Learner, evaluate
 
 LONG = 64  # rows from which amax over the middle axis is as fast as halving it
 
@@ -42,7 +46,7 @@ class ScalarHeads(Learner[MultiHeadSpec]):
     def bind(self) -> None:
         spec = self.spec
         self.w, self.g = self.views(self.theta), self.views(self.grad)
-        self.scale = vector_scale(spec)
+        self.scale = 1 / math.sqrt(spec.d) if spec.scale else 1.0
         self.pos = positions(spec.n + 1, spec.d, self.dtype).to(self.device)
         self.buffers: dict[tuple[str, tuple[int, ...]], Tensor] = {}
         heads = self.models * spec.H
@@ -82,20 +86,31 @@ class ScalarHeads(Learner[MultiHeadSpec]):
         with torch.no_grad():
             self._outputs_back(outputs.grad)
 
-    def _outputs(self, context: Tensor, query: Tensor) -> Tensor:
-        spec, w = self.spec, self.w
-        E, self.e = with_axes(spec, w, context, query)
-        M, B, d = self.e.shape
-        self.x = self.e
-        if spec.embed:
-            added = (w["b_E"] + self.pos[0])[:, None]
-            self.x = torch.baddbmm(added, self.e, w["W_E"], out=self.buffer("x", M, B, d))
+    def score(self, data: Data) -> tuple[Tensor, Tensor]:
+        """By the same products, in batches of the size for which there are buffers."""
+        rows = None if self.order is None else self.order.shape[2]
+        return evaluate(self.spec, self.w, data, self.recipe, self._outputs, rows)
+
+    def _outputs(self, *inputs: Tensor) -> Tensor:
+        E, e = with_axes(self.spec, self.w, *inputs)
+        self._embed(e)
         self.shared = E.shape[1] == 1
-        self.F = self._attend_shared(E[:, 0]) if self.shared else self._attend_own(E)
-        self.R = torch.bmm(self.O, w["W_U"]) if spec.decoder else self.O
-        if spec.decoder:
-            return torch.baddbmm(w["b_U"][:, None], self.F, self.R)
-        return torch.bmm(self.F, self.R)
+        return self._read(self._attend_shared(E[:, 0]) if self.shared else self._attend_own(E))
+
+    def _embed(self, e: Tensor) -> None:
+        """The embedded query x (M, B, d) of the query e."""
+        self.x = self.e = e
+        if self.spec.embed:
+            added = (self.w["b_E"] + self.pos[0])[:, None]
+            self.x = torch.baddbmm(added, e, self.w["W_E"], out=self.buffer("x", *e.shape))
+
+    def _read(self, F: Tensor) -> Tensor:
+        """Outputs of what the heads bring, F (M, B, H)."""
+        self.F, self.R = F, self.O
+        if not self.spec.decoder:
+            return torch.bmm(F, self.R)
+        self.R = torch.bmm(self.O, self.w["W_U"])
+        return torch.baddbmm(self.w["b_U"][:, None], F, self.R)
 
     def _outputs_back(self, d_out: Tensor) -> None:
         spec, w, g = self.spec, self.w, self.g
