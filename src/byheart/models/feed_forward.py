@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from byheart.models.architectures import Weights
+from byheart.models.architectures import Weights, embed
 from byheart.models.attention_only import EXACT, Hardmax, attention_weights
 from byheart.specs import FeedForwardTransformerSpec
 
@@ -30,17 +30,26 @@ def start_bounds(spec: FeedForwardTransformerSpec, init: str) -> dict[str, float
 
 
 def forward(
-    spec: FeedForwardTransformerSpec, weights: Weights, inputs: Tensor, hardmax: Hardmax = EXACT
+    spec: FeedForwardTransformerSpec, weights: Weights, *inputs: Tensor, hardmax: Hardmax = EXACT
 ) -> Tensor:
     """Outputs at the position `read`: (models, B, d_out).
 
-    `inputs` (B, n, d) are the same for every model, (models, B, n, d) its own.
+    `inputs`: tokens in R^d, (B, n, d), the same for every model, or (models, B, n, d), its own; or
+    a table of vectors (K, d) and numbers of its rows, (B, n) or (models, B, n); or these numbers
+    alone, of rows of E_in: tokens that are one-hot vectors, so that E_in is a table of its own.
     """
-    models, (B, n, d) = len(weights["E_in"]), inputs.shape[-3:]
-    if inputs.dim() == 4 and len(inputs) != models:
-        raise ValueError(f"inputs for {len(inputs)} models, weights of {models}")
-    rows = inputs.reshape(-1, B * n, d).expand(models, -1, -1)
-    z = torch.bmm(rows, weights["E_in"])
+    models, tokens = len(weights["E_in"]), inputs[-1]
+    if len(inputs) == 2:
+        tokens = inputs[0][tokens]
+    vectors = tokens.is_floating_point()
+    if tokens.dim() == 3 + vectors and len(tokens) != models:
+        raise ValueError(f"inputs for {len(tokens)} models, weights of {models}")
+    B, n = tokens.shape[-3:-1] if vectors else tokens.shape[-2:]
+    if vectors:
+        rows = tokens.reshape(-1, B * n, spec.d).expand(models, -1, -1)
+        z = torch.bmm(rows, weights["E_in"])
+    else:
+        z = embed(weights["E_in"], tokens).flatten(1, 2)
     for block in range(spec.first):
         z = _block(weights, block, z)
     z = z.unflatten(1, (B, n))

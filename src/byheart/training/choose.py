@@ -11,12 +11,14 @@ from byheart._machine import check_room, check_time
 from byheart.errors import ByheartError, OptionError, check_choice
 from byheart.specs import (
     AttentionOnlySpec,
+    FeedForwardTransformerSpec,
     MLPTransformerSpec,
     MultiHeadSpec,
     SharedBottleneckSpec,
     Spec,
 )
 from byheart.training.data import Data
+from byheart.training.kernels.narrow import Narrow
 from byheart.training.kernels.one_layer import UZ, Bilinear
 from byheart.training.kernels.regrouped import DeepPairs, FoldedMultiHead, TokenTables
 from byheart.training.kernels.scalar_heads import ScalarHeads
@@ -32,16 +34,21 @@ KERNELS: dict[type, tuple[Kernel, ...]] = {
     SharedBottleneckSpec: (DeepPairs, Bilinear, UZ),
     MLPTransformerSpec: (DeepPairs, Bilinear, UZ),
     MultiHeadSpec: (ScalarHeads, FoldedMultiHead),
+    FeedForwardTransformerSpec: (Narrow,),
 }
 BY_NAME: dict[str, Kernel] = {k.name: k for kernels in KERNELS.values() for k in kernels}
 
 
-def choose(spec: Spec, loss: str, data: Data, path: str = "auto") -> Kernel:
+def choose(
+    spec: Spec, loss: str, data: Data, path: str = "auto", device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Kernel:  # fmt: skip
     """The learner for this shape (docs/training.md has the measurements); `path` forces one."""
     check_choice("path", path, ("auto", Learner.name, *BY_NAME))
-    own = KERNELS.get(type(spec), ())
+    here = torch.device(device), dtype
+    own = [kernel for kernel in KERNELS.get(type(spec), ()) if kernel.runs_on(*here)]
     if path == "auto":
-        return next((k for k in own if k.covers(spec, loss, data) and k.pays(spec)), Learner)
+        return next((k for k in own if k.pays(spec) and k.covers(spec, loss, data)), Learner)
     kernel = BY_NAME.get(path, Learner)
     if kernel is not Learner and not (kernel in own and kernel.covers(spec, loss, data)):
         raise ByheartError(

@@ -82,6 +82,11 @@ class Learner(Generic[SpecT]):
         per_row = models * spec.row_bytes(itemsize)
         return min(rows * per_row, max(CHUNK_BYTES, per_row)) if full else rows * per_row
 
+    @classmethod
+    def runs_on(cls, device: torch.device, dtype: torch.dtype) -> bool:
+        """Whether it computes there, in this number format."""
+        return True
+
     def bind(self) -> None:
         """Make the views of `theta` and `grad` that every step uses."""
         # Leaves that share memory with theta, whose .grad shares memory with grad: autograd adds
@@ -136,6 +141,10 @@ class Learner(Generic[SpecT]):
             if log:
                 hits += self._right(outputs, targets, weights)
         return hits if log else None
+
+    def score(self, data: Data) -> tuple[Tensor, Tensor]:
+        """`evaluate` of the weights as they are."""
+        return evaluate(self.spec, self.views(self.theta), data, self.recipe)
 
     def _evaluate(self, inputs: tuple[Tensor, ...], targets: Tensor) -> tuple[Tensor, ...]:
         """Outputs, targets with the model axis, and losses."""

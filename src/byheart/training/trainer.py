@@ -24,7 +24,7 @@ from byheart.specs import Spec
 from byheart.training import checkpoint as files
 from byheart.training.choose import Kernel, check_device, check_shapes, check_work, choose
 from byheart.training.data import Data, Sampler, generator
-from byheart.training.learner import FlatOptimizer, Learner, Weights, contiguous, evaluate
+from byheart.training.learner import FlatOptimizer, Learner, Weights, contiguous
 from byheart.training.recipe import Recipe
 
 LOGGED = 101  # batches before an evaluation whose accuracy is kept (as coded: all but the last)
@@ -104,7 +104,7 @@ def train_stack(
     """
     check_device(device)
     check_shapes(spec, data, recipe, start, len(seeds))
-    kernel = choose(spec, recipe.loss, data, path)
+    kernel = choose(spec, recipe.loss, data, path, device, dtype)
     if torch.device(device).type == "cpu":
         check_work(kernel, spec, data, recipe, len(seeds), dtype.itemsize)
     file = None if checkpoint is None else Path(checkpoint)
@@ -210,7 +210,7 @@ class _Run:
 
     def _evaluate(self) -> None:
         views = self.learner.views(self.learner.theta)
-        accuracy, loss = evaluate(self.spec, views, self.data, self.recipe)
+        accuracy, loss = self.learner.score(self.data)
         scores = list(zip(accuracy.tolist(), loss.tolist(), strict=True))
         for m in self.running:
             slot = self.live.index(m)
