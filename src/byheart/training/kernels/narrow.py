@@ -29,6 +29,7 @@ WIDEST, PAYS = 64, 16  # m up to which there is a kernel, and up to which it was
 SIZES = "m q s outputs blocks first n read uniform squares models rows columns stride keep backward"
 STEPS = "at_step target_step share_step"
 BLOCKS = ("W_1", "b_1", "W_2", "b_2", "W_Q", "W_K", "W_V", "W_O", "E_out")
+ARRAYS = ("x", "at", "targets", "shares", "work", "losses", "hits")
 
 
 class Task(ctypes.Structure):
@@ -37,8 +38,7 @@ class Task(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_int64) for name in f"{SIZES} {STEPS}".split()),
         ("tolerance", ctypes.c_double),
-        *((name, ctypes.c_void_p) for name in (*BLOCKS, *(f"g{name}" for name in BLOCKS))),
-        *((name, ctypes.c_void_p) for name in "x at targets shares work losses hits".split()),
+        *((name, ctypes.c_void_p) for name in (*BLOCKS, *(f"g{name}" for name in BLOCKS), *ARRAYS)),
     ]
 
 
