@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from made_up import Law, verdict
 
 from byheart.errors import ByheartError
@@ -100,7 +99,7 @@ def test_published_data_come_from_a_local_path(tmp_path: Path, monkeypatch: pyte
     assert first.params["corpus"] == str(tmp_path)
     p = {**first.params, "N": 12, "epochs": 3, "starts": 1}
     assert 0 <= experiment.train(p, 0)["accuracy"] <= 1
-    _, labels = text.examples(str(tmp_path), 30, 8, 3, seed=1)
+    _, labels, _ = text.examples(str(tmp_path), 30, 8, 3, seed=1)
     assert sorted(labels.tolist()) == sorted(i % 3 for i in range(30))
 
 
@@ -119,11 +118,11 @@ def test_equal_words_have_equal_vectors(tmp_path: Path):
     (tmp_path / "a.txt").write_text("the cat sat. the dog sat. a cat ran.")
     made = TRAIN.cell("x", N=3, n=3, d=5, blocks=1, corpus=str(tmp_path))
     data = experiment.data_of(made.params, 4)
-    tokens, labels = text.examples(str(tmp_path), 3, 3, 3, seed=4)
+    tokens, labels, words = text.examples(str(tmp_path), 3, 3, 3, seed=4)
     assert data.targets.tolist() == labels.tolist()
-    flat, ids = data.inputs.reshape(9, 5), torch.tensor(tokens.reshape(-1))
-    same = ids[:, None] == ids
-    assert torch.equal((flat[:, None] == flat).all(-1), same)
+    assert data.inputs.tolist() == tokens.tolist() and data.context is not None
+    assert data.context.shape == (len(words), 5)
+    assert len(data.context.unique(dim=0)) == len(words) == tokens.max() + 1
 
 
 def test_settings_that_do_not_matter_do_not_change_a_cell():

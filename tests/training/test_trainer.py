@@ -477,14 +477,14 @@ def test_large_tables_in_pieces_give_the_same_gradients_and_accuracy(monkeypatch
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_keep_best_returns_the_best_evaluation(monkeypatch, keep):
-    seen = []
+    seen, evaluate = [], learner.evaluate
 
     def spy(*arguments):
-        accuracy, loss = learner.evaluate(*arguments)
+        accuracy, loss = evaluate(*arguments)
         seen.append(list(zip(accuracy.tolist(), loss.tolist(), strict=True)))
         return accuracy, loss
 
-    monkeypatch.setattr(trainer, "evaluate", spy)
+    monkeypatch.setattr(learner, "evaluate", spy)
     # A rate far too high: accuracy goes up and down.
     recipe = QUICK.but(lr=0.5, steps=200, schedule="constant", keep_best=keep, evaluate_every=10)
     trained = train_stack(SPEC, TOKENS, recipe, seeds=[0, 1, 2])
