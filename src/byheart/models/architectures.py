@@ -80,9 +80,10 @@ def initial(
         return bounds[name] * (value if name in gaussian else 2 * value - 1)
 
     models = [{name: one(name, g) for name in shapes} for g in generators]
-    weights = {name: torch.stack([m[name] for m in models]).to(dtype) for name in shapes}
-    finish = getattr(module, "finish_start", None)
-    return weights if finish is None else finish(spec, init, weights, generators, inputs)
+    weights = {name: torch.stack([m[name] for m in models]) for name in shapes}
+    if hasattr(module, "finish_start"):
+        weights = module.finish_start(spec, init, weights, generators, inputs)
+    return {name: w.to(dtype) for name, w in weights.items()}
 
 
 def embed(W_E: Tensor, tokens: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from byheart.models.attention_only import EXACT, Hardmax, attention_weights
 from byheart.specs import FeedForwardTransformerSpec
 
 INITS = ("linear", "scaled", "spread")
-LOOKED_AT = 1 << 16  # tokens whose spread a start is fitted to, of at least 16 sequences
+LOOKED_AT = 1 << 13  # tokens whose spread a start is fitted to, of at least 16 sequences
 
 
 def start_bounds(spec: FeedForwardTransformerSpec, init: str) -> dict[str, float]:
@@ -45,71 +45,73 @@ def finish_start(
     is Gaussian, such that a block adds std z / sqrt(blocks on this side of the attention), and b_2
     centres z; attention adds std z / 2; the outputs have standard deviation .7.
     """
-    if init == "scaled":
-        divided = {name: weights[name] / spec.blocks**0.5 for name in ("W_2", "b_2")}
-        return weights | divided
+    if init == "scaled":  # divided in float32, as ever
+        rounded = {name: weights[name].float() for name in ("W_2", "b_2")}
+        return weights | {name: w / spec.blocks**0.5 for name, w in rounded.items()}
     if init != "spread":
         return weights
     if inputs is None:
         raise ByheartError("the start `spread` looks at the data: give `data`, or start otherwise")
-    return _Spread(spec, weights, generators).fitted(inputs)
+    looked_at = inputs(max(16, LOOKED_AT // spec.n))[0]
+    models = []
+    for m, source in enumerate(generators):
+        one = {name: w[m : m + 1] for name, w in weights.items()}
+        models.append(_Spread(spec, one, source).fitted(*_of_model(m, looked_at)))
+    return {name: torch.cat([model[name] for model in models]) for name in weights}
+
+
+def _of_model(m: int, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Inputs of `forward` as model m reads them, vectors in float64."""
+    *table, tokens = (x.double() if x.is_floating_point() else x for x in inputs)
+    own = tokens.dim() == 3 + tokens.is_floating_point()
+    return (*table, tokens[m : m + 1] if own else tokens)
 
 
 class _Spread:
-    """The start `spread`: `z` (models, tokens, m) goes through the model, part by part."""
+    """The start `spread` of one model: `z` (1, tokens, m) goes through it, part by part."""
 
     def __init__(
-        self, spec: FeedForwardTransformerSpec, weights: Weights,
-        generators: Sequence[torch.Generator],
-    ) -> None:  # fmt: skip
-        self.spec, self.generators = spec, generators
-        self.dtype = weights["E_in"].dtype
-        self.w = {name: w.double() for name, w in weights.items()}
+        self, spec: FeedForwardTransformerSpec, weights: Weights, generator: torch.Generator
+    ) -> None:
+        self.spec, self.w, self.generator = spec, weights, generator
 
     def drawn(self, *shape: int) -> Tensor:
-        draws = [torch.randn(shape, generator=g, dtype=torch.float64) for g in self.generators]
-        return torch.stack(draws)
+        return torch.randn(shape, generator=self.generator, dtype=torch.float64)
 
-    def fitted(self, inputs: Inputs) -> Weights:
+    def fitted(self, *inputs: Tensor) -> Weights:
         spec, w = self.spec, self.w
-        rows = max(16, LOOKED_AT // spec.n)
-        tokens = tuple(x.double() if x.is_floating_point() else x for x in inputs(rows)[0])
-        z = embedded(spec, w, *tokens)
+        z = embedded(spec, w, *inputs)
         scale = _size(z, (1, 2))
         w["E_in"] = w["E_in"] / scale[:, 0]
-        z = z / scale
         B, n = z.shape[1:3]
-        z = z.flatten(1, 2)
+        z = (z / scale).flatten(1, 2)
         for block in range(spec.first):
             z = self.block(z, block, spec.first)
         z = z.unflatten(1, (B, n))
         added = torch.bmm(z.mean(2) @ w["W_V"], w["W_O"])
-        w["W_O"] = w["W_O"] * (0.5 * _size(z, (1, 2, 3))[:, 0] / _size(added, (1, 2)))
+        w["W_O"] = w["W_O"] * 0.5 * _size(z) / _size(added)
         z = attended(spec, w, z)
         for block in range(spec.first, spec.blocks):
             z = self.block(z, block, spec.blocks - spec.first)
-        w["E_out"] = 0.7 * self.drawn(spec.m, spec.d_out) / _size(z, (1, 2))
-        return {name: x.to(self.dtype) for name, x in w.items()}
+        w["E_out"] = 0.7 * self.drawn(1, spec.m, spec.d_out) / _size(z)
+        return w
 
     def block(self, z: Tensor, block: int, blocks: int) -> Tensor:
         """Weights of one of `blocks` blocks for tokens z, and what it makes of them."""
         w, (m, q) = self.w, (self.spec.m, self.spec.q)
-        size = _size(z, (1, 2))
         directions = self.drawn(m, q)
-        w["W_1"][:, block] = directions / directions.norm(dim=1, keepdim=True) / size
-        places = [torch.randint(z.shape[1], (q,), generator=g) for g in self.generators]
-        kinks = torch.stack([tokens[at] for tokens, at in zip(z, places, strict=True)])
-        w["b_1"][:, block] = -(kinks.transpose(1, 2) * w["W_1"][:, block]).sum(1)
-        w["W_2"][:, block], w["b_2"][:, block] = self.drawn(q, m), 0
-        added = _block(w, block, z) - z
-        w["W_2"][:, block] *= size / blocks**0.5 / _size(added, (1, 2))
-        w["b_2"][:, block] = -_block(w, block, z).mean(1)
-        return _block(w, block, z)
+        w["W_1"][0, block] = W_1 = directions / directions.norm(dim=0) / _size(z)
+        kinks = z[0, torch.randint(z.shape[1], (q,), generator=self.generator)]
+        w["b_1"][0, block] = -(kinks.T * W_1).sum(0)
+        w["W_2"][0, block], w["b_2"][0, block] = self.drawn(q, m), 0
+        w["W_2"][0, block] *= _size(z) / blocks**0.5 / _size(ff_block(w, block, z) - z)
+        w["b_2"][0, block] = -ff_block(w, block, z)[0].mean(0)
+        return ff_block(w, block, z)
 
 
-def _size(z: Tensor, over: tuple[int, ...]) -> Tensor:
-    """Standard deviation, 1 where there is none."""
-    size = z.std(over, correction=0, keepdim=True)
+def _size(z: Tensor, over: tuple[int, ...] | None = None) -> Tensor:
+    """Standard deviation over some axes, or all; 1 where there is none."""
+    size = z.std(over, correction=0, keepdim=over is not None)
     return torch.where(size > 0, size, 1.0)
 
 
@@ -126,10 +128,10 @@ def forward(
     B, n = z.shape[1:3]
     z = z.flatten(1, 2)
     for block in range(spec.first):
-        z = _block(weights, block, z)
+        z = ff_block(weights, block, z)
     y = attended(spec, weights, z.unflatten(1, (B, n)), hardmax)
     for block in range(spec.first, spec.blocks):
-        y = _block(weights, block, y)
+        y = ff_block(weights, block, y)
     return y @ weights["E_out"]
 
 
@@ -164,7 +166,7 @@ def attended(
     return torch.baddbmm(y, mean @ weights["W_V"], weights["W_O"])
 
 
-def _block(weights: Weights, block: int, z: Tensor) -> Tensor:
+def ff_block(weights: Weights, block: int, z: Tensor) -> Tensor:
     """z + W_2 relu(W_1 z + b_1) + b_2 for z (models, rows, m)."""
     hidden = torch.baddbmm(weights["b_1"][:, block, None], z, weights["W_1"][:, block])
     skip = z + weights["b_2"][:, block, None]

@@ -68,9 +68,9 @@ def data_of(p: Params, seed: int) -> Data:
     from byheart.training.data import generator
 
     source = generator(seed, "data of kajitsuka2025")
-    N, n, d = p["N"], p["n"], p["d"]
+    N, n = p["N"], p["n"]
     if p["data"] == "random":
-        inputs = torch.rand(N, n, d, generator=source)
+        inputs = torch.rand(N, n, p["d"], generator=source)
         signs = torch.randint(2, (N, 1), generator=source)
         return Data(inputs, (2 * signs - 1).float(), "value")
     _same_file("text", p["corpus"], text.digest(p["corpus"]), p["text"])
@@ -85,7 +85,7 @@ def data_of(p: Params, seed: int) -> Data:
     if given is not None:
         table = torch.stack([torch.tensor(given[word]) for word in words]).float()
     elif embedding == "fixed":
-        table = torch.randn(len(words), d, generator=source)
+        table = torch.randn(len(words), p["d"], generator=source)
     return Data(ids, torch.tensor(labels), context=table)
 
 
