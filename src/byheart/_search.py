@@ -37,3 +37,21 @@ def bisect(good: Callable[[int], bool], low: int, high: int) -> int:
         else:
             low = middle
     return high
+
+
+def guarded(
+    good: Callable[[int, int], bool], start: int = 1, limit: int | None = None, guards: int = 3
+) -> int | None:
+    """`smallest` where good(k, attempt) may fail by chance, as a training does: what was found
+    stands only if the size below it, asked again by another attempt, is refused again; else that
+    one is taken, at most `guards` times.
+
+    >>> guarded(lambda k, attempt: k >= 6 - attempt)
+    4
+    """
+    found = smallest(lambda k: good(k, 0), start, limit)
+    for attempt in range(1, guards + 1):
+        if found is None or found <= start or not good(found - 1, attempt):
+            break
+        found -= 1
+    return found

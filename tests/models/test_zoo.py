@@ -230,10 +230,14 @@ def test_parameters_are_the_entries_of_the_weights(case):
 
 def test_a_start_depends_on_its_own_generator_only(case):
     module, spec = case
+
+    def read(rows: int) -> tuple[tuple[Tensor, ...], Tensor]:
+        return (inputs_for(spec, rows),), torch.zeros(rows)
+
     for init in module.INITS:
-        stack = initial(spec, generators(3, 4, 5), init=init)
-        alone = initial(spec, generators(4), init=init)
-        exact = initial(spec, generators(4), torch.float64, init=init)
+        stack = initial(spec, generators(3, 4, 5), init=init, inputs=read)
+        alone = initial(spec, generators(4), init=init, inputs=read)
+        exact = initial(spec, generators(4), torch.float64, init=init, inputs=read)
         assert stack.keys() == spec.weight_shapes().keys()
         for name, shape in spec.weight_shapes().items():
             assert stack[name].shape == (3, *shape)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 from made_up import Law, verdict
 
-from byheart.errors import ByheartError
+from byheart.errors import ByheartError, FactsError
 from byheart.papers import find, slides
 from byheart.papers.kajitsuka2025 import experiment, text
 from byheart.papers.kajitsuka2025.experiment import BUILT, DEFAULTS, MINIMAL, TRAIN
@@ -100,7 +100,7 @@ def test_published_data_come_from_a_local_path(tmp_path: Path, monkeypatch: pyte
     assert first.params["corpus"] == str(tmp_path)
     p = {**first.params, "N": 12, "epochs": 3, "starts": 1}
     assert 0 <= experiment.train(p, 0)["accuracy"] <= 1
-    _, labels = text.examples(str(tmp_path), 30, 8, 3, seed=1)
+    _, labels, _ = text.examples(str(tmp_path), 30, 8, 3, seed=1)
     assert sorted(labels.tolist()) == sorted(i % 3 for i in range(30))
 
 
@@ -119,11 +119,11 @@ def test_equal_words_have_equal_vectors(tmp_path: Path):
     (tmp_path / "a.txt").write_text("the cat sat. the dog sat. a cat ran.")
     made = TRAIN.cell("x", N=3, n=3, d=5, blocks=1, corpus=str(tmp_path))
     data = experiment.data_of(made.params, 4)
-    tokens, labels = text.examples(str(tmp_path), 3, 3, 3, seed=4)
+    tokens, labels, words = text.examples(str(tmp_path), 3, 3, 3, seed=4)
     assert data.targets.tolist() == labels.tolist()
-    flat, ids = data.inputs.reshape(9, 5), torch.tensor(tokens.reshape(-1))
-    same = ids[:, None] == ids
-    assert torch.equal((flat[:, None] == flat).all(-1), same)
+    assert data.inputs.tolist() == tokens.tolist() and data.context is not None
+    assert data.context.shape == (len(words), 5)
+    assert len(data.context.unique(dim=0)) == len(words) == tokens.max() + 1
 
 
 def test_settings_that_do_not_matter_do_not_change_a_cell():
@@ -142,6 +142,80 @@ def test_the_smallest_size_is_found_or_said_not_to_be():
     assert easy["parameters"] == experiment.spec_of({**DEFAULTS, **how}, easy["blocks"]).parameters
     hard = experiment.minimal(MINIMAL.cell("x", N=300, sizes=[1], epochs=3, **how).params, 0)
     assert hard["blocks"] is None and hard["parameters"] is None
+
+
+def test_the_vectors_of_words_are_a_condition_of_a_cell(tmp_path: Path):
+    (tmp_path / "a.txt").write_text("the cat sat. the dog sat. a cat ran. dogs do not.")
+    how = {"N": 3, "n": 3, "corpus": str(tmp_path / "a.txt"), "blocks": 1, "epochs": 2, "starts": 1}
+    plain = TRAIN.cell("x", d=5, **how)
+    assert plain.hash == TRAIN.cell("x", d=5, embedding="fixed", vectors="unused", **how).hash
+    assert "embedding" not in plain.params  # the hash is that of cells before it had a name
+    trained = TRAIN.cell("x", embedding="trained", **how)
+    assert trained.hash != plain.hash
+    assert trained.hash == TRAIN.cell("x", d=9, embedding="trained", **how).hash
+    data = experiment.data_of(trained.params, 0)
+    words = len(data.inputs.unique())
+    assert data.context is None
+    # 84 blocks + 10, and E_in: 2 numbers for every word, or for every number of a word's vector.
+    assert experiment.train(dict(trained.params), 0)["parameters"] == 84 + 10 + 2 * words
+    assert experiment.train(dict(plain.params), 0)["parameters"] == 84 + 10 + 2 * 5
+    known = ["the", "cat", "sat", "dog", "a", "ran"]
+    rows = np.arange(24, dtype=np.float32).reshape(6, 4)
+    np.save(tmp_path / "vectors.npy", rows)
+    (tmp_path / "vectors.txt").write_text("\n".join(known) + "\n")
+    given = TRAIN.cell("x", embedding="given", vectors=str(tmp_path / "vectors.npy"), **how)
+    data = experiment.data_of(given.params, 0)  # the sentence with "dogs" is left out
+    assert data.context is not None
+    assert {tuple(row) for row in data.context.tolist()} == {tuple(row) for row in rows.tolist()}
+    assert experiment.train(dict(given.params), 0)["parameters"] == 84 + 10 + 2 * 4
+    with pytest.raises(FactsError, match="3 different sentences of 3 words that have vectors"):
+        experiment.data_of({**given.params, "N": 4}, 0)
+    text.digest.cache_clear()
+    np.save(tmp_path / "vectors.npy", rows + 1)
+    with pytest.raises(ByheartError, match=r"the vectors of .* have changed"):
+        experiment.data_of(given.params, 0)
+    for settings, message in (
+        ({"embedding": "learned"}, "`embedding` must be one of fixed, trained, given"),
+        ({"embedding": "given"}, "takes a file of `vectors`, found none"),
+    ):
+        with pytest.raises(ByheartError, match=message):
+            TRAIN.cell("x", **settings, **how)
+
+
+@pytest.mark.parametrize(
+    ("array", "words", "message"),
+    [
+        (np.zeros((2, 3)), "a\nb\nc\n", "a vector for each of the 3 words .* shape \\(2, 3\\)"),
+        (np.zeros(2), "a\nb\n", "found float64 of shape \\(2,\\)"),
+        (np.zeros((2, 3), dtype=int), "a\nb\n", "found int64"),
+        (np.array([[0.0], [np.nan]]), "a\nb\n", "the vector of 'b' \\(row 2\\) is not finite"),
+        (np.zeros((2, 1)), "a\na\n", "a word occurs twice"),
+        (np.zeros((1, 1), dtype=object), "a\n", "Python objects"),
+    ],
+)
+def test_vectors_that_cannot_be_meant_are_refused(tmp_path: Path, array, words, message):
+    np.save(tmp_path / "v.npy", array)
+    (tmp_path / "v.txt").write_text(words)
+    with pytest.raises(FactsError, match=message):
+        text.vectors(str(tmp_path / "v.npy"))
+
+
+def test_trials_are_drawn_and_recorded_and_the_search_is_guarded():
+    how = {"data": "random", "d": 2, "n": 2, "trials": 4, "start": "spread", "epochs": 200}
+    cell = TRAIN.cell("x", N=6, blocks=1, **how)
+    assert not {"rates", "starts", "embedding", "vectors"} & cell.params.keys()
+    row = experiment.train(dict(cell.params), 3)
+    assert row == experiment.train(dict(cell.params), 3)
+    assert len(set(row["tried_rates"])) == len(set(row["tried_seeds"])) == row["trials"] == 4
+    assert max(row["tried_accuracies"]) == row["accuracy"]
+    low, high = cell.params["drawn_rates"]
+    assert all(low <= rate <= high for rate in row["tried_rates"])
+    easy = experiment.minimal(dict(MINIMAL.cell("x", N=6, sizes=[8], **how).params), 3)
+    assert 1 <= easy["blocks"] <= 8 and easy["accuracy"] == 1.0
+    assert easy["asked"][0] == 1 and easy["blocks"] in easy["asked"]
+    short = {**how, "epochs": 2}
+    hard = experiment.minimal(dict(MINIMAL.cell("x", N=200, sizes=[3], **short).params), 3)
+    assert hard["blocks"] is None and hard["asked"] == [1, 2, 3]
 
 
 def test_what_is_built_is_right_and_short_weights_cost_parameters():

@@ -66,15 +66,15 @@ def test_what_is_refused(tmp_path: Path):
 
 def test_sentences_that_cannot_be_told_apart_are_taken_once(tmp_path: Path):
     (tmp_path / "a.txt").write_text("a b c. a c b. b a c.")
-    tokens, _ = text.examples(str(tmp_path / "a.txt"), 2, 3, 2, 0)
+    tokens, *_ = text.examples(str(tmp_path / "a.txt"), 2, 3, 2, 0)
     assert len(tokens) == 2
     with pytest.raises(FactsError, match="2 different"):
         text.examples(str(tmp_path / "a.txt"), 3, 3, 2, 0)
 
 
 def test_the_machine_has_enough_sentences_for_the_papers_sizes():
-    tokens, labels = text.examples(text.SYSTEM, 3000, 8, 2, seed=0)
-    again, same = text.examples(text.SYSTEM, 3000, 8, 2, seed=0)
+    tokens, labels, _ = text.examples(text.SYSTEM, 3000, 8, 2, seed=0)
+    again, same, _ = text.examples(text.SYSTEM, 3000, 8, 2, seed=0)
     assert tokens.shape == (3000, 8) and np.array_equal(tokens, again)
     assert np.array_equal(labels, same) and set(labels.tolist()) == {0, 1}
     keys = {(row[0], tuple(sorted(row))) for row in tokens.tolist()}

@@ -292,6 +292,9 @@ def test_every_field_of_a_recipe_is_in_its_json():
         "surrogate": "annealed",
         "temperature_low": 0.5,
         "keep_best": True,
+        "beta2": 0.5,
+        "clip": 0.5,
+        "stop_together": True,
     }
     assert other.keys() == Recipe().to_json().keys()
     texts = {json.dumps(Recipe().but(**{name: value}).to_json()) for name, value in other.items()}

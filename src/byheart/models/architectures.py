@@ -7,7 +7,7 @@ are those of `spec.weight_shapes()`, row-vector layout, after a leading model ax
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import ModuleType
 
@@ -18,6 +18,8 @@ from byheart.errors import ByheartError
 from byheart.specs import Spec
 
 Weights = dict[str, Tensor]
+Inputs = Callable[[int], tuple[tuple[Tensor, ...], Tensor]]
+"""What models read, and the targets, of the first examples: as many as are asked for."""
 MODULES: dict[str, str | ModuleType] = {  # family -> the module, or its name in this package
     "associative": "associative",
     "attention-only": "attention_only",
@@ -55,11 +57,13 @@ def initial(
     generators: Sequence[torch.Generator],
     dtype: torch.dtype = torch.float32,
     init: str | None = None,
+    inputs: Inputs | None = None,
 ) -> Weights:
     """Random weights to train from, model m from generator m alone: each weight U(-bound, bound)
     with the `start_bounds` of its architecture (N(0, bound²) where its `GAUSSIAN` says so). `init`:
     one of its `INITS`, the first by default. Drawn in float64 and rounded, so that starts in two
-    number formats are the same start."""
+    number formats are the same start. Where the module has `finish_start`, it changes them, looking
+    at the `inputs` to train on if it must."""
     module = module_of(spec)
     if not hasattr(module, "start_bounds"):
         raise ByheartError(f"{spec.family} models are not trained: they have no random start")
@@ -76,7 +80,10 @@ def initial(
         return bounds[name] * (value if name in gaussian else 2 * value - 1)
 
     models = [{name: one(name, g) for name in shapes} for g in generators]
-    return {name: torch.stack([m[name] for m in models]).to(dtype) for name in shapes}
+    weights = {name: torch.stack([m[name] for m in models]) for name in shapes}
+    if hasattr(module, "finish_start"):
+        weights = module.finish_start(spec, init, weights, generators, inputs)
+    return {name: w.to(dtype) for name, w in weights.items()}
 
 
 def embed(W_E: Tensor, tokens: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ from byheart.errors import ByheartError, MemoryFileError
 from byheart.models.construction import Curve, Outcome
 from byheart.specs.base import Shapes
 from byheart.training.data import Data
+from byheart.training.recipe import Recipe
 
 SCHEMA = 1
 Named = dict[str, Tensor]
@@ -173,6 +174,8 @@ def load(file: Path, identity: dict[str, object], models: int, steps: int) -> tu
         raise MemoryFileError(f"{file}: a damaged checkpoint. Delete it to start again.")
     known, given = json.loads(json.dumps(identity)), record.get("identity")
     given = given if isinstance(given, dict) else {}
+    if isinstance(given.get("recipe"), dict):  # fields that recipes have gained since: as always
+        given["recipe"] = Recipe().to_json() | given["recipe"]
     other = [name for name in known if given.get(name) != known[name]]
     if other:
         raise ByheartError(

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from byheart._machine import check_room, check_time
 from byheart.errors import ByheartError, OptionError, check_choice
 from byheart.specs import (
     AttentionOnlySpec,
+    FeedForwardTransformerSpec,
     MLPTransformerSpec,
     MultiHeadSpec,
     SharedBottleneckSpec,
@@ -21,6 +23,7 @@ from byheart.training import native
 from byheart.training.data import Data
 from byheart.training.kernels.compiled_pairs import CompiledPairs
 from byheart.training.kernels.compiled_vectors import CompiledVectors
+from byheart.training.kernels.narrow import Narrow
 from byheart.training.kernels.one_layer import UZ, Bilinear
 from byheart.training.kernels.regrouped import DeepPairs, TokenTables
 from byheart.training.kernels.scalar_heads import ScalarHeads
@@ -37,6 +40,7 @@ KERNELS: dict[type, tuple[Kernel, ...]] = {
     SharedBottleneckSpec: (CompiledPairs, DeepPairs, Bilinear, UZ),
     MLPTransformerSpec: (CompiledPairs, DeepPairs, Bilinear, UZ),
     MultiHeadSpec: (CompiledVectors, ScalarHeads),
+    FeedForwardTransformerSpec: (Narrow,),
 }
 BY_NAME: dict[str, Kernel] = {k.name: k for kernels in KERNELS.values() for k in kernels}
 
@@ -129,6 +133,20 @@ def check_planned(spec: TrainableSpec, T: int, recipe: Recipe, models: int, devi
         check_work(kernel, spec, data, recipe, models, torch.float32.itemsize)
 
 
+def check_recipes(recipes: list[Recipe], models: int) -> Recipe:
+    """The recipe of a stack, of which each model may have its own learning rate and warm-up."""
+    if recipes and len(recipes) != models:
+        raise ByheartError(f"{len(recipes)} recipes, but {models} seeds")
+    first = recipes[0] if recipes else Recipe()
+    for other in recipes[1:]:
+        if other.but(lr=first.lr, lr_low=first.lr_low, warmup=first.warmup) != first:
+            raise ByheartError(
+                "the recipes of a stack may differ in `lr`, `lr_low` and `warmup` only: found "
+                f"{first} and {other}. Train them in stacks of their own."
+            )
+    return first
+
+
 def check_shapes(
     spec: Spec, data: Data, recipe: Recipe, start: Weights | None, models: int
 ) -> None:
@@ -143,14 +161,39 @@ def check_shapes(
         found = None if start is None else tuple(start[name].shape) if name in start else "nothing"
         if found not in (None, (models, *shape)):
             raise ByheartError(f"`start`: {name} must have shape {(models, *shape)}, found {found}")
+    if isinstance(spec, FeedForwardTransformerSpec):
+        check_tokens(spec, data)
     S, N = getattr(spec, "S", None), getattr(spec, "N", 0)
     if data.inputs.is_floating_point() or S is None:
         return
     if data.inputs.shape[-1] != S:
         raise ByheartError(f"keys of {data.inputs.shape[-1]} tokens, {spec} reads {S}")
     for name, ids in (("tokens", data.inputs), ("answers", data.targets)):
-        if ids.is_floating_point():
-            continue
-        low, high = int(ids.min()), int(ids.max())
-        if low < 0 or high >= N:
-            raise ByheartError(f"{name} from {low} to {high}, {spec} has {N} tokens")
+        if not ids.is_floating_point():
+            _check_range(name, ids, N, f"{spec} has {N} tokens")
+
+
+def check_tokens(spec: FeedForwardTransformerSpec, data: Data) -> None:
+    """Refuse sequences of another length, vectors of another dimension, numbers of tokens that no
+    table has, and answers that the model does not give."""
+    table, tokens, lead = data.context, data.inputs, data.targets.shape[: 1 + data.own]
+    vectors = tokens.is_floating_point()
+    wanted = (*lead, spec.n, spec.d) if vectors else (*lead, spec.n)
+    if tuple(tokens.shape) != wanted:
+        raise ByheartError(f"{spec} reads tokens {wanted}, found {tuple(tokens.shape)}")
+    if table is not None and (vectors or table.dim() != 2 or table.shape[1] != spec.d):
+        found = f"{tuple(table.shape)} beside {'vectors' if vectors else 'numbers'}"
+        raise ByheartError(f"{spec} reads numbers of rows of a table of vectors, found {found}")
+    if not vectors:
+        rows = spec.d if table is None else len(table)
+        _check_range("tokens", tokens, rows, f"the table has {rows} rows")
+    if data.kind == "class":
+        _check_range("answers", data.targets, spec.d_out, f"{spec} has {spec.d_out} outputs")
+    elif data.targets.shape[-1] != spec.d_out:
+        raise ByheartError(f"{spec.d_out} outputs, but targets {tuple(data.targets.shape)}")
+
+
+def _check_range(name: str, ids: Tensor, N: int, known: str) -> None:
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or high >= N:
+        raise ByheartError(f"{name} from {low} to {high}, {known}")

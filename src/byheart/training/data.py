@@ -25,7 +25,8 @@ class Data:
     With `own`, every tensor has a model axis in front, and `rows` (models,) says how many of its T
     examples a model really has (the others are padding and never weigh anything).
     `context` is handed to the model before the inputs: one that all examples share, (n, d), or,
-    with `contexts_differ`, one for each, (T, n, d).
+    with `contexts_differ`, one for each, (T, n, d). A feed-forward Transformer takes a table of
+    vectors (K, d) for it, and inputs (T, n) that are numbers of its rows: equal words are seen.
     `kind`: targets are classes (T,), distributions (T, N) or values (T, m).
     """
 

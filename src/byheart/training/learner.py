@@ -25,7 +25,7 @@ from byheart.training.recipe import Recipe
 Weights = dict[str, Tensor]
 SpecT = TypeVar("SpecT", bound=Spec)
 CHUNK_BYTES = 256 * 2**20  # of intermediates in one backward pass; larger batches are added up
-BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # of Adam
+BETA1, EPS = 0.9, 1e-8  # of Adam
 
 
 def split(flat: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> Weights:
@@ -120,6 +120,13 @@ class Learner(Generic[SpecT]):
         views = self.views(self.theta if flat is None else flat)
         return {name: contiguous(view) for name, view in views.items()}
 
+    def owner(self) -> Tensor:
+        """Which model every number of `theta` belongs to."""
+        flat, number = torch.empty_like(self.theta), torch.arange(self.models)
+        shapes = self.spec.weight_shapes().items()
+        self.load({name: number.view(-1, *[1] * len(shape)) for name, shape in shapes}, flat)
+        return flat.long()
+
     def forward(self, *inputs: Tensor) -> Tensor:
         """Outputs of every model, (models, B, ...)."""
         return module_of(self.spec).forward(self.spec, self.leaves, *inputs, **self.options)
@@ -184,13 +191,21 @@ class FlatOptimizer:
     """The recipe's Adam, AdamW or SGD: `step(lr)` moves `theta` along `grad`. What it keeps is `t`,
     the steps so far, and the tensors that `state` names: to go on from an earlier run, write both.
 
+    Learning rates may be the models' own, and gradients are clipped model by model: then `owner`
+    says of every number of `theta` which model it belongs to.
+
     The fused kernels of torch are called directly where they exist: on small stacks that is three
     times as fast as `torch.optim`. They are private: the formula stands beside them as fall-back.
     """
 
-    def __init__(self, recipe: Recipe, theta: Tensor, grad: Tensor, fused: bool = True) -> None:
+    def __init__(
+        self, recipe: Recipe, theta: Tensor, grad: Tensor, fused: bool = True,
+        owner: Tensor | None = None,
+    ) -> None:  # fmt: skip
         self.name, self.theta, self.grad = recipe.optimizer, theta, grad
         self.weight_decay, self.momentum = recipe.weight_decay, recipe.momentum
+        self.beta2, self.clip, self.owner = recipe.beta2, recipe.clip, owner
+        self.models = 1 if owner is None else int(owner.max()) + 1
         self.t = torch.zeros((), dtype=torch.float32, device=theta.device)
         name = self.name
         moments = self.moments(name, self.momentum)
@@ -203,17 +218,23 @@ class FlatOptimizer:
         """The names of what is kept from step to step."""
         return ("m", "v") if name != "sgd" else (("m",) if momentum else ())
 
-    def step(self, lr: float) -> None:
+    def step(self, lr: float | Tensor) -> None:
+        """One update; `lr` is everybody's, or (models,) each model's own."""
         self.t += 1
-        if self._fused is not None:
+        if self.clip is not None:
+            self._clip(self.clip)
+        if self._fused is not None and not isinstance(lr, Tensor):
             lists = [[x] for x in (self.theta, self.grad, *self.state.values())]
-            rates = {"lr": lr, "beta1": BETA1, "beta2": BETA2, "eps": EPS}
+            rates = {"lr": lr, "beta1": BETA1, "beta2": self.beta2, "eps": EPS}
             how = {"weight_decay": self.weight_decay, "amsgrad": False, "maximize": False}
             try:
                 self._fused(*lists, [], [self.t], **rates, **how)
                 return
             except (RuntimeError, TypeError):  # not on this device, or another signature
                 self._fused = None
+        if isinstance(lr, Tensor):
+            assert self.owner is not None
+            lr = lr[self.owner]
         change = self.grad
         if self.weight_decay and self.name == "adamw":  # decays θ itself, the others the gradient
             self.theta.mul_(1 - lr * self.weight_decay)
@@ -222,18 +243,31 @@ class FlatOptimizer:
         if self.name == "sgd":
             if self.momentum:
                 change = self.state["m"].mul_(self.momentum).add_(change)
-            self.theta.add_(change, alpha=-lr)
+            if isinstance(lr, Tensor):
+                self.theta.addcmul_(change, lr, value=-1)
+            else:
+                self.theta.add_(change, alpha=-lr)
         else:
             self._adam(lr, change)
 
-    def _adam(self, lr: float, change: Tensor) -> None:
+    def _adam(self, lr: float | Tensor, change: Tensor) -> None:
         """θ -= lr (m / (1 - β_1^t)) / (sqrt(v / (1 - β_2^t)) + ε), m and v the running means of
         the gradient and its square."""
         (m, v), t = self.state.values(), float(self.t)
         m.lerp_(change, 1 - BETA1)
-        v.mul_(BETA2).addcmul_(change, change, value=1 - BETA2)
-        spread = (v / (1 - BETA2**t)).sqrt_().add_(EPS)
-        self.theta.addcdiv_(m, spread, value=-lr / (1 - BETA1**t))
+        v.mul_(self.beta2).addcmul_(change, change, value=1 - self.beta2)
+        spread = (v / (1 - self.beta2**t)).sqrt_().add_(EPS)
+        if isinstance(lr, Tensor):
+            self.theta.addcdiv_(m * lr, spread, value=-1 / (1 - BETA1**t))
+        else:
+            self.theta.addcdiv_(m, spread, value=-lr / (1 - BETA1**t))
+
+    def _clip(self, longest: float) -> None:
+        """g <- g min(1, longest / |g|) for each model's gradient g."""
+        assert self.owner is not None
+        squares = self.grad.new_zeros(self.models)
+        squares.index_add_(0, self.owner, self.grad.square())
+        self.grad.mul_((longest / squares.sqrt_()).clamp_(max=1.0)[self.owner])
 
 
 @torch.no_grad()

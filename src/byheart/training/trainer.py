@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -28,6 +29,7 @@ from byheart.training.choose import (
     PLAIN,
     Kernel,
     check_device,
+    check_recipes,
     check_shapes,
     check_work,
     choose,
@@ -73,13 +75,15 @@ class Progress(_progress.Progress):
 
 @dataclass(frozen=True)
 class Trained:
-    """Weights (models, ...) and outcomes, in the order of the seeds."""
+    """Weights (models, ...) and outcomes, in the order of the seeds; the recipe, or, where the
+    models had learning rates of their own, `recipes` (and the first of them)."""
 
     spec: Spec
     weights: Weights
     outcomes: tuple[Outcome, ...]
     recipe: Recipe
     path: str
+    recipes: tuple[Recipe, ...] = ()
 
     def model(self, m: int) -> Weights:
         """The weights of one model, without the model axis."""
@@ -97,7 +101,7 @@ class Trained:
 
 
 def train_stack(
-    spec: Spec, data: Data, recipe: Recipe, seeds: Sequence[int], *,
+    spec: Spec, data: Data, recipe: Recipe | Sequence[Recipe], seeds: Sequence[int], *,
     start: Weights | None = None, sample_seed: int = 0, device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32, path: str = "auto", threads: int | None = 1,
     checkpoint: str | Path | None = None, checkpoint_seconds: float = 30.0,
@@ -110,6 +114,7 @@ def train_stack(
     (a file) the run is saved every `checkpoint_seconds`, between blocks of batches, and a run that
     was cut off goes on from there to bit-identical weights. `start`: weights to begin with, in
     place of `recipe.init`. `progress` is told after every block: a text that is a `Progress`.
+    `recipe` may be a list of one for each seed, which differ in learning rate and warm-up.
 
     >>> import byheart as bh
     >>> from byheart.training import Recipe, token_data, train_stack
@@ -119,6 +124,8 @@ def train_stack(
     >>> max(outcome.accuracy for outcome in trained.outcomes)
     1.0
     """
+    recipes = [recipe] * len(seeds) if isinstance(recipe, Recipe) else list(recipe)
+    recipe = check_recipes(recipes, len(seeds))
     check_device(device)
     check_shapes(spec, data, recipe, start, len(seeds))
     kernel = choose(spec, recipe.loss, data, path, device=device, dtype=dtype)
@@ -131,8 +138,8 @@ def train_stack(
         alone = locked(file, wait=1.0)  # two runs would overwrite each other's steps
     with alone, one_thread() if threads == 1 else contextlib.nullcontext():
         if start is None:
-            start = initial(spec, seeds, recipe.init)
-        run = _Run(spec, data.to(device, dtype), recipe, list(seeds), sample_seed, kernel, dtype)
+            start = initial(spec, seeds, recipe.init, data)
+        run = _Run(spec, data.to(device, dtype), recipes, list(seeds), sample_seed, kernel, dtype)
         run.begin(start, file, path)
         saved = time.monotonic()
         while run.running:
@@ -144,25 +151,32 @@ def train_stack(
         return run.result()
 
 
-def initial(spec: Spec, seeds: Sequence[int], init: str | None = None) -> Weights:
-    """Starting weights (models, ...), each model's from its own seed."""
+def initial(
+    spec: Spec, seeds: Sequence[int], init: str | None = None, data: Data | None = None
+) -> Weights:
+    """Starting weights (models, ...), each model's from its own seed; some starts look at the
+    data."""
     generators = [generator(seed, "initial weights") for seed in seeds]
-    return architectures.initial(spec, generators, init=init)
+    inputs = None if data is None else partial(data.span, 0)
+    return architectures.initial(spec, generators, init=init, inputs=inputs)
 
 
 class _Run:
     """The state of a run between two blocks; `block` is the loop."""
 
     def __init__(
-        self, spec: Spec, data: Data, recipe: Recipe, seeds: list[int], sample_seed: int,
+        self, spec: Spec, data: Data, recipes: list[Recipe], seeds: list[int], sample_seed: int,
         kernel: Kernel, dtype: torch.dtype,
     ) -> None:  # fmt: skip
+        recipe = recipes[0]
         self.spec, self.all_data, self.recipe, self.seeds = spec, data, recipe, seeds
+        self.recipes = recipes if len(set(recipes)) > 1 else []
         self.kernel, self.dtype, self.device = kernel, dtype, data.inputs.device
         self.identity: dict[str, object] = {
             "spec": {"family": spec.family, **spec.to_json()}, "recipe": recipe.to_json(),
             "seeds": seeds, "sample_seed": sample_seed, "data": files.data_digest(data),
             "dtype": str(dtype),
+            "rates": [(r.lr, r.lr_low, r.warmup) for r in self.recipes] or None,
         }  # fmt: skip
         sources = [generator(seed, "order of the batches") for seed in seeds]
         self.all_sampler = Sampler(recipe, data, sources, sample_seed)
@@ -188,7 +202,8 @@ class _Run:
         how = {"device": self.device, "dtype": self.dtype}
         self.learner: Learner[Any] = self.kernel(self.spec, len(self.live), r, **how)
         self.learner.load(weights)
-        self.optimizer = FlatOptimizer(r, self.learner.theta, self.learner.grad)
+        owner = self.learner.owner() if self.recipes or r.clip is not None else None
+        self.optimizer = FlatOptimizer(r, self.learner.theta, self.learner.grad, owner=owner)
         for key, named in moments.items():
             self.learner.load(named, self.optimizer.state[key])
         self.optimizer.t.fill_(self.step)
@@ -214,7 +229,7 @@ class _Run:
             right = self.learner.gradient(0 if order is None else i, log or traced)
             if traced and right is not None:
                 self.trace.add(self.step, self._point(right))
-            self.optimizer.step(r.learning_rate(self.step))
+            self.optimizer.step(self._rates())
             self.step += 1
             if right is not None and log:
                 self.hits = [*self.hits[-(LOGGED - 1) :], right]
@@ -238,10 +253,20 @@ class _Run:
         losses = torch.full_like(accuracy, math.nan) if losses is None else losses
         return torch.stack([losses.to(accuracy.dtype), accuracy], 1)
 
+    def _rates(self) -> float | Tensor:
+        """The learning rate of this step, or that of every live model."""
+        if not self.recipes:
+            return self.recipe.learning_rate(self.step)
+        rates = [self.recipes[m].learning_rate(self.step) for m in self.live]
+        return torch.tensor(rates, dtype=self.dtype, device=self.device)
+
     def _evaluate(self) -> None:
         views = self.learner.views(self.learner.theta)
         accuracy, loss = self.learner.score(self.data)
         scores = list(zip(accuracy.tolist(), loss.tolist(), strict=True))
+        self.won = self.recipe.stop_together and any(
+            self._reached(scores[self.live.index(m)][0]) for m in self.running
+        )
         for m in self.running:
             slot = self.live.index(m)
             self._take(m, scores[slot], {k: w[slot] for k, w in views.items()})
@@ -253,14 +278,17 @@ class _Run:
         if running and len(staying) <= REPACK * len(self.live):
             self._leave(staying)
 
+    def _reached(self, accuracy: float) -> bool:
+        return self.recipe.stop_at is not None and accuracy >= self.recipe.stop_at
+
     def _take(self, m: int, score: tuple[float, float], views: Weights) -> None:
         """One model's evaluation: its best weights, and whether it is done."""
         r = self.recipe
         if not math.isfinite(score[1]):
             self.diverged.setdefault(m, self.step)
         better = m not in self.best or _rank(score) > _rank(self.best[m][:2])
-        reached = r.stop_at is not None and score[0] >= r.stop_at
-        over = self.step >= r.steps or reached or m in self.diverged
+        reached = self._reached(score[0])
+        over = self.step >= r.steps or reached or self.won or m in self.diverged
         if not over and not (r.keep_best and better):
             return
         weights = {k: contiguous(w) for k, w in views.items()}
@@ -301,7 +329,8 @@ class _Run:
     def result(self) -> Trained:
         models, outcomes = zip(*(self.done[m] for m in range(len(self.seeds))), strict=True)
         stacked = {k: torch.stack([w[k] for w in models]).cpu() for k in models[0]}
-        return Trained(self.spec, stacked, outcomes, self.recipe, self.learner.name)
+        name = self.learner.name
+        return Trained(self.spec, stacked, outcomes, self.recipe, name, tuple(self.recipes))
 
     def save(self, file: Path) -> None:
         parts = {"weight": self.learner.weights()}

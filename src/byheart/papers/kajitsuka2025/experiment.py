@@ -2,7 +2,9 @@
 
 E_out o FF_2 o attention o FF_1 o E_in with m = 2, q = 4 m and #blocks feed-forward blocks on either
 side (eq. 165), AdamW on the full batch. The authors tuned the learning rate by a few trials; here a
-trial is one start with one of a few learning rates, and the best trial counts.
+trial is one start with one of a few learning rates or, with `trials`, with a rate and a warm-up
+drawn at random, and the best trial counts. They do not say what a word's vector was, on which the
+outcome depends: `embedding` names it.
 """
 
 from __future__ import annotations
@@ -11,16 +13,16 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING
 
-from byheart.errors import ByheartError
+from byheart._search import guarded
+from byheart.errors import ByheartError, check_choice
 from byheart.papers.kajitsuka2025 import text
 from byheart.specs import FeedForwardTransformerSpec
 from byheart.studies import Measurements, Params, Procedure
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from byheart.training import Data, Outcome, Recipe
 
-    from byheart.training import Data, Outcome
-
+ANOTHER = 7919  # from the seeds of one attempt to those of the next
 ERROR = 0.01  # the paper's ε: a size suffices if the training error is below it
 
 # What a cell is unless it says otherwise.
@@ -28,106 +30,157 @@ DEFAULTS: Params = {
     "data": "text",  # sentences, or "random" vectors with labels ±1
     "n": 8, "d": 16, "m": 2, "classes": 3, "attention": "uniform",  # or softmax, hardmax
     "surrogate": "straight-through", "epochs": 1000, "rates": [0.03, 0.06], "starts": 4,
-    "start": "scaled",  # or "linear": see `start_of`
+    "start": "scaled",  # or "linear", "spread": see `byheart.models.feed_forward`
     "corpus": text.SYSTEM,
+    "embedding": "fixed",  # Gaussian vectors in R^d; "trained": a table; "given": a file of vectors
+    "vectors": None,  # that file
+    "trials": None,  # so many instead of `starts` at each of `rates`, all in one stack, drawn from:
+    "drawn_rates": [0.005, 0.08], "drawn_warmups": [0.02, 0.3],
 }  # fmt: skip
+EMBEDDINGS = ("fixed", "trained", "given")
 
 
-def spec_of(p: Params, blocks: int) -> FeedForwardTransformerSpec:
-    """`blocks` blocks before and `blocks` after the attention; the first token is read.
+def spec_of(p: Params, blocks: int, data: Data | None = None) -> FeedForwardTransformerSpec:
+    """`blocks` blocks before and `blocks` after the attention; the first token is read. At m = 2
+    with 3 classes it has 84 blocks + 10 parameters and E_in's: d m, or, where the table is trained,
+    m for every word of the `data`.
 
     >>> spec_of({**DEFAULTS}, 4).parameters
     378
     """
-    uniform = p["attention"] == "uniform"
+    uniform, d = p["attention"] == "uniform", p.get("d", 0)
+    if data is not None and not data.inputs.is_floating_point():
+        d = int(data.inputs.max()) + 1 if data.context is None else data.context.shape[1]
     return FeedForwardTransformerSpec(
-        d=p["d"], n=p["n"], m=p["m"], q=4 * p["m"], blocks=2 * blocks, uniform=uniform, read=0,
+        d=d, n=p["n"], m=p["m"], q=4 * p["m"], blocks=2 * blocks, uniform=uniform, read=0,
         attention="softmax" if uniform else p["attention"],
         d_out=1 if p["data"] == "random" else p["classes"],
     )  # fmt: skip
 
 
 def data_of(p: Params, seed: int) -> Data:
-    """Sentences as vectors: every word has its Gaussian vector in R^d, drawn from the seed; or
-    tokens uniform in [0, 1)^d with labels ±1, as in the paper's experiment on length."""
+    """Sentences as numbers of words and, unless a table is trained, the words' vectors: Gaussian in
+    R^d, drawn from the seed, or given; or tokens uniform in [0, 1)^d with labels ±1, as in the
+    paper's experiment on length."""
     import torch
 
     from byheart.training import Data
     from byheart.training.data import generator
 
     source = generator(seed, "data of kajitsuka2025")
-    N, n, d = p["N"], p["n"], p["d"]
+    N, n = p["N"], p["n"]
     if p["data"] == "random":
-        inputs = torch.rand(N, n, d, generator=source)
+        inputs = torch.rand(N, n, p["d"], generator=source)
         signs = torch.randint(2, (N, 1), generator=source)
         return Data(inputs, (2 * signs - 1).float(), "value")
-    if text.digest(p["corpus"]) != p["text"]:
+    _same_file("text", p["corpus"], text.digest(p["corpus"]), p["text"])
+    embedding = p.get("embedding", "fixed")
+    given = None
+    if embedding == "given":
+        _same_file("vectors", p["vectors"], text.vectors_digest(p["vectors"]), p["vectors_digest"])
+        given = text.vectors(p["vectors"])
+    known = None if given is None else given.keys()
+    tokens, labels, words = text.examples(p["corpus"], N, n, p["classes"], seed, known)
+    ids, table = torch.tensor(tokens), None
+    if given is not None:
+        table = torch.stack([torch.tensor(given[word]) for word in words]).float()
+    elif embedding == "fixed":
+        table = torch.randn(len(words), p["d"], generator=source)
+    return Data(ids, torch.tensor(labels), context=table)
+
+
+def _same_file(what: str, name: str, found: str, wanted: str) -> None:
+    if found != wanted:
         raise ByheartError(
-            f"the text of {p['corpus']} is not this cell's: the files have changed, or this worker "
-            "has others."
+            f"the {what} of {name} is not this cell's: the files have changed, or this worker has "
+            "others."
         )
-    tokens, labels = text.examples(p["corpus"], N, n, p["classes"], seed)
-    table = torch.randn(int(tokens.max()) + 1, d, generator=source)
-    return Data(table[torch.tensor(tokens)], torch.tensor(labels))
 
 
-def start_of(p: Params, spec: FeedForwardTransformerSpec, seeds: list[int]) -> dict[str, Tensor]:
-    """Weights to begin with: "linear", as torch's layers start; "scaled", the same with the outputs
-    of every block divided by sqrt(blocks), without which more blocks were learned less well (N =
-    200, 6 + 6 blocks: best accuracy .89 and .99). The paper does not say how its models start."""
-    from byheart.training.trainer import initial
+def recipe_of(p: Params, values: bool, enough: bool) -> Recipe:
+    """The training of a cell, but for its learning rates. With `enough`, a model stops at an error
+    below 0.01, and all do with the first."""
+    from byheart.training import kajitsuka2025
 
-    weights = initial(spec, seeds)
-    if p["start"] == "scaled":
-        for name in ("W_2", "b_2"):
-            weights[name] = weights[name] / spec.blocks**0.5
-    return weights
+    return kajitsuka2025(
+        tuned=bool(p.get("trials")), steps=p["epochs"], loss="mse" if values else "cross-entropy",
+        tolerance=0.999,  # of a label ±1: the sign is right
+        stop_at=1 - ERROR + 1e-6 if enough else 1.0, evaluate_every=20 if p.get("trials") else 50,
+        keep_best=True, surrogate=p["surrogate"], init=p["start"],
+        stop_together=enough and bool(p.get("trials")),
+    )  # fmt: skip
 
 
-def trials(p: Params, blocks: int, data: Data, seed: int, enough: bool) -> list[Outcome]:
-    """All trials of one size; with `enough`, no further learning rate after a success."""
-    from byheart.training import kajitsuka2025, train_stack
+def trials(
+    p: Params, blocks: int, data: Data, seed: int, enough: bool, attempt: int = 0
+) -> list[tuple[Outcome, Recipe]]:
+    """All trials of one size; with `enough`, no further learning rate after a success. Another
+    `attempt` has other starts, learning rates and warm-ups."""
+    from byheart.training import best_of, train_stack
 
-    values = data.kind == "value"
-    outcomes: list[Outcome] = []
+    spec, recipe = spec_of(p, blocks, data), recipe_of(p, data.kind == "value", enough)
+    if p.get("trials"):
+        drawn = {"rates": tuple(p["drawn_rates"]), "warmups": tuple(p["drawn_warmups"])}
+        first = seed + ANOTHER * attempt
+        tried = best_of(spec, data, recipe, trials=p["trials"], seed=first, **drawn)
+        return list(zip(tried.outcomes, tried.recipes or [tried.recipe], strict=True))
+    outcomes: list[tuple[Outcome, Recipe]] = []
+    seeds = [seed + ANOTHER * attempt + k for k in range(p["starts"])]
     for rate in p["rates"]:
-        recipe = kajitsuka2025(
-            steps=p["epochs"], lr=rate, loss="mse" if values else "cross-entropy",
-            tolerance=0.999,  # of a label ±1: the sign is right
-            stop_at=1 - ERROR + 1e-6 if enough else 1.0, evaluate_every=50, keep_best=True,
-            surrogate=p["surrogate"],
-        )  # fmt: skip
-        seeds = [seed + k for k in range(p["starts"])]
-        spec = spec_of(p, blocks)
-        outcomes += train_stack(spec, data, recipe, seeds, start=start_of(p, spec, seeds)).outcomes
-        if enough and max(o.accuracy for o in outcomes) > 1 - ERROR:
+        recipe = recipe.but(lr=rate)
+        outcomes += [(o, recipe) for o in train_stack(spec, data, recipe, seeds).outcomes]
+        if enough and max(o.accuracy for o, _ in outcomes) > 1 - ERROR:
             break
     return outcomes
 
 
+def told_of(tried: list[tuple[Outcome, Recipe]]) -> Measurements:
+    """Of drawn trials: their seeds, learning rates, warm-ups and accuracies."""
+    return {
+        "tried_seeds": [o.seed for o, _ in tried],
+        "tried_rates": [r.lr for _, r in tried],
+        "tried_warmups": [r.warmup for _, r in tried],
+        "tried_accuracies": [o.accuracy for o, _ in tried],
+    }
+
+
 def train(p: Params, seed: int) -> Measurements:
     """The best of all trials of one size, as the paper reports it, and the mean of them."""
-    outcomes = trials(p, p["blocks"], data_of(p, seed), seed, enough=False)
+    data = data_of(p, seed)
+    tried = trials(p, p["blocks"], data, seed, enough=False)
+    outcomes = [outcome for outcome, _ in tried]
     best = max(outcomes, key=lambda o: (o.accuracy, -math.inf if o.loss is None else -o.loss))
     mean = sum(o.accuracy for o in outcomes) / len(outcomes)
     told = {"mean_accuracy": mean, "trials": len(outcomes)}
-    size = spec_of(p, p["blocks"]).parameters
+    size = spec_of(p, p["blocks"], data).parameters
+    told |= told_of(tried) if p.get("trials") else {}
     return {"accuracy": best.accuracy, "loss": best.loss, **told, "parameters": size}
 
 
 def minimal(p: Params, seed: int) -> Measurements:
-    """The smallest #blocks with training error below 0.01, sizes tried in rising order.
+    """The smallest #blocks with training error below 0.01, sizes tried in rising order; with
+    `trials` doubled up to the last of `sizes`, bisected, and the size below tried once more.
 
-    `blocks` is None if none of `sizes` suffices.
+    `blocks` is None if none of them suffices.
     """
     data = data_of(p, seed)
-    best = 0.0
-    for blocks in p["sizes"]:
-        best = max(o.accuracy for o in trials(p, blocks, data, seed, enough=True))
-        if best > 1 - ERROR:
-            needed = spec_of(p, blocks).parameters
-            return {"blocks": blocks, "parameters": needed, "accuracy": best}
-    return {"blocks": None, "parameters": None, "accuracy": best}
+    known: dict[int, list[tuple[Outcome, Recipe]]] = {}
+
+    def suffices(blocks: int, attempt: int = 0) -> bool:
+        tried = trials(p, blocks, data, seed, enough=True, attempt=attempt)
+        passed = max(o.accuracy for o, _ in tried) > 1 - ERROR
+        known[blocks] = tried
+        return passed
+
+    if p.get("trials"):
+        blocks = guarded(suffices, limit=max(p["sizes"]))
+    else:
+        blocks = next((size for size in p["sizes"] if suffices(size)), None)
+    last = known[max(known) if blocks is None else blocks]
+    told = told_of(last) | {"asked": sorted(known)} if p.get("trials") else {}
+    needed = None if blocks is None else spec_of(p, blocks, data).parameters
+    best = max(o.accuracy for o, _ in last)
+    return {"blocks": blocks, "parameters": needed, "accuracy": best, **told}
 
 
 def built(p: Params, seed: int) -> Measurements:
@@ -166,7 +219,8 @@ def trial_seconds(p: Params, blocks: int) -> float:
     """CPU seconds of all trials of one size: tokens and blocks, from one timed cell of a shape."""
     rows = p["N"] * p["n"]
     block = 3e-5 + (rows + p["N"]) * p["m"] * 4e-8
-    return len(p["rates"]) * p["starts"] * p["epochs"] * (1e-4 + blocks * block)
+    number = p.get("trials") or len(p["rates"]) * p["starts"]
+    return number * p["epochs"] * (1e-4 + blocks * block)
 
 
 def minimal_seconds(p: Params) -> float:
@@ -186,7 +240,17 @@ def complete(params: Params) -> Params:
         full["text"] = text.digest(full["corpus"])
     if full["attention"] != "hardmax":
         full["surrogate"] = "straight-through"
-    return full
+    unused = {"rates", "starts"} if full["trials"] else {"trials", "drawn_rates", "drawn_warmups"}
+    check_choice("embedding", full["embedding"], EMBEDDINGS)
+    if full["embedding"] == "fixed" or full["data"] == "random":
+        unused.add("embedding")
+    if "embedding" in unused or full["embedding"] == "trained":
+        unused.add("vectors")
+    else:
+        full["vectors_digest"] = text.vectors_digest(full["vectors"])
+    if "embedding" not in unused:
+        unused.add("d")  # it follows from the words, or from the file
+    return {name: value for name, value in full.items() if name not in unused}
 
 
 ROWS = "byheart.papers.kajitsuka2025.ways"  # under this name the rows of stores are kept

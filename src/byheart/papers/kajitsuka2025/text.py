@@ -14,13 +14,14 @@ import json
 import os
 import re
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from byheart.errors import FactsError
+from byheart.errors import ByheartError, FactsError
+from byheart.facts.vectors import read_arrays
 
 SYSTEM = "system"
 LICENCES = Path("/usr/share/common-licenses")
@@ -155,21 +156,25 @@ def local(name: str) -> str | None:
     return os.environ.get(f"BYHEART_{name.upper()}") or None
 
 
-def examples(name: str, N: int, n: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """N sentences of n word numbers, (N, n), and labels (N,): the source's, or else random.
+def examples(
+    name: str, N: int, n: int, classes: int, seed: int, known: Collection[str] | None = None
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """N sentences of n word numbers, (N, n), labels (N,): the source's, or else random; the words.
 
     Sentences with the same words (in any order) and the same first word are taken once: no model
-    without positions, read at its first token, can give them different labels.
+    without positions, read at its first token, can give them different labels. Those with a word
+    that is not `known` are left out.
     """
     rng = np.random.default_rng(seed)
     kept: dict[tuple[str, tuple[str, ...]], Sentence] = {}
     for sentence, label in corpus(name):
-        if len(sentence) >= n:
-            cut = sentence[:n]
+        cut = sentence[:n]
+        if len(sentence) >= n and (known is None or all(word in known for word in cut)):
             kept.setdefault((cut[0], tuple(sorted(cut))), (cut, label))
     if len(kept) < N:
         raise FactsError(
-            f"{name}: {len(kept):,} different sentences of {n} words, {N:,} are asked for. Give a "
+            f"{name}: {len(kept):,} different sentences of {n} words"
+            f"{'' if known is None else ' that have vectors'}, {N:,} are asked for. Give a "
             "longer text, or ask for fewer."
         )
     every = list(kept.values())
@@ -182,5 +187,37 @@ def examples(name: str, N: int, n: int, classes: int, seed: int) -> tuple[np.nda
     if names and None not in given:
         if len(names) > classes:
             raise FactsError(f"{name}: {len(names)} labels ({', '.join(names)}), not {classes}.")
-        return tokens, np.array([names.index(str(label)) for label in given])
-    return tokens, rng.integers(classes, size=N)
+        labels = np.array([names.index(str(label)) for label in given])
+        return tokens, labels, list(vocabulary)
+    return tokens, rng.integers(classes, size=N), list(vocabulary)
+
+
+def vectors_digest(name: str | None) -> str:
+    """sha256 of a file of vectors and of its words, 32 digits."""
+    if name is None:
+        raise ByheartError("`embedding=given` takes a file of `vectors`, found none.")
+    return digest(name) + digest(str(Path(name).with_suffix(".txt")))
+
+
+@lru_cache(maxsize=2)
+def vectors(name: str) -> dict[str, np.ndarray]:
+    """The vector of every word: rows of the one array of a .npy, .npz or .safetensors file, whose
+    words are the lines of the file of the same name that ends in .txt."""
+    arrays = read_arrays(name)
+    if len(arrays) != 1:
+        raise FactsError(f"{name}: expected one array of vectors, found {', '.join(arrays) or 0}.")
+    [table] = arrays.values()
+    names = Path(name).with_suffix(".txt")
+    lines = _text(names).split("\n")
+    lines = lines[:-1] if lines[-1] == "" else lines
+    if table.ndim != 2 or table.dtype.kind != "f" or len(table) != len(lines):
+        raise FactsError(
+            f"{name}: expected a vector for each of the {len(lines):,} words of {names}, found "
+            f"{table.dtype} of shape {table.shape}."
+        )
+    if not np.isfinite(table).all():
+        row = int(np.isfinite(table).all(1).argmin())
+        raise FactsError(f"{name}: the vector of {lines[row]!r} (row {row + 1}) is not finite.")
+    if len(set(lines)) < len(lines):
+        raise FactsError(f"{names}: a word occurs twice; give every word one line.")
+    return dict(zip(lines, table, strict=True))
