@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from byheart._progress import Report, quiet
+from byheart._words import written
 from byheart.errors import BusyError, ByheartError, MemoryFileError
 
 if sys.platform == "win32":
@@ -186,10 +187,10 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 def save_file(path: Path, data: str | bytes) -> None:
     """Write a file whole, in a folder that is made where it is missing; a disk that refuses is a
-    `ByheartError`."""
+    `ByheartError`. Text is `written` with escapes for what UTF-8 has not."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, data.encode("utf-8") if isinstance(data, str) else data)
+        write_bytes(path, written(data).encode() if isinstance(data, str) else data)
     except OSError as error:
         raise ByheartError(f"{path} cannot be written: {error.strerror}.") from None
 

@@ -11,7 +11,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TextIO
 
@@ -24,16 +24,24 @@ from byheart.errors import ByheartError
 
 # --json: what is given to `emit` is printed, instead of the rest.
 for_programs: ContextVar[bool] = ContextVar("for_programs", default=False)
+in_command: ContextVar[bool] = ContextVar("in_command", default=False)
 QUIET_SECONDS = 5.0  # between two lines of progress where there is no terminal
-# What JSON may hold and a terminal obeys: controls that are not ASCII, overrides of the direction.
+UNWRITTEN = "what it says cannot be written"
 GONE = (errno.EPIPE, errno.EBADF)  # the reader of a pipe; a stream that was closed
+# What JSON may hold and a terminal obeys: controls that are not ASCII, overrides of the direction.
 UNSEEN = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def fail(message: str, code: int, **extra: Any) -> None:
-    emit({"error": message, **extra})
+    emit_error(message, **extra)
     _write(f"error: {_printable(message)}", err=True)
     raise typer.Exit(code)
+
+
+def emit_error(message: str, **extra: Any) -> None:
+    """With --json: the message as an object. Where stdout is full, stderr has the message."""
+    with suppress(ByheartError):
+        emit({"error": message, **extra})
 
 
 def warn(message: str) -> None:
@@ -94,9 +102,29 @@ def _write(text: str, err: bool = False) -> None:
     try:
         typer.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=err)
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        _silence(stream)
         if error.errno not in GONE and not err:
-            raise ByheartError(f"what it says cannot be written: {error.strerror}.") from None
+            raise ByheartError(f"{UNWRITTEN}: {error.strerror}.") from None
+
+
+def _silence(stream: TextIO | None) -> None:
+    if stream is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+@contextmanager
+def parsing() -> Iterator[None]:
+    """Around the parser, which knows no full disk: where its own words (help, version, wrong use)
+    cannot be written, the message and the exit code are those of the commands."""
+    in_command.set(False)
+    try:
+        yield
+    except OSError as error:
+        if in_command.get():
+            raise
+        _silence(sys.stdout)
+        _write(f"error: {UNWRITTEN}: {error.strerror}.", err=True)
+        sys.exit(ByheartError.exit_code)
 
 
 def _printable(text: str) -> str:

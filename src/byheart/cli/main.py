@@ -11,7 +11,7 @@ import typer
 
 from byheart._plugins import PluginWarning
 from byheart._version import __version__
-from byheart.cli._show import emit, for_programs
+from byheart.cli._show import emit_error, for_programs, parsing
 
 # Command -> the module of its function. A command is imported when it is asked for, so that asking
 # a memory does not wait for what only building needs.
@@ -97,6 +97,12 @@ def main() -> None:
     asked = COMMANDS.keys() & sys.argv[1:2]
     # More than one command: typer takes the only one of an app for the app itself.
     app = make_app(*(asked | {"recall", "owner"} if asked else ()))
+    with parsing():
+        run(app)
+
+
+def run(app: typer.Typer) -> None:
+    """Run the command line; with --json, errors of the parser are one object on stdout too."""
     if "--json" not in sys.argv:
         app()
         return
@@ -108,7 +114,7 @@ def main() -> None:
         show = getattr(error, "show", None)
         if show is None:
             raise
-        emit({"error": error.format_message()})  # type: ignore[attr-defined]
+        emit_error(error.format_message())  # type: ignore[attr-defined]
         show()
         code = error.exit_code  # type: ignore[attr-defined]
     sys.exit(code or 0)

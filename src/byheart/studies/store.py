@@ -195,10 +195,10 @@ class Store(contextlib.AbstractContextManager["Store"]):
         try:
             with self.connection:  # one transaction: all of it or nothing
                 self.connection.executemany(command, rows)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeEncodeError) as error:
             raise self._unwritten(error) from None
 
-    def _unwritten(self, error: sqlite3.Error) -> StoreError:
+    def _unwritten(self, error: Exception) -> StoreError:
         why = str(error)
         next_step = "Nothing of it was kept half; run the same command again to go on."
         if "full" in why or "disk I/O" in why:
