@@ -5,9 +5,9 @@
 
 A case is made from (seed, number) alone: a command, valid files of the kinds that it reads, most of
 them damaged, and options. It runs in this process, through the function behind `byheart`. A case
-fails if it raises, takes longer than `--seconds`, ends with a code other than 0, 1 or 2, prints
-control characters (or, with --json, anything but one object), or leaves half of something: a
-refusal (code 2) leaves every file as it was, and what any other run has written can be read.
+fails if it raises, takes longer than `--seconds` of CPU, ends with a code other than 0, 1 or 2,
+prints control characters (or, with --json, anything but one object), or leaves half of something:
+a refusal (code 2) leaves every file as it was, and what any other run has written can be read.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ import byheart
 from byheart.cli.main import COMMANDS, main, make_app
 
 ADDRESS_SPACE = 10 * 2**30  # bytes: allocating without end is an error, not a dead machine
-SECONDS = 60.0
+# A case may take so many seconds of CPU, so that a busy machine makes no hang, and wait PATIENCE
+# times as long.
+SECONDS, PATIENCE = 60.0, 4
+ALARMS, TIMERS = (signal.SIGPROF, signal.SIGALRM), (signal.ITIMER_PROF, signal.ITIMER_REAL)
 # Commands that train or measure take longer: one case of them for so many of the others.
 RARE = {"train": 0.3, "capacity": 0.1, "reproduce": 0.3, "audit": 0.3, "explore": 0.05}
 
@@ -289,25 +292,31 @@ def run(words: list[str], folder: Path, terminal: bool, seconds: float = SECONDS
     before, place, argv = contents(folder), os.getcwd(), sys.argv
     out, err = Captured(False, "strict"), Captured(terminal, "backslashreplace")  # as Python's
     code, fault, began = None, "", time.monotonic()
-    previous = signal.signal(signal.SIGALRM, _stop)
+    previous = [signal.signal(number, _stop) for number in ALARMS]
     try:
         os.chdir(folder)
         sys.argv = ["byheart", *words]
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        for timer, limit in zip(TIMERS, (seconds, PATIENCE * seconds), strict=True):
+            signal.setitimer(timer, limit)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
                 main()
                 code = 0
             finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
+                for timer in TIMERS:
+                    signal.setitimer(timer, 0)
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
     except Overrun:
-        fault = f"hang: longer than {seconds:g} s\n" + traceback.format_exc()
+        fault = (
+            f"hang: longer than {seconds:g} s of CPU, or {PATIENCE} times as long in all\n"
+            + traceback.format_exc()
+        )
     except BaseException:
         fault = "traceback\n" + traceback.format_exc()
     finally:
-        signal.signal(signal.SIGALRM, previous)
+        for number, handler in zip(ALARMS, previous, strict=True):
+            signal.signal(number, handler)
         sys.argv = argv
         os.chdir(place)
     took = time.monotonic() - began
@@ -418,7 +427,7 @@ def one_case(seed: int, number: int, only: str | None, seconds: float = SECONDS)
         faulthandler.dump_traceback()
         os._exit(1)
 
-    watchdog = threading.Timer(2 * seconds + 5, give_up)
+    watchdog = threading.Timer(2 * PATIENCE * seconds + 5, give_up)
     watchdog.start()
     try:
         return run(words, folder, random.Random(number).random() < 0.2, seconds)

@@ -41,26 +41,6 @@ DEEP = "\0deep\0"
 KINDS = ("gpt2", "bert", "llama", "vit")
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 WORDS = (*SPECIAL, "the", "cat", "and", "dog", "saw", "one", "other", "tree", "in", "rain")
-    *SPECIAL,
-    *[
-        "the",
-        "cat",
-        "and",
-        "dog",
-        "saw",
-        "one",
-        "other",
-        "tree",
-        "in",
-        "rain",
-        "or",
-        "by",
-        "sea",
-        "1",
-        "2",
-        "3",
-    ],
-)
 TOKENIZER = {
     "version": "1.0", "truncation": None, "padding": None, "normalizer": None,
     "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": None, "decoder": None,

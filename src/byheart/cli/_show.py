@@ -34,7 +34,7 @@ UNSEEN = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 def fail(message: str, code: int, **extra: Any) -> None:
     emit_error(message, **extra)
-    _write(f"error: {_printable(message)}", err=True)
+    _write(f"error: {printable(message)}", err=True)
     raise typer.Exit(code)
 
 
@@ -46,7 +46,7 @@ def emit_error(message: str, **extra: Any) -> None:
 
 def warn(message: str) -> None:
     """One line on stderr that a reader should not miss; the command goes on."""
-    _write(f"note: {_printable(message)}", err=True)
+    _write(f"note: {printable(message)}", err=True)
 
 
 def emit(record: dict[str, Any]) -> None:
@@ -70,7 +70,7 @@ def table(*rows: tuple[str, ...], header: tuple[str, ...] | None = None) -> None
     for name in header or ("",) * len(rows[0]):
         shown.add_column(name, overflow="fold")
     for row in rows:
-        shown.add_row(*(Text(_printable(cell)) for cell in row))
+        shown.add_row(*(Text(printable(cell)) for cell in row))
     drawn, seen = io.StringIO(), terminal(sys.stdout)
     width = None if seen else 100
     Console(file=drawn, width=width, force_terminal=seen, highlight=False).print(shown)
@@ -79,7 +79,7 @@ def table(*rows: tuple[str, ...], header: tuple[str, ...] | None = None) -> None
 
 def say(text: str = "") -> None:
     if not for_programs.get():
-        _write(_printable(text))
+        _write(printable(text))
 
 
 def reasons(why: Iterable[str], title: str = "") -> None:
@@ -127,7 +127,7 @@ def parsing() -> Iterator[None]:
         sys.exit(ByheartError.exit_code)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Control characters, lone surrogates and direction overrides as escapes; the rest as it is."""
     return "\n".join(map(token_text, text.split("\n")))
 
@@ -165,7 +165,7 @@ def progress(counted: str = "", eager: bool = False) -> Iterator[Report]:
             return
         if eager if finished else now - said >= QUIET_SECONDS:
             said = now
-            _write(_printable(line), err=True)
+            _write(printable(line), err=True)
 
     yield log
 

@@ -63,7 +63,7 @@ def shipped(function: Function) -> Function:
 def run_text(path: str, text: str) -> ModuleType:
     """The module of a study's file, run once for each text. Its name is the file's ("line.py"),
     which no import can mean, and its folder is searched for the modules beside it."""
-    name, folder = Path(path).name, str(Path(path).parent)
+    name, folder = written(Path(path).name), str(Path(path).parent)
     before = sys.modules.get(name)
     if before is not None and getattr(before, "__byheart_text__", None) == text:
         return before
