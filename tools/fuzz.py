@@ -229,6 +229,7 @@ def drawn_options(x: Inputs, command: str) -> list[str]:
     return given
 
 
+ENDING: list[int] = []  # signals: after the case that runs, counts are shown, and it ends
 _CACHE: dict[str, list] = {}
 
 
@@ -460,6 +461,8 @@ def fuzz(
     preload()
     with limited_memory():
         for number in numbers:
+            if ENDING:
+                break
             ended = one_case(seed, number, only, seconds)
             outcome = (
                 ended.fault.split("\n")[0].split(":")[0] if ended.fault else f"exit {ended.code}"
@@ -505,12 +508,17 @@ def start() -> None:
         print(f"byheart {spelled(ended.words)}\n{ended.said}\n{ended.fault}")
         print(f"exit code {ended.code}, {ended.seconds:.2f} s")
         sys.exit(bool(ended.fault))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda signum, frame: ENDING.append(signum))
     numbers = range(chosen.first, chosen.first + chosen.cases)
     began = time.monotonic()
     told = functools.partial(print, flush=True)
     counts, failed = fuzz(numbers, chosen.seed, chosen.only, chosen.seconds, told)
     show(counts)
-    print(f"{len(numbers):,} cases in {time.monotonic() - began:.0f} s, {len(failed):,} failed")
+    ran = sum(map(Counter.total, counts.values()))
+    print(
+        f"{ran:,} of {len(numbers):,} cases in {time.monotonic() - began:.0f} s, {len(failed):,} failed"
+    )
     sys.exit(bool(failed))
 
 

@@ -468,7 +468,8 @@ def weights_of(kind: str) -> dict[str, np.ndarray]:
     """Random weights of the shapes that transformers gives to a model of that config."""
     from transformers import AutoConfig, AutoModel
 
-    config = AutoConfig.for_model(**config_of(kind))
+    sizes = {name: size for name, size in config_of(kind).items() if name != "model_type"}
+    config = AutoConfig.for_model(kind, **sizes)
     shapes = AutoModel.from_config(config).state_dict()
     r = np.random.default_rng(0)
     return {name: r.normal(size=w.shape).astype("f4") for name, w in sorted(shapes.items())}

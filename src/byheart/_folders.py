@@ -245,6 +245,8 @@ def _put_in_place(temporary: Path, target: Path, marker: str, force: bool) -> No
 
 def _is_ours(file: Path) -> bool:
     """A description of a byheart memory, or one too damaged to say what it is."""
+    if not file.is_file():  # a pipe would be waited for
+        return False
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
