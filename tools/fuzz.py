@@ -515,10 +515,9 @@ def start() -> None:
     told = functools.partial(print, flush=True)
     counts, failed = fuzz(numbers, chosen.seed, chosen.only, chosen.seconds, told)
     show(counts)
-    ran = sum(map(Counter.total, counts.values()))
-    print(
-        f"{ran:,} of {len(numbers):,} cases in {time.monotonic() - began:.0f} s, {len(failed):,} failed"
-    )
+    ran, took = sum(map(Counter.total, counts.values())), time.monotonic() - began
+    cpu = f"{time.process_time():.0f} s of CPU"
+    print(f"{ran:,} of {len(numbers):,} cases in {took:.0f} s, {cpu}, {len(failed):,} failed")
     sys.exit(bool(failed))
 
 
