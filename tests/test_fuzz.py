@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import random
 import sys
 from collections import Counter
 from pathlib import Path
@@ -42,6 +43,15 @@ def test_a_case_can_be_repeated(tool: ModuleType, tmp_path: Path):
             words = tool.arguments(7, number, None, folder)
             made.append(([w.replace(str(folder), "") for w in words], tool.contents(folder)))
         assert made[0] == made[1]
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert", "llama", "vit"])
+def test_models_that_are_not_damaged_are_audited(tool: ModuleType, tmp_path: Path, kind: str):
+    x = tool.Inputs(random.Random(3), tmp_path, spoil=0.0)
+    shown = ["--images", "digits"] if kind == "vit" else ["--tokens", x.tokens()]
+    words = ["audit", x.model(kind), *shown, "--contexts", "20", "--draws", "5", "--no-random"]
+    ended = tool.run(words, tmp_path, terminal=False)
+    assert (ended.code, ended.fault) == (0, ""), ended.said
 
 
 def _raise() -> None:

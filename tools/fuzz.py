@@ -5,9 +5,9 @@
 
 A case is made from (seed, number) alone: a command, valid files of the kinds that it reads, most of
 them damaged, and options. It runs in this process, through the function behind `byheart`. A case
-fails if it raises, takes longer than `--seconds`, ends with a code other than 0, 1 or 2, prints
-control characters (or, with --json, anything but one object), or leaves half of something: a
-refusal (code 2) leaves every file as it was, and what any other run has written can be read.
+fails if it raises, takes longer than `--seconds` of CPU, ends with a code other than 0, 1 or 2,
+prints control characters (or, with --json, anything but one object), or leaves half of something:
+a refusal (code 2) leaves every file as it was, and what any other run has written can be read.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ import contextlib
 import faulthandler
 import functools
 import hashlib
+import importlib
 import io
 import json
 import os
+import pkgutil
 import random
 import re
 import resource
@@ -39,14 +41,18 @@ from types import FrameType
 from xml.etree import ElementTree
 
 import typer
-from fuzz_inputs import MEMORIES, REALS, SIZES, TOKENS, Inputs
+from fuzz_inputs import KINDS, MEMORIES, REALS, SIZES, TOKENS, Inputs, weights_of
 
+import byheart
 from byheart.cli.main import COMMANDS, main, make_app
 
 ADDRESS_SPACE = 10 * 2**30  # bytes: allocating without end is an error, not a dead machine
-SECONDS = 60.0
+# A case may take so many seconds of CPU, so that a busy machine makes no hang, and wait PATIENCE
+# times as long.
+SECONDS, PATIENCE = 60.0, 4
+ALARMS, TIMERS = (signal.SIGPROF, signal.SIGALRM), (signal.ITIMER_PROF, signal.ITIMER_REAL)
 # Commands that train or measure take longer: one case of them for so many of the others.
-RARE = {"train": 0.3, "capacity": 0.1, "reproduce": 0.3, "audit": 0.1, "explore": 0.05}
+RARE = {"train": 0.3, "capacity": 0.1, "reproduce": 0.3, "audit": 0.3, "explore": 0.05}
 
 # What each command is given besides options that are drawn: arguments, and what keeps it short.
 STORED = {"attention-boundary": ["1", "2"], "distribution": ["to", "be"],
@@ -159,6 +165,15 @@ def _encoder(x: Inputs) -> list[str]:
     return [x.lines() if x.chance(0.7) else x.table(), *rank]
 
 
+def _audit(x: Inputs) -> list[str]:
+    kind = x.rng.choice(KINDS)
+    shown = ["--images", x.images()] if kind == "vit" else ["--tokens", x.tokens()]
+    if kind != "vit" and x.chance(0.3):
+        shown = ["--text", x.words(), "--length", "4"]
+    few = ["--contexts", "20", "--draws", "20", *(["--no-random"] if x.chance(0.7) else [])]
+    return [x.model(kind), *shown, *few, *(["-o", x.out(".json")] if x.chance(0.3) else [])]
+
+
 ARGUMENTS: dict[str, Callable[[Inputs], list[str]]] = {
     "build": lambda x: [x.table(), "-o", x.out("")],
     "recall": _recall,
@@ -179,7 +194,7 @@ ARGUMENTS: dict[str, Callable[[Inputs], list[str]]] = {
     "encoder": _encoder,
     "kruskal": lambda x: [x.vectors(), "--draws", "20"],
     "heads": lambda x: [x.memory("multihead-classes", "multihead-numbers"), "--fresh", "20"],
-    "audit": lambda x: [x.model(), "--tokens", x.vectors(), "--contexts", "20"],
+    "audit": _audit,
     "precision": lambda x: [x.memory() if x.chance(0.5) else x.table(), "--most", "8"],
     "report": _report,
     "explore": lambda x: ["-o", x.out(".html", ".txt"), "--no-open"],
@@ -214,6 +229,7 @@ def drawn_options(x: Inputs, command: str) -> list[str]:
     return given
 
 
+ENDING: list[int] = []  # signals: after the case that runs, counts are shown, and it ends
 _CACHE: dict[str, list] = {}
 
 
@@ -231,6 +247,9 @@ def arguments(seed: int, number: int, only: str | None, folder: Path) -> list[st
     command = rng.choices(names, [RARE.get(name, 1.0) for name in names])[0]
     inputs = Inputs(rng, folder, rng.choice((0.0, 0.4, 0.9)))
     words = [command, *drawn_options(inputs, command), *ARGUMENTS[command](inputs)]
+    if rng.random() < 0.02:  # a word too many, which the parser answers
+        extra = rng.choice(("-", "--", "")) + rng.choice(TOKENS)
+        words.insert(rng.randrange(1, len(words) + 1), extra)
     at = words.index("--") if "--" in words else len(words)
     words[at:at] = ["--json"] if rng.random() < 0.4 else []
     return [word.replace("\0", "") for word in words]  # a process cannot be given NUL
@@ -247,8 +266,8 @@ def _stop(signum: int, frame: FrameType | None) -> None:
 class Captured(io.TextIOWrapper):
     """A stream in memory, which may say that it is a terminal."""
 
-    def __init__(self, terminal: bool) -> None:
-        super().__init__(io.BytesIO(), encoding="utf-8", write_through=True)
+    def __init__(self, terminal: bool, errors: str) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", errors=errors, write_through=True)
         self.terminal = terminal
 
     def isatty(self) -> bool:
@@ -272,27 +291,33 @@ class Ended:
 def run(words: list[str], folder: Path, terminal: bool, seconds: float = SECONDS) -> Ended:
     """One command in this process, with what it printed and left behind."""
     before, place, argv = contents(folder), os.getcwd(), sys.argv
-    out, err = Captured(False), Captured(terminal)
+    out, err = Captured(False, "strict"), Captured(terminal, "backslashreplace")  # as Python's
     code, fault, began = None, "", time.monotonic()
-    previous = signal.signal(signal.SIGALRM, _stop)
+    previous = [signal.signal(number, _stop) for number in ALARMS]
     try:
         os.chdir(folder)
         sys.argv = ["byheart", *words]
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        for timer, limit in zip(TIMERS, (seconds, PATIENCE * seconds), strict=True):
+            signal.setitimer(timer, limit)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
                 main()
                 code = 0
             finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
+                for timer in TIMERS:
+                    signal.setitimer(timer, 0)
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
     except Overrun:
-        fault = f"hang: longer than {seconds:g} s\n" + traceback.format_exc()
+        fault = (
+            f"hang: longer than {seconds:g} s of CPU, or {PATIENCE} times as long in all\n"
+            + traceback.format_exc()
+        )
     except BaseException:
         fault = "traceback\n" + traceback.format_exc()
     finally:
-        signal.signal(signal.SIGALRM, previous)
+        for number, handler in zip(ALARMS, previous, strict=True):
+            signal.signal(number, handler)
         sys.argv = argv
         os.chdir(place)
     took = time.monotonic() - began
@@ -374,6 +399,24 @@ def unreadable(path: Path) -> str:
     return ""
 
 
+def preload() -> None:
+    """What commands import when they need it: an alarm that breaks an import half-way would leave
+    a module that fails in every later case."""
+    for module in pkgutil.walk_packages(byheart.__path__, "byheart."):
+        if ".standalone." not in module.name and not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    for name in HEAVY:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    for kind in KINDS:
+        weights_of(kind)
+
+
+HEAVY = ("torch", "scipy.optimize", "scipy.linalg", "matplotlib.pyplot", "pandas", "onnx",
+         "pyarrow.parquet", "onnxruntime", "sklearn.datasets", "flint", "jinja2", "rich.progress",
+         "transformers", "tokenizers")  # fmt: skip
+
+
 def one_case(seed: int, number: int, only: str | None, seconds: float = SECONDS) -> Ended:
     folder = Path(tempfile.mkdtemp(prefix="byheart-fuzz-"))
     words = arguments(seed, number, only, folder)
@@ -385,7 +428,7 @@ def one_case(seed: int, number: int, only: str | None, seconds: float = SECONDS)
         faulthandler.dump_traceback()
         os._exit(1)
 
-    watchdog = threading.Timer(2 * seconds + 5, give_up)
+    watchdog = threading.Timer(2 * PATIENCE * seconds + 5, give_up)
     watchdog.start()
     try:
         return run(words, folder, random.Random(number).random() < 0.2, seconds)
@@ -415,8 +458,11 @@ def fuzz(
     """Counts by command and outcome, and the cases that failed."""
     counts: dict[str, Counter[str]] = {}
     failed: list[tuple[int, Ended]] = []
+    preload()
     with limited_memory():
         for number in numbers:
+            if ENDING:
+                break
             ended = one_case(seed, number, only, seconds)
             outcome = (
                 ended.fault.split("\n")[0].split(":")[0] if ended.fault else f"exit {ended.code}"
@@ -456,17 +502,22 @@ def start() -> None:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="that a case may take")
     chosen = parser.parse_args()
     if chosen.case is not None:
+        preload()
         with limited_memory():
             ended = one_case(chosen.seed, chosen.case, chosen.only, chosen.seconds)
         print(f"byheart {spelled(ended.words)}\n{ended.said}\n{ended.fault}")
         print(f"exit code {ended.code}, {ended.seconds:.2f} s")
         sys.exit(bool(ended.fault))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda signum, frame: ENDING.append(signum))
     numbers = range(chosen.first, chosen.first + chosen.cases)
     began = time.monotonic()
     told = functools.partial(print, flush=True)
     counts, failed = fuzz(numbers, chosen.seed, chosen.only, chosen.seconds, told)
     show(counts)
-    print(f"{len(numbers):,} cases in {time.monotonic() - began:.0f} s, {len(failed):,} failed")
+    ran, took = sum(map(Counter.total, counts.values())), time.monotonic() - began
+    cpu = f"{time.process_time():.0f} s of CPU"
+    print(f"{ran:,} of {len(numbers):,} cases in {took:.0f} s, {cpu}, {len(failed):,} failed")
     sys.exit(bool(failed))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import hashlib
 import io
 import json
@@ -37,6 +38,23 @@ SIZES = ("0", "1", "2", "3", "4", "5", "8", "12", "-1", "1.5", "100000", "214748
 REALS = ("0", "0.5", "1", "1e-3", "1e-300", "1e308", "-1", "nan", "inf", "x", "1e400")
 PATHS = ("missing", "folder", "fifo", "x" * 300, "", "a/b/c", "[/x]", "\udce9")
 DEEP = "\0deep\0"
+KINDS = ("gpt2", "bert", "llama", "vit")
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+WORDS = (*SPECIAL, "the", "cat", "and", "dog", "saw", "one", "other", "tree", "in", "rain")
+TOKENIZER = {
+    "version": "1.0", "truncation": None, "padding": None, "normalizer": None,
+    "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": None, "decoder": None,
+    "added_tokens": [
+        {"id": i, "content": word, "single_word": False, "lstrip": False, "rstrip": False,
+         "normalized": False, "special": True} for i, word in enumerate(SPECIAL)
+    ],
+    "model": {"type": "WordLevel", "vocab": {w: i for i, w in enumerate(WORDS)},
+              "unk_token": "[UNK]"},
+}  # fmt: skip
+TOKENIZER_CONFIG = {
+    "tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "[PAD]", "unk_token": "[UNK]",
+    "cls_token": "[CLS]", "sep_token": "[SEP]",
+}  # fmt: skip
 STUDY = """from byheart.studies import Axes, Finding, Procedure, Study
 
 def measure(params, seed):
@@ -64,7 +82,8 @@ class Inputs:
 
     def path(self, suffix: str) -> Path:
         self.made += 1
-        return self.folder / f"input{self.made}{suffix}"
+        name = "caf\udce9" if self.chance(0.03) else "input"  # the byte E9 alone is no UTF-8
+        return self.folder / f"{name}{self.made}{suffix}"
 
     def strange(self, suffix: str = "", read_only: bool = False) -> str:
         """A path that is no regular file, or none at all. A device, which has no end, is given only
@@ -285,20 +304,7 @@ class Inputs:
             arrays["label"] = r.integers(0, 3, T)
         if self.chance(0.3):
             arrays["query"] = r.integers(0, 5, (T, d))
-        suffix, stream = self.rng.choice((".npz", ".npy", ".safetensors")), io.BytesIO()
-        arrays = self.arrays(arrays)
-        if suffix == ".safetensors":
-            data = safetensors_file(arrays)
-            return self.write(suffix, self.tensors(data) if self.chance(0.3) else data)
-        if suffix == ".npz":
-            np.savez(stream, **arrays)  # type: ignore[arg-type]
-            return self.write(suffix, stream.getvalue())
-        np.save(stream, arrays.get("query", np.zeros(())))
-        data = stream.getvalue()
-        if self.chance(0.4 * self.spoil):
-            shapes = (b"(1000000000000000000,)", b"(6,", b"()", b"(-1, 3)", b"(0, 3)", b"(3, 0)")
-            data = re.sub(rb"\([0-9, ]*\)", self.rng.choice(shapes), data, count=1)
-        return self.write(suffix, data)
+        return self.array_file(arrays)
 
     def table(self) -> str:
         """Facts of any kind."""
@@ -315,13 +321,7 @@ class Inputs:
         return self.rng.choice(makers)()
 
     def config(self) -> str:
-        config = {
-            "model_type": self.rng.choice(("gpt2", "bert", "llama", "vit")), "n_embd": 8,
-            "n_head": 2, "n_layer": 2, "n_positions": 16, "vocab_size": 20, "hidden_size": 8,
-            "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 16,
-            "max_position_embeddings": 16, "image_size": 8, "patch_size": 4, "hidden_act": "gelu",
-        }  # fmt: skip
-        return self.write(".json", self.spoiled(config))
+        return self.write(".json", self.spoiled(config_of(self.rng.choice(KINDS))))
 
     def kept(self, name: str) -> str:
         """A copy of what was written before, with one file of a folder damaged and, half of the
@@ -375,15 +375,58 @@ class Inputs:
     def memory(self, *names: str) -> str:
         return self.kept(self.rng.choice(names or MEMORIES))
 
-    def model(self) -> str:
-        """A Hugging Face folder without weights that fit: what stands in its files is refused."""
+    def model(self, kind: str) -> str:
+        """A Hugging Face folder: config, weights of its shapes and a tokenizer, of which at most
+        one is damaged."""
+        files = {"config.json": json.dumps(config_of(kind)).encode(),
+                 "model.safetensors": safetensors_file(weights_of(kind), {"format": "pt"}),
+                 "tokenizer.json": json.dumps(TOKENIZER).encode(),
+                 "tokenizer_config.json": json.dumps(TOKENIZER_CONFIG).encode()}  # fmt: skip
+        if self.chance(self.spoil):
+            name = self.rng.choice(list(files))
+            if self.chance(0.2):
+                files[name] = self.bytes(files[name])
+            elif name == "model.safetensors":
+                files[name] = self.tensors(files[name])
+            else:
+                files[name] = self.text(self.json(json.loads(files[name]))).encode(
+                    "utf-8", "surrogatepass"
+                )
         folder = self.path("")
         folder.mkdir()
-        shutil.move(self.config(), folder / "config.json")
-        (folder / "model.safetensors").write_bytes(
-            self.tensors((KEPT / "export-torch" / "weights.safetensors").read_bytes())
-        )
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
         return str(folder)
+
+    def tokens(self) -> str:
+        """Token ids, contexts by positions."""
+        ids = np.random.default_rng(self.rng.randrange(100)).integers(0, len(WORDS), (24, 6))
+        if self.chance(0.3):
+            rows = [self.spoiled(row) if self.chance(0.1) else self.text(row).encode()
+                    for row in ids.tolist()]  # fmt: skip
+            return self.write(".jsonl", b"\n".join(rows) + b"\n")
+        return self.array_file({"tokens": ids})
+
+    def images(self) -> str:
+        pixels = np.random.default_rng(self.rng.randrange(100)).integers(0, 256, (20, 8, 8))
+        return "digits" if self.chance(0.2) else self.array_file({"images": pixels})
+
+    def array_file(self, arrays: dict[str, np.ndarray]) -> str:
+        """Named arrays in a file of any kind that holds them; .npy has the first alone."""
+        arrays = self.arrays(arrays)
+        suffix, stream = self.rng.choice((".npz", ".npy", ".safetensors")), io.BytesIO()
+        if suffix == ".safetensors":
+            data = safetensors_file(arrays)
+            return self.write(suffix, self.tensors(data) if self.chance(0.3) else data)
+        if suffix == ".npz":
+            np.savez(stream, **arrays)  # type: ignore[arg-type]
+            return self.write(suffix, stream.getvalue())
+        np.save(stream, next(iter(arrays.values()), np.zeros(())))
+        data = stream.getvalue()
+        if self.chance(0.4 * self.spoil):
+            shapes = (b"(1000000000000000000,)", b"(6,", b"()", b"(-1, 3)", b"(0, 3)", b"(3, 0)")
+            data = re.sub(rb"\([0-9, ]*\)", self.rng.choice(shapes), data, count=1)
+        return self.write(suffix, data)
 
     def study(self) -> str:
         text = STUDY
@@ -407,6 +450,29 @@ class Inputs:
 
 FORMATS = {"f2": "F16", "f4": "F32", "f8": "F64", "i1": "I8", "i4": "I32", "i8": "I64", "u1": "U8",
            "u8": "U64", "b1": "BOOL"}  # fmt: skip
+
+
+def config_of(kind: str) -> dict[str, object]:
+    """A config that models of all kinds read."""
+    return {
+        "model_type": kind, "n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 16,
+        "vocab_size": len(WORDS), "hidden_size": 8, "num_attention_heads": 2,
+        "num_hidden_layers": 1, "intermediate_size": 16, "max_position_embeddings": 16,
+        "image_size": 8, "patch_size": 4, "num_channels": 1, "hidden_act": "gelu",
+        "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0,
+    }  # fmt: skip
+
+
+@functools.cache
+def weights_of(kind: str) -> dict[str, np.ndarray]:
+    """Random weights of the shapes that transformers gives to a model of that config."""
+    from transformers import AutoConfig, AutoModel
+
+    sizes = {name: size for name, size in config_of(kind).items() if name != "model_type"}
+    config = AutoConfig.for_model(kind, **sizes)
+    shapes = AutoModel.from_config(config).state_dict()
+    r = np.random.default_rng(0)
+    return {name: r.normal(size=w.shape).astype("f4") for name, w in sorted(shapes.items())}
 
 
 def safetensors_file(arrays: dict[str, np.ndarray], metadata: object = None) -> bytes:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from byheart._progress import Report, quiet
+from byheart._words import written
 from byheart.errors import BusyError, ByheartError, MemoryFileError
 
 if sys.platform == "win32":
@@ -186,10 +187,10 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 def save_file(path: Path, data: str | bytes) -> None:
     """Write a file whole, in a folder that is made where it is missing; a disk that refuses is a
-    `ByheartError`."""
+    `ByheartError`. Text is `written` with escapes for what UTF-8 has not."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, data.encode("utf-8") if isinstance(data, str) else data)
+        write_bytes(path, written(data).encode() if isinstance(data, str) else data)
     except OSError as error:
         raise ByheartError(f"{path} cannot be written: {error.strerror}.") from None
 
@@ -244,6 +245,8 @@ def _put_in_place(temporary: Path, target: Path, marker: str, force: bool) -> No
 
 def _is_ours(file: Path) -> bool:
     """A description of a byheart memory, or one too damaged to say what it is."""
+    if not file.is_file():  # a pipe would be waited for
+        return False
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):

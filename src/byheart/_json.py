@@ -10,23 +10,27 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from byheart._words import written
+
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 Kind = TypeVar("Kind")
 
 
 def plain(value: object) -> Json:
     """JSON's own types only: text as keys, lists, numbers of numpy and torch as Python's, and null
-    for what is not finite.
+    for what is not finite; text as UTF-8 can write it.
 
     >>> plain({2: (float("inf"), 1)})
     {'2': [None, 1]}
     """
-    if value is None or isinstance(value, (bool, str, int)):
+    if value is None or isinstance(value, (bool, int)):
         return value
+    if isinstance(value, str):
+        return written(value)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {written(str(k)): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(v) for v in value]
     for convert in ("item", "tolist"):  # a scalar, an array

@@ -98,6 +98,16 @@ def visible(text: str) -> str:
     return "".join(repr(c)[1:-1] if bad else c for c, bad in zip(text, escaped, strict=True))
 
 
+def written(text: str) -> str:
+    """`text` as UTF-8 can write it: halves of surrogate pairs, which names of files may have, as
+    escapes.
+
+    >>> print(written("caf\\udce9 \U0001f600"))
+    caf\\udce9 \U0001f600
+    """
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 def has_utf8_form(text: str) -> bool:
     """Whether `text` can be written to a file: halves of surrogate pairs cannot.
 

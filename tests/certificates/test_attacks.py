@@ -277,6 +277,20 @@ def resign(folder: Path, **changes: object) -> None:
     (folder / "memory.json").write_text(json.dumps(record), encoding="utf-8")
 
 
+def test_sums_of_shards_that_lie_are_not_certified(sharded, tmp_path):
+    """Recall by shards would refuse what a certificate says is whole."""
+    from safetensors.torch import load_file, save_file
+
+    folder = sharded.save(tmp_path / "m")
+    index = load_file(folder / "index.safetensors")
+    index["shard_sha256"][0, 0] ^= 1
+    save_file(index, folder / "index.safetensors")
+    resign(folder)
+    made = bh.certify(folder)
+    assert not made.certified and not made.failed and "index.safetensors" in made.damage[0]
+    assert not (folder / "certificate.json").exists()
+
+
 def test_a_certificate_is_not_about_another_architecture(tmp_path):
     folder = bh.build("elements").save(tmp_path / "m")
     made = bh.certify(folder)

@@ -279,6 +279,22 @@ def test_wrong_options_are_refused(refused: Refused, options, words):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+@pytest.mark.parametrize("size", [("--vocab", 10**7, "--seeds", 20), ("--length", 10**9)])
+def test_sizes_are_refused_before_anything_is_made(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch, size
+):
+    made = importlib.import_module("byheart.facts.tasks")
+    vocabulary = made.Vocabulary
+
+    def small(tokens: tuple[str, ...]) -> object:
+        assert len(tokens) == 2
+        return vocabulary(tokens)
+
+    monkeypatch.setattr(made, "Vocabulary", small)
+    monkeypatch.setattr("byheart._machine.memory_bytes", lambda: 10**9)
+    assert "GB of memory" in refused("capacity", *size)
+
+
 def test_no_such_device(refused: Refused):
     assert "no such device here" in refused("capacity", "--device", "cuda")
 

@@ -1,6 +1,8 @@
 """Terminals that cannot show every character, and file names that are not text."""
 
+import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,8 +10,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from byheart.cli.main import app
+from byheart.cli.main import app, main
 
+KEPT = Path(__file__).parents[1] / "kept"
+STUDY = """from byheart.studies import Finding, Procedure, Study
+
+def measure(params, seed):
+    return {"y": params["x"]}
+
+STUDY = Study("mine/line", Procedure(measure).grid(x=(1, 2)), lambda rows: Finding("confirmed", ""))
+"""
 Run = Callable[..., Result]
 
 
@@ -44,7 +54,12 @@ def test_any_encoding_of_the_terminal(smileys: Path, charset: str):
         (("facts", "FILE", "--json"), 0),
         (("facts", "gone FILE", "--json"), 2),
         (("recall", "FILE", "a", "--json"), 2),
-        (("build", "FILE", "-o", "m"), 0),
+        (("build", "FILE", "-o", "new"), 0),
+        (("report", "m", "m", "-o", "FILE.html", "--json"), 0),
+        (("report", "FILE.json", "-o", "page.html", "--json"), 0),
+        (("reproduce", "FILE.py", "--seeds", "1", "--store", "FILE.db", "--json"), 0),
+        (("reproduce", "FILE.py", "--seeds", "1", "--set", "x=FILE", "--json"), 2),
+        (("reproduce", "FILE.py", "--seeds", "1", "--set", "FILE=1"), 2),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
 )
@@ -54,8 +69,26 @@ def test_file_name_that_is_not_utf8(
     monkeypatch.chdir(tmp_path)
     name = os.fsdecode(b"caf\xe9.csv")
     Path(name).write_text("key,answer\na,x\n")
+    shutil.copytree(KEPT / "attention", "m")
+    shutil.copy(KEPT / "audit.json", f"{name}.json")
+    Path(f"{name}.py").write_text(STUDY)
     said = CliRunner().invoke(app, [arg.replace("FILE", name) for arg in args])
     if said.exception is not None and not isinstance(said.exception, SystemExit):
         # A traceback would show the name, which pytest-xdist cannot send.
         pytest.fail(f"{type(said.exception).__name__} escapes", pytrace=False)
     assert said.exit_code == code
+    if "--json" in args:
+        json.loads(said.stdout)
+    if Path(f"{name}.db").exists():
+        assert CliRunner().invoke(app, ["report", f"{name}.db", "-o", "page.html"]).exit_code == 0
+    for page in Path().glob("*.html"):
+        page.read_bytes().decode()
+
+
+def test_words_of_the_parser_are_shown_without_controls(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(sys, "argv", ["byheart", "facts", "--\u202e\x1b[1m"])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "--\\u202e\\x1b[1m" in capsys.readouterr().err

@@ -47,6 +47,18 @@ def test_help_of_a_command_is_quick(started: Started, command: str):
     assert not done.modules & commands
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+@pytest.mark.parametrize(
+    "args", [("--help",), ("--version",), ("facts", "--help"), ("facts", "gone.csv", "--json")]
+)
+def test_words_that_a_full_disk_refuses(args: tuple[str, ...]):
+    byheart = [sys.executable, "-m", "byheart", *args]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(byheart, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+
+
 def test_the_whole_command_line_is_light(started: Started):
     """As programs import it, with every command."""
     code = "import sys; from byheart.cli.main import app; print(*sys.modules)"

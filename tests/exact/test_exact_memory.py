@@ -237,6 +237,15 @@ def test_counts_that_lie_are_found(tmp_path: Path):
         bh.load(folder)
 
 
+@pytest.mark.parametrize("reading", [{"start_id": 0}, {"order": [1, 0]}])
+def test_a_reading_that_integers_do_not_have_is_refused(tmp_path: Path, reading):
+    """The facts have two tokens a key: with a start token, they do not fit the spec."""
+    file = build(bh.read_facts("elements")).save(tmp_path / "m") / "memory.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | reading))
+    with pytest.raises(MemoryFileError, match="the files do not belong together"):
+        bh.load(file.parent)
+
+
 @pytest.mark.slow
 def test_airports(tmp_path: Path):
     """28,298 real airports, by code and by character: fewer parameters than facts, certified."""

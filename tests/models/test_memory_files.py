@@ -141,6 +141,13 @@ def test_force_makes_what_is_not_there(tiny_memory, tmp_path, way):
     assert same(load(tiny_memory.save(tmp_path / "memory", force=True)), tiny_memory)
 
 
+def test_force_does_not_wait_for_a_pipe(tiny_memory, tmp_path):
+    (tmp_path / "m").mkdir()
+    os.mkfifo(tmp_path / "m" / MEMORY)
+    with pytest.raises(MemoryFileError, match="is not a byheart memory"):
+        tiny_memory.save(tmp_path / "m", force=True)
+
+
 def test_force_through_a_link_leaves_no_scraps(tiny_memory, other_memory, tmp_path, way):
     tiny_memory.save(tmp_path / "elsewhere" / "memory")
     home = tmp_path / "home"

@@ -3,8 +3,11 @@
 import csv
 import io
 import json
+import os
+import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import numpy as np
 import pytest
@@ -189,6 +192,12 @@ def test_several_inputs_give_an_index(memories, tmp_path, visit):
     seen.page.click(".card:nth-child(2) a")
     assert seen.page.inner_text("h1") == "elements"
     seen.requests.clear()  # the page that was clicked
+
+
+def test_an_index_links_to_names_that_addresses_cannot_have(memories, tmp_path):
+    pages = bh.report([memories["sqrt"]] * 2, tmp_path / "a #1?\udce9.html")
+    links = re.findall(r'class="text" href="([^"]*)"', pages[-1].path.read_text())
+    assert [os.fsencode(page.path.name) for page in pages[:-1]] == [*map(unquote_to_bytes, links)]
 
 
 @pytest.mark.parametrize(

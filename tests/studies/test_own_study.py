@@ -159,7 +159,10 @@ def test_values_as_people_write_them():
     assert read_values("null,true,1e-3,as-coded") == [None, True, 1e-3, "as-coded"]
 
 
-def test_studies_of_another_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_studies_of_another_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest
+):
+    request.addfinalizer(_plugins.plugins.cache_clear)  # other tests have no such package
     monkeypatch.chdir(tmp_path)
     point = EntryPoint("tiny", "tiny_study:STUDIES", "byheart.studies")
     monkeypatch.setattr(_plugins, "points", lambda group: [point])
@@ -179,7 +182,6 @@ def test_studies_of_another_package(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         pytest.raises(ByheartError, match="there is no study 'tiny/line'"),
     ):
         find("tiny/line")
-    _plugins.plugins.cache_clear()
 
 
 def test_in_python(file: Path, store: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import sqlite3
 import subprocess
@@ -73,6 +74,12 @@ def test_what_is_no_store_is_refused_and_kept(store: Path, make, words: str):
     with pytest.raises(StoreError, match=words):
         open_store(store, create=False)
     assert store.read_bytes() == before
+
+
+def test_a_pipe_is_refused_without_waiting(store: Path):
+    os.mkfifo(store)
+    with pytest.raises(StoreError, match="found a named pipe"):
+        open_store(store)
 
 
 def test_there_is_no_store(store: Path):

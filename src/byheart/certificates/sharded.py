@@ -40,7 +40,7 @@ For a fact t of shard g the residual stream of the literal layer is
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -65,6 +65,7 @@ from byheart.certificates.tokens import Own, prove_answers, token_margins
 from byheart.construct.frames import hamming_margin
 from byheart.errors import ByheartError
 from byheart.models.attention_only import Weights
+from byheart.models.folder import DIGESTS, INDEX, WEIGHTS
 from byheart.models.memory import FactTable
 from byheart.models.sharded import heads_sum, last_shut, shard_of
 from byheart.models.sharded_memory import ShardedMemory, shard_sha256
@@ -110,7 +111,12 @@ def prove_sharded(memory: ShardedMemory, facts: FactTable, asked: Asked) -> Cert
         return Margins(*found), own
 
     covers = COVERS.get(memory.spec.gate, COVERS[""])
-    return prove_answers(memory, facts, asked, evaluate, covers)
+    made = prove_answers(memory, facts, asked, evaluate, covers)
+    said, sums = memory.weights.get(DIGESTS), shard_sums(memory.tensors)
+    if said is None or said.numpy().tobytes().hex() == "".join(sums):
+        return made
+    other = f"shards of {WEIGHTS} differ from their SHA-256 in {INDEX}"
+    return replace(made, certified=False, passed=False, damage=(other,))
 
 
 def shard_sums(weights: Weights) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from byheart._machine import memory_bytes, out_of_memory
-from byheart.cli._show import fail, for_programs, warn
+from byheart.cli._show import fail, for_programs, in_command, warn
 from byheart.errors import ByheartError, ConflictError
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def guarded(command: Command) -> Command:
     def run(*args: Any, as_json: bool = False, **options: Any) -> None:
         interrupted = "interrupted: nothing is half-written."
         for_programs.set(as_json)
+        in_command.set(True)
         with interrupts() as pressed:
             try:
                 command(*args, **options)

@@ -11,7 +11,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TextIO
 
@@ -24,21 +24,29 @@ from byheart.errors import ByheartError
 
 # --json: what is given to `emit` is printed, instead of the rest.
 for_programs: ContextVar[bool] = ContextVar("for_programs", default=False)
+in_command: ContextVar[bool] = ContextVar("in_command", default=False)
 QUIET_SECONDS = 5.0  # between two lines of progress where there is no terminal
-# What JSON may hold and a terminal obeys: controls that are not ASCII, overrides of the direction.
+UNWRITTEN = "what it says cannot be written"
 GONE = (errno.EPIPE, errno.EBADF)  # the reader of a pipe; a stream that was closed
+# What JSON may hold and a terminal obeys: controls that are not ASCII, overrides of the direction.
 UNSEEN = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def fail(message: str, code: int, **extra: Any) -> None:
-    emit({"error": message, **extra})
-    _write(f"error: {_printable(message)}", err=True)
+    emit_error(message, **extra)
+    _write(f"error: {printable(message)}", err=True)
     raise typer.Exit(code)
+
+
+def emit_error(message: str, **extra: Any) -> None:
+    """With --json: the message as an object. Where stdout is full, stderr has the message."""
+    with suppress(ByheartError):
+        emit({"error": message, **extra})
 
 
 def warn(message: str) -> None:
     """One line on stderr that a reader should not miss; the command goes on."""
-    _write(f"note: {_printable(message)}", err=True)
+    _write(f"note: {printable(message)}", err=True)
 
 
 def emit(record: dict[str, Any]) -> None:
@@ -62,7 +70,7 @@ def table(*rows: tuple[str, ...], header: tuple[str, ...] | None = None) -> None
     for name in header or ("",) * len(rows[0]):
         shown.add_column(name, overflow="fold")
     for row in rows:
-        shown.add_row(*(Text(_printable(cell)) for cell in row))
+        shown.add_row(*(Text(printable(cell)) for cell in row))
     drawn, seen = io.StringIO(), terminal(sys.stdout)
     width = None if seen else 100
     Console(file=drawn, width=width, force_terminal=seen, highlight=False).print(shown)
@@ -71,7 +79,7 @@ def table(*rows: tuple[str, ...], header: tuple[str, ...] | None = None) -> None
 
 def say(text: str = "") -> None:
     if not for_programs.get():
-        _write(_printable(text))
+        _write(printable(text))
 
 
 def reasons(why: Iterable[str], title: str = "") -> None:
@@ -94,12 +102,32 @@ def _write(text: str, err: bool = False) -> None:
     try:
         typer.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=err)
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        _silence(stream)
         if error.errno not in GONE and not err:
-            raise ByheartError(f"what it says cannot be written: {error.strerror}.") from None
+            raise ByheartError(f"{UNWRITTEN}: {error.strerror}.") from None
 
 
-def _printable(text: str) -> str:
+def _silence(stream: TextIO | None) -> None:
+    if stream is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+@contextmanager
+def parsing() -> Iterator[None]:
+    """Around the parser, which knows no full disk: where its own words (help, version, wrong use)
+    cannot be written, the message and the exit code are those of the commands."""
+    in_command.set(False)
+    try:
+        yield
+    except OSError as error:
+        if in_command.get():
+            raise
+        _silence(sys.stdout)
+        _write(f"error: {UNWRITTEN}: {error.strerror}.", err=True)
+        sys.exit(ByheartError.exit_code)
+
+
+def printable(text: str) -> str:
     """Control characters, lone surrogates and direction overrides as escapes; the rest as it is."""
     return "\n".join(map(token_text, text.split("\n")))
 
@@ -137,7 +165,7 @@ def progress(counted: str = "", eager: bool = False) -> Iterator[Report]:
             return
         if eager if finished else now - said >= QUIET_SECONDS:
             said = now
-            _write(_printable(line), err=True)
+            _write(printable(line), err=True)
 
     yield log
 

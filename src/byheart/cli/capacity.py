@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -86,7 +87,9 @@ def capacity(
     from byheart.facts import random_associations
     from byheart.training import capacity as search
 
-    spec = method.architecture(random_associations(vocab or 50, length or 2, 1))
+    # Sizes alone: a vocabulary takes its time, and most that are too large are refused without it.
+    small = method.architecture(random_associations(2, 2, 1))
+    spec = replace(small, N=vocab or 50, S=length or 2)
     shared |= {"restarts": restarts or 3, "workers": workers or 1}
     shared |= {"resolution": 0.05 if resolution is None else resolution}
     opt.note_kernels(method, spec)

@@ -11,7 +11,7 @@ import typer
 
 from byheart._plugins import PluginWarning
 from byheart._version import __version__
-from byheart.cli._show import emit, for_programs
+from byheart.cli._show import emit_error, for_programs, parsing, printable
 
 # Command -> the module of its function. A command is imported when it is asked for, so that asking
 # a memory does not wait for what only building needs.
@@ -97,10 +97,14 @@ def main() -> None:
     asked = COMMANDS.keys() & sys.argv[1:2]
     # More than one command: typer takes the only one of an app for the app itself.
     app = make_app(*(asked | {"recall", "owner"} if asked else ()))
-    if "--json" not in sys.argv:
-        app()
-        return
-    for_programs.set(True)
+    with parsing():
+        run(app)
+
+
+def run(app: typer.Typer) -> None:
+    """Run the command line. What the parser says of wrong use shows a word as the commands do,
+    without controls that a terminal obeys; with --json it is one object on stdout too."""
+    for_programs.set("--json" in sys.argv)
     try:
         code = app(standalone_mode=False)
     except Exception as error:
@@ -108,7 +112,10 @@ def main() -> None:
         show = getattr(error, "show", None)
         if show is None:
             raise
-        emit({"error": error.format_message()})  # type: ignore[attr-defined]
-        show()
+        from typer.rich_utils import rich_format_error
+
+        error.message = printable(error.message)  # type: ignore[attr-defined]
+        emit_error(error.format_message())  # type: ignore[attr-defined]
+        show() if for_programs.get() else rich_format_error(error)  # type: ignore[arg-type]
         code = error.exit_code  # type: ignore[attr-defined]
     sys.exit(code or 0)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from byheart._machine import check_room
+from byheart._words import written
 from byheart.errors import FactsError
 
 # How far a row of probabilities may be from 1 without being scaled on request: decimals in a file.
@@ -16,7 +17,11 @@ SUM_TOLERANCE = 1e-5
 
 
 def freeze(table: object, **dtypes: type | None) -> None:
-    """Replace array fields of a frozen dataclass by read-only copies of the given types."""
+    """Replace array fields of a frozen dataclass by read-only copies of the given types, and text,
+    which may be the name of a file, by what can be written."""
+    for field, text in vars(table).items():
+        if isinstance(text, str):
+            object.__setattr__(table, field, written(text))
     for field, dtype in dtypes.items():
         array = np.array(getattr(table, field), dtype=dtype, order="C")
         array.flags.writeable = False

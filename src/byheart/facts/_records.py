@@ -81,9 +81,7 @@ class Options:
         if not isinstance(keys, Iterable | None):
             raise OptionError("keys", "names of columns", keys)
         keys = None if keys is None else tuple(map(str, keys))
-        # A file name need not be valid text; the name of the facts goes into JSON.
-        text = str(name).encode("utf-8", "backslashreplace").decode()
-        return cls(where, text, keys, **given)  # type: ignore[arg-type]
+        return cls(where, str(name), keys, **given)  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:
         check_choice("empty", self.empty, ("error", "skip", "token"))

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from byheart._folders import write_bytes
 from byheart._json import Json
 from byheart._tables import data_frame, html_table
-from byheart._words import quote
+from byheart._words import quote, written
 from byheart.errors import FactsError
 from byheart.facts import _checks as check
 from byheart.facts._files import DELIMITERS, JSON_LINES
@@ -183,7 +183,7 @@ class Facts(TokenTable):
     def __post_init__(self) -> None:
         check.freeze(self, tokens=np.int64, answers=np.int64, prior=np.float64, rows=np.int64)
         if self.columns is not None:
-            object.__setattr__(self, "columns", tuple(self.columns))
+            object.__setattr__(self, "columns", tuple(map(written, self.columns)))
 
     @classmethod
     def make(

@@ -10,8 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import re
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,12 +18,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from byheart._words import visible, written
+
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-SURROGATES = re.compile("[\ud800-\udfff]")
 LIMIT = 3_000_000  # bytes of a page
-DIRECTION = {*"\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"}
 POLICY = (
     "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; "
     "img-src data:; base-uri 'none'; form-action 'none'"
@@ -75,7 +73,7 @@ def render(
         context, policy=policy, style=style, script=script, data=json_text(data),
         version=__version__, title=title,
     )  # fmt: skip
-    return Page(str(data["kind"]), title, line, html)
+    return Page(str(data["kind"]), title, line, written(html))
 
 
 def _sha256(text: str) -> str:
@@ -90,7 +88,7 @@ def json_text(data: object) -> str:
     '{"a":"\\\\u003c/script\\\\u003e\\\\u003cscript\\\\u003ealert(1)"}'
     """
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    text = SURROGATES.sub(lambda lone: f"\\u{ord(lone[0]):04x}", text)  # UTF-8 has none
+    text = written(text)  # JSON has the same escapes
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
@@ -111,11 +109,7 @@ def shown(text: str) -> str:
     >>> shown("a\\nb")
     'a\\\\nb'
     """
-    return "".join(repr(c)[1:-1] if _dangerous(c) else c for c in str(text))
-
-
-def _dangerous(character: str) -> bool:
-    return unicodedata.category(character) in ("Cc", "Cs") or character in DIRECTION
+    return visible(str(text))
 
 
 def whole(value: float | None) -> str:

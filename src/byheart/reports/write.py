@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from byheart._files import open_regular
 from byheart._folders import save_file
@@ -68,7 +69,9 @@ def report(
         paths = [_beside(target, number, page) for number, page in enumerate(pages, start=1)]
         for path in paths:
             check_target(path, force)
-        cards = [(path.name, page) for path, page in zip(paths, pages, strict=True)]
+        cards = [
+            (quote(os.fsencode(path.name)), page) for path, page in zip(paths, pages, strict=True)
+        ]
         title, data = f"{len(pages)} reports", {"kind": "index"}
         pages.append(render("index.html", ("core.js",), data, title=title, cards=cards))
         paths.append(target)

@@ -110,7 +110,10 @@ class Cell:
     def __post_init__(self) -> None:
         params = dict(self.params)
         try:
-            text = canonical({"way": self.procedure.name, "params": params})
+            named = {"way": self.procedure.name, "params": params}
+            text = canonical(named)
+            if "\\ud" in text:  # half a surrogate pair is no text: it could not be written
+                json.dumps(named, ensure_ascii=False).encode()
         except (TypeError, ValueError) as error:
             kinds = "numbers, text, true/false, null or lists of them"
             wrong = f"a cell's parameters must be {kinds}: {error} in {params!r}"

@@ -238,7 +238,7 @@ def export(rows: Sequence[Row], path: str | os.PathLike[str]) -> int:
         writer = csv.DictWriter(out, columns, restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(table)
-        save_file(target, out.getvalue().encode())
+        save_file(target, out.getvalue())
     else:
         save_file(target, _parquet(columns, table))
     return len(table)

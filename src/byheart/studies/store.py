@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from byheart._files import open_regular
 from byheart._folders import locked, write_bytes
 from byheart.errors import BusyError, ByheartError
 from byheart.studies.cell import Cell, Job, canonical
@@ -195,10 +196,10 @@ class Store(contextlib.AbstractContextManager["Store"]):
         try:
             with self.connection:  # one transaction: all of it or nothing
                 self.connection.executemany(command, rows)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeEncodeError) as error:
             raise self._unwritten(error) from None
 
-    def _unwritten(self, error: sqlite3.Error) -> StoreError:
+    def _unwritten(self, error: Exception) -> StoreError:
         why = str(error)
         next_step = "Nothing of it was kept half; run the same command again to go on."
         if "full" in why or "disk I/O" in why:
@@ -313,11 +314,8 @@ def _create(location: Path) -> None:
 
 def _check_header(location: Path) -> None:
     """Refuse what is no store of ours before SQLite touches it."""
-    try:
-        with open(location, "rb") as file:
-            head = file.read(100)
-    except OSError as error:
-        raise StoreError(f"{location} cannot be read: {error.strerror}.") from None
+    with open_regular(location, StoreError) as file:
+        head = file.read(100)
     if len(head) < 100 or head[:16] != HEADER:
         what = "is empty" if not head else "is no SQLite file, or its beginning is lost"
         raise StoreError(f"{location} {what}. {KEEP}")

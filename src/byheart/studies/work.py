@@ -23,6 +23,7 @@ from byheart._files import read_regular
 from byheart._json import plain
 from byheart._machine import keep_freed_memory
 from byheart._version import __version__
+from byheart._words import written
 from byheart.errors import ByheartError
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class FileFunction:
     @property
     def version(self) -> dict[str, str]:
         """The file's name and a digest of its text: rows say by which text they were computed."""
-        return {Path(self.path).name: hashlib.sha256(self.text.encode()).hexdigest()[:12]}
+        return {written(Path(self.path).name): hashlib.sha256(self.text.encode()).hexdigest()[:12]}
 
 
 def shipped(function: Function) -> Function:
@@ -62,7 +63,7 @@ def shipped(function: Function) -> Function:
 def run_text(path: str, text: str) -> ModuleType:
     """The module of a study's file, run once for each text. Its name is the file's ("line.py"),
     which no import can mean, and its folder is searched for the modules beside it."""
-    name, folder = Path(path).name, str(Path(path).parent)
+    name, folder = written(Path(path).name), str(Path(path).parent)
     before = sys.modules.get(name)
     if before is not None and getattr(before, "__byheart_text__", None) == text:
         return before
@@ -146,7 +147,7 @@ def describe(error: BaseException) -> str:
     lines = traceback.format_exception_only(error)
     where = traceback.extract_tb(error.__traceback__)[-1:]
     line = "".join(f" ({frame.name}, line {frame.lineno})" for frame in where)
-    return ("".join(lines).strip() + line)[:MOST_ERROR]
+    return written("".join(lines).strip() + line)[:MOST_ERROR]
 
 
 def _measurements(answer: object) -> Measurements:

@@ -17,6 +17,7 @@ from byheart._search import bisect
 from byheart.engine import engine
 from byheart.errors import ByheartError, OptionError, check_choice
 from byheart.facts import Facts, random_associations
+from byheart.facts.tasks import MAX_KEY
 from byheart.theory.related import memorized_bits
 from byheart.training.choose import check_planned
 from byheart.training.data import token_data
@@ -117,7 +118,8 @@ class Capacity:
         return {
             "spec": {"family": self.spec.family, **self.spec.to_json()},
             "threshold": self.threshold, "facts": self.facts, "interval": list(self.interval),
-            "all_facts": self.all_facts, "parameters": self.parameters,
+            "all_facts": self.all_facts if self.spec.S <= MAX_KEY else None,
+            "parameters": self.parameters,
             "facts_per_parameter": self.per_parameter,
             "bits_per_parameter": self.bits_per_parameter,
             "seeds": [asdict(bracket) for bracket in self.brackets], "undecided": self.undecided,
@@ -147,7 +149,7 @@ def capacity(
             raise OptionError(name, "in (0, 1]", share)
     _at_least_1(seeds=seeds, restarts=restarts, first=first)
     recipe = (recipe or Recipe()).but(stop_at=threshold)
-    rung = min(first or max(2, spec.heads.H * spec.heads.d_h + spec.heads.d), spec.N**spec.S)
+    rung = min(first or max(2, spec.heads.H * spec.heads.d_h + spec.heads.d), _all_facts(spec))
     check_planned(spec, rung, recipe, min(seeds, STACK), device)
     with engine(workers) as executor:
         brackets = [Bracket(seed * SEED_STRIDE + i) for i in range(seeds)]
@@ -186,7 +188,7 @@ class _Search:
     tables: dict[int, Facts] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.all_facts = self.spec.N**self.spec.S
+        self.all_facts = _all_facts(self.spec)
 
     def ladder(self, first: int) -> None:
         """Double T until every seed failed somewhere, has all facts there are, or is stuck where
@@ -267,6 +269,11 @@ class _Search:
         while (table := self.tables[seed]).T < T:
             self.tables[seed] = _longer(table, min(2 * table.T, self.all_facts), seed)
         return self.tables[seed].subset(np.arange(T))
+
+
+def _all_facts(spec: TrainableSpec) -> int:
+    """N^S, whose digits nobody waits for: of longer keys, more than any table has."""
+    return spec.N ** min(spec.S, MAX_KEY)
 
 
 def _longer(table: Facts, size: int, seed: int) -> Facts:
