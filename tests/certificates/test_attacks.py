@@ -316,7 +316,7 @@ def test_an_edit_inherits_no_shard_whose_bytes_changed(sharded):
     forged = replace(
         before,
         weights_sha256=damaged.weights_sha256(),
-        digest=binding(damaged, damaged.facts.digest(), before.arithmetic, None),
+        digest=binding(damaged.identity(), damaged.facts.digest(), before.arithmetic, None),
     )
     assert forged.about(damaged)
     own = damaged.shards_of(damaged.facts)
@@ -338,6 +338,86 @@ def test_an_edit_names_what_it_inherits(sharded):
     whole = bh.certify(done.memory)
     assert isinstance(whole, AnswerCertificate)
     assert whole.shard_sha256 == made.shard_sha256 and not whole.inherited
+
+
+def edited(memory: ShardedMemory, row: int, before: Certificate) -> AnswerCertificate:
+    """The certificate after the answer of one fact was set."""
+    assert memory.facts is not None
+    done = edit_shards(memory, set={memory.facts.key(row): memory.facts.answer(row + 1)})
+    made = update_certificate(before, done.memory, done.kept)
+    assert isinstance(made, AnswerCertificate) and made.certified and made.about(done.memory)
+    whole = bh.certify(done.memory).evaluation
+    assert whole is not None and (made.evaluation is None or made.inherited)
+    if made.evaluation is not None:
+        assert made.evaluation.proved == whole.proved
+        assert made.evaluation.rows == whole.rows
+    return made
+
+
+def test_an_edit_proves_what_is_run_too():
+    """Three facts of the first shard are not covered before; they stay so, or are solved again."""
+    memory = bh.build("countries", "sharded", shard_size=200, slack=0.0)
+    before = bh.certify(memory)
+    assert isinstance(memory, ShardedMemory) and memory.facts is not None
+    assert before.evaluation is not None
+    assert [len(part) for part in before.evaluation.shard_failed] == [
+        before.evaluation.failed,
+        0,
+        0,
+    ]
+    assert before.evaluation.failed > 0
+    shards = memory.shards_of(memory.facts)
+    first, other = (int(np.flatnonzero(shards == g)[0]) for g in (0, 2))
+    kept = edited(memory, other, before).evaluation
+    assert kept is not None and kept.rows == before.evaluation.rows
+    assert kept.shard_errors is not None and kept.covers == before.evaluation.covers
+    again = edited(memory, first, before).evaluation
+    assert again is not None and again.format == "float32"
+    # What was written is read again, and bequeaths as much.
+    stored = Certificate.from_json(json.loads(json.dumps(before.to_json())))
+    assert edited(memory, other, stored).evaluation == kept
+
+
+FORGERIES = {
+    "absent": lambda e: None,
+    "of before edits had one": lambda e: replace(e, shard_errors=None),
+    "other shards": lambda e: replace(e, shard_errors=e.shard_errors[1:]),
+    "another format": lambda e: replace(e, format="float64"),
+    "other evaluations": lambda e: replace(e, covers=""),
+    "other facts": lambda e: replace(e, proved=e.proved + 1),
+    "failures that are nowhere": lambda e: replace(e, proved=e.proved - 1, failed=1),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_second_statement_that_is_not_whole_is_not_inherited(sharded, name):
+    before = bh.certify(sharded)
+    made = edited(sharded, 0, replace(before, evaluation=FORGERIES[name](before.evaluation)))
+    assert made.evaluation is None
+    assert "not stated" in dict(made.rows())["as it runs"]
+
+
+def test_a_second_statement_is_not_inherited_for_other_bytes(sharded):
+    """A shard so ill scaled that float32 does not hold it, under a certificate that says it does:
+    its bytes are not those that were proved, and it is evaluated again."""
+    before = bh.certify(sharded)
+    assert isinstance(before, AnswerCertificate) and before.evaluation is not None
+    assert sharded.facts is not None and not before.evaluation.failed
+    W_O = sharded.weights["W_O"].clone()
+    a, b = sharded.weights["head_start"][:2].tolist()
+    W_O[a:b] *= 1 + 2.0**-6  # a little off: proved in exact arithmetic, less well in float32
+    changed = replace(sharded, weights={**sharded.weights, "W_O": W_O})
+    truth = bh.certify(changed)
+    assert isinstance(truth, AnswerCertificate) and truth.shard_errors and before.shard_errors
+    assert truth.certified and truth.shard_errors[0] > 2 * before.shard_errors[0]
+    digest = binding(changed.identity(), sharded.facts.digest(), before.arithmetic, None)
+    forged = replace(before, weights_sha256=changed.weights_sha256(), digest=digest)
+    assert forged.about(changed)
+    shards = changed.shards_of(sharded.facts)
+    made = edited(changed, int(np.flatnonzero(shards == 3)[0]), forged)
+    assert 0 not in made.inherited and made.evaluation is not None and truth.evaluation is not None
+    assert made.evaluation.shard_errors is not None and truth.evaluation.shard_errors is not None
+    assert made.evaluation.shard_errors[0] == pytest.approx(truth.evaluation.shard_errors[0])
 
 
 def test_a_certificate_of_schema_1_bequeaths_nothing(tmp_path):

@@ -118,6 +118,11 @@ class Editing(RuleBasedStateMachine):
         assert short.error_bound == pytest.approx(full.error_bound, rel=SAME_BOUND)
         assert short.weights_sha256 == full.weights_sha256
         assert short.facts_digest == full.facts_digest
+        # The second statement: one error for all proved facts of a shard can cover fewer of them.
+        run, whole = short.evaluation, full.evaluation
+        assert run is not None and whole is not None
+        assert run.proved <= whole.proved and run.proved + run.failed == len(self.model)
+        assert set(run.rows) >= set(whole.rows)
         if self.memory.spec.check:
             assert bool(
                 self.memory.knows_by_fingerprint(
