@@ -18,7 +18,7 @@ from byheart.certificates.statement import binding
 from byheart.certificates.update import update_certificate, valid_certificate
 from byheart.construct.sharded.edit import edit_shards
 from byheart.errors import ByheartError
-from byheart.exact import memorize
+from byheart.exact import files, memorize
 from byheart.exact.parts import emit, premises
 from byheart.exact.table import encode
 from byheart.facts import Facts, Vocabulary
@@ -233,6 +233,25 @@ def test_parts_that_the_blocks_do_not_compute_are_refused(change):
     assert premises(parts, 2)
     with pytest.raises(ByheartError):
         premises(replace(parts, **change(parts)), 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"codes": lambda table: (table.codes[0] << 200, *table.codes[1:])},
+        {"codes": lambda table: (-table.codes[0], *table.codes[1:])},
+        {"starts": lambda table: (*table.starts[:-1], 1 << 70)},
+    ],
+)
+def test_a_table_of_numbers_that_are_too_long_is_no_network(change):
+    memory = bh.build(bh.random_associations(N=40, S=2, T=300, seed=3), "sqrt")
+    assert isinstance(memory, ExactMemory)
+    ((name, make),), table = change.items(), memory.integers.table
+    parts = replace(memory.integers, table=replace(table, **{name: make(table)}))
+    with pytest.raises(ByheartError, match="does not describe this network"):
+        files.load(files.dump(parts))
+    with pytest.raises(ValueError, match="modulus"):
+        replace(memory.integers, modulus=1 << 61)
 
 
 @pytest.mark.parametrize("grouping", ["sorted", "interp"])

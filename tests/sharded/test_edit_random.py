@@ -214,6 +214,8 @@ def test_a_thousand_random_edits(T, N, edits, capsys):
     full = bh.certify(memory)
     assert full.certified and certificate.margin == full.margin
     assert certificate.error_bound == pytest.approx(full.error_bound, rel=SAME_BOUND)
+    assert certificate.evaluation is not None and full.evaluation is not None
+    assert certificate.evaluation.proved == full.evaluation.proved == memory.facts.T
     assert bool(memory.knows_by_fingerprint(memory.in_order(memory.facts.tokens)).all())
     with capsys.disabled():
         print(
