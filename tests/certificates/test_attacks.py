@@ -24,6 +24,7 @@ from byheart.exact.table import encode
 from byheart.facts import Facts, Vocabulary
 from byheart.models.exact_memory import ExactMemory
 from byheart.models.memory_files import inspect
+from byheart.models.sharded import own_features, shard_of
 from byheart.models.sharded_memory import ShardedMemory
 from byheart.reports.memory_page import memory_page, verdict
 from byheart.specs import AssociativeSpec, AttentionOnlySpec, MLPTransformerSpec
@@ -48,20 +49,21 @@ def sharded() -> ShardedMemory:
 
 @pytest.mark.parametrize("family", ["attention-only", "mlp"])
 def test_a_logit_that_overflows_is_not_proved(make_memory, family):
-    """Eight layers that each multiply by 2^59, then by -2^60 against an infinite rival."""
-    sizes = {"N": 2, "S": 1, "d": 1, "layers": 8, "positions": "none", "skip": False}
+    """Eight layers that each multiply by 2^118, up to 2^1003; then a sum that passes 2^1024 on its
+    way to something negative, against a rival of 0."""
+    d, sizes = 6, {"N": 2, "S": 1, "layers": 8, "positions": "none"}
     if family == "mlp":
-        del sizes["skip"]
-        spec = MLPTransformerSpec(**sizes, d_h=1, H=1, w=1, activation="relu")
+        spec = MLPTransformerSpec(**sizes, d=d, d_h=d, H=1, w=d, activation="relu")
+        maps = "W_in", "W_out"
     else:
-        spec = AttentionOnlySpec(**sizes, d_h=1, H=1)
+        spec = AttentionOnlySpec(**sizes, d=d, d_h=d, H=1, skip=False)
+        maps = "W_V", "W_O"
     weights = zeros(spec)
     weights["W_E"][:] = 2.0**59
-    for name in ("W_V", "W_O", "W_in", "W_out"):
-        if name in weights:
-            weights[name][:] = 2.0**59
-    weights["W_U"][0] = torch.tensor([1.0, 2.0])
-    memory = one_fact(make_memory, spec, weights)  # token 1 has twice the logit of token 0
+    for name in maps:
+        weights[name][:] = 2.0**59 * torch.eye(d, dtype=torch.float64)
+    weights["W_U"][:3, 0], weights["W_U"][3:, 0] = 2.0**20.5, -(2.0**20.9)
+    memory = one_fact(make_memory, spec, weights)
     made = bh.certify(memory)
     assert not made.certified and made.failed == 1
     assert not bh.certify(memory, arithmetic="ball").certified
@@ -114,13 +116,27 @@ def test_a_product_that_underflows_is_not_zero_for_sure(make_memory):
 
 
 def test_a_key_with_the_start_token_is_not_proved(sharded):
-    facts = sharded.facts
+    """Keys (start token, country) that own heads are solved for: foreign heads read them too."""
+    facts, spec = sharded.facts, sharded.spec
     assert facts is not None
-    tokens = facts.tokens.copy()
-    tokens[:30, 0] = sharded.spec.N - 1
-    held = replace(facts, tokens=tokens, vocabulary=sharded.vocabulary)
-    made = bh.certify(replace(sharded, facts=held))
-    assert made.failed >= 30
+    weights = {n: w.clone() for n, w in sharded.weights.items()}
+    last = sharded.in_order(facts.tokens)[:, -1].unique()
+    keys = torch.stack([torch.full_like(last, spec.N - 1), last], 1)
+    right = torch.tensor(facts.answers[: len(last)])
+    shards = shard_of(weights, keys)
+    for g in shards.unique().tolist():
+        (a, b), rows = weights["head_start"][g : g + 2].tolist(), shards == g
+        x, F = own_features(spec, weights, keys[rows], b - a, torch.float64)
+        target = weights["W_U"].double()[:, right[rows]].T - x
+        found = torch.linalg.lstsq(F.flatten(1), target, driver="gelsd").solution
+        weights["W_O"][a:b] = found.reshape(b - a, spec.d_h, -1).float()
+    columns = np.empty_like(keys.numpy())
+    columns[:, list(sharded.order or range(2))] = keys.numpy()
+    held = Facts.make(columns, right.numpy(), sharded.vocabulary)
+    forged = replace(sharded, weights=weights, facts=held)
+    assert bool((forged.margins() > 0).all())  # by their own heads
+    assert bh.certify(forged, arithmetic="float").failed > 0.9 * held.T  # by all of them
+    assert bh.certify(forged).failed == held.T
 
 
 # A4: a tensor that the spec does not name.
