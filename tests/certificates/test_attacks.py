@@ -382,7 +382,7 @@ def edited(memory: ShardedMemory, row: int, before: Certificate) -> AnswerCertif
     made = update_certificate(before, done.memory, done.kept)
     assert isinstance(made, AnswerCertificate) and made.certified and made.about(done.memory)
     whole = bh.certify(done.memory).evaluation
-    assert whole is not None and (made.evaluation is None or made.inherited)
+    assert whole is not None
     if made.evaluation is not None:
         assert made.evaluation.proved == whole.proved
         assert made.evaluation.rows == whole.rows
@@ -420,8 +420,16 @@ FORGERIES = {
     "another format": lambda e: replace(e, format="float64"),
     "other evaluations": lambda e: replace(e, covers=""),
     "other facts": lambda e: replace(e, proved=e.proved + 1),
+    "smaller errors": lambda e: replace(e, shard_errors=(0.0, *e.shard_errors[1:])),
     "failures that are nowhere": lambda e: replace(e, proved=e.proved - 1, failed=1),
 }
+
+
+def test_errors_below_0_are_not_inherited(sharded):
+    before = bh.certify(sharded)
+    assert isinstance(before, AnswerCertificate) and before.shard_errors
+    made = edited(sharded, 0, replace(before, shard_errors=(-1.0, *before.shard_errors[1:])))
+    assert not made.inherited
 
 
 @pytest.mark.parametrize("name", FORGERIES)

@@ -93,9 +93,12 @@ def _stated(before: AnswerCertificate, memory: ShardedMemory) -> EvaluationProof
     found, stored = before.evaluation, FORMATS.get(memory.dtype)
     if found is None or stored is None or found.shard_errors is None or not before.shard_errors:
         return None
-    shards = len(before.shard_errors)
-    whole = len(found.shard_errors) == shards and len(found.shard_failed) in (0, shards)
-    whole &= bool(found.shard_failed) == bool(found.failed)
+    failed = found.shard_failed or ((),) * len(before.shard_errors)
+    whole = len(found.shard_errors) == len(failed) == len(before.shard_errors)
+    whole = whole and sum(map(len, failed)) == found.failed
+    # Errors that hold of more evaluations are larger.
+    parts = zip(found.shard_errors, before.shard_errors, failed, strict=False)
+    whole = whole and all(a >= b or (lost and a >= 0) for a, b, lost in parts)
     same = (found.format, found.covers) == (stored.name, sharded.covers(memory.spec))
     return found if whole and same and found.proved + found.failed == before.facts else None
 
@@ -112,6 +115,7 @@ def _short_proof(
         or not before.digest
         or before.arithmetic != ARITHMETICS["rounding"]
         or before.byheart != __version__
+        or min(errors, default=0.0) < 0
         or kept.max(initial=-1) >= len(errors)
     ):
         return None
