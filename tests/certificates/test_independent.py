@@ -8,6 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +22,7 @@ from safetensors.numpy import load_file, save_file
 import byheart as bh
 from byheart.certificates import certify_folder
 from byheart.errors import ByheartError
+from byheart.exact import files as exact_files
 from byheart.facts import Facts, Vocabulary
 from byheart.specs import AssociativeSpec, AttentionOnlySpec, MLPTransformerSpec
 
@@ -318,6 +320,44 @@ def test_files_that_hurt_are_refused(tmp_path, change):
         resign(folder)
     code, found = checker.check(folder)
     assert code in (1, 2) and not found["certified"]
+
+
+def other_values(value: Any) -> list[Any]:
+    """What a hand could write in place of a value of a layout."""
+    if isinstance(value, dict):
+        return [{**value, k: other} for k, v in value.items() for other in other_values(v)]
+    if isinstance(value, list):
+        return [[other, *value[1:]] for other in other_values(value[0])]
+    if isinstance(value, str) and value.startswith("0x"):
+        n = int(value, 16)
+        return [hex(n + 1), hex(n // 2), hex(n << 70), "-0x1", None]
+    if isinstance(value, bool) or value is None:
+        return [not value, hex(1 << 40)]
+    return [value + 1, 0] if isinstance(value, int) else ["interp", "product"]
+
+
+def test_a_layout_by_hand_proves_nothing_that_the_weights_do_not(tmp_path):
+    """The layout in network.bin helps byheart to read fast, and means nothing to the checker: a
+    wrong one is refused, or what is recalled fast is what the blocks say."""
+    source = KEPT / "sqrt"
+    network, layout = exact_files.load_network((source / "network.bin").read_bytes())
+    said = Counter()
+    for i, change in enumerate(other_values(dict(layout or {}))[::2]):
+        folder = shutil.copytree(source, tmp_path / f"{i}")
+        (folder / "network.bin").write_bytes(exact_files.dump_network(network, change))
+        resign(folder)
+        code, found = checker.check(folder)
+        assert code == 0, found
+        try:
+            memory = bh.load(folder)
+        except ByheartError:
+            assert verdict(folder) == "not"
+            said["refused"] += 1
+            continue
+        assert verdict(folder) == "proved" and memory.facts is not None
+        assert bool((memory.margins() > 0).all())
+        said["proved"] += 1
+    assert said["refused"] > 10 and said["proved"] > 2
 
 
 # The command.

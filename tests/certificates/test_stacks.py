@@ -20,11 +20,24 @@ from torch import Tensor
 import byheart as bh
 from byheart.certificates import certify
 from byheart.certificates.architectures import ball_margins, bounded_logits
-from byheart.certificates.arithmetic import FLOAT64, GELU_SLOPE, Bounded, Rounding, margins
+from byheart.certificates.arithmetic import (
+    FLOAT64,
+    FORMATS,
+    GELU_SLOPE,
+    Bounded,
+    Rounding,
+    margins,
+)
 from byheart.errors import ByheartError
+from byheart.facts import Vocabulary
 from byheart.models import TokenMemory, attention_only, mlp_transformer, shared_bottleneck
 from byheart.models.architectures import initial
-from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
+from byheart.specs import (
+    AssociativeSpec,
+    AttentionOnlySpec,
+    MLPTransformerSpec,
+    SharedBottleneckSpec,
+)
 
 SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
 SMALL = st.integers(1, 4)
@@ -101,6 +114,27 @@ def test_balls_hold_the_formula(spec, seed):
     # Three layers of sums and scores of order 100: float64 keeps ten digits and more.
     assert np.abs(middle - (own - others).numpy()).max() <= 1e-9 * size
     assert (radius <= 1e-12 * size).all()
+
+
+EVERY = SPECS | st.builds(AssociativeSpec, **{n: SIZES[n] for n in ("N", "S", "d")})
+
+
+@SETTINGS
+@given(spec=EVERY, seed=st.integers(0, 2**20), spread=st.sampled_from([0.0, 1.0]))
+def test_what_is_run_lies_within_the_bounds(make_memory, spec, seed, spread):
+    """Plain floats, as `recall` computes them, against the bounds for their format."""
+    weights, tokens = make(spec, seed, spread)
+    weights = {name: w.float().double() for name, w in weights.items()}
+    words = Vocabulary(tuple(f"t{i}" for i in range(spec.N)))
+    exact = bounded_logits(spec, weights, tokens)
+    for dtype, format in FORMATS.items():
+        stored = {name: w.to(dtype) for name, w in weights.items()}
+        said = make_memory(spec, stored, words).outputs(tokens, dtype).double()
+        found = bounded_logits(spec, weights, tokens, format)
+        sure = torch.isfinite(found.error)
+        assert bool(((said - found.value).abs() <= found.error)[sure].all())
+        assert bool((found.error >= exact.error)[sure].all())
+        assert spread or format is not FLOAT64 or bool(sure.all())
 
 
 @SETTINGS

@@ -118,6 +118,11 @@ class Editing(RuleBasedStateMachine):
         assert short.error_bound == pytest.approx(full.error_bound, rel=SAME_BOUND)
         assert short.weights_sha256 == full.weights_sha256
         assert short.facts_digest == full.facts_digest
+        # The second statement: one error for all proved facts of a shard can cover fewer of them.
+        run, whole = short.evaluation, full.evaluation
+        assert run is not None and whole is not None
+        assert run.proved <= whole.proved and run.proved + run.failed == len(self.model)
+        assert set(run.rows) >= set(whole.rows)
         if self.memory.spec.check:
             assert bool(
                 self.memory.knows_by_fingerprint(
@@ -209,6 +214,8 @@ def test_a_thousand_random_edits(T, N, edits, capsys):
     full = bh.certify(memory)
     assert full.certified and certificate.margin == full.margin
     assert certificate.error_bound == pytest.approx(full.error_bound, rel=SAME_BOUND)
+    assert certificate.evaluation is not None and full.evaluation is not None
+    assert certificate.evaluation.proved == full.evaluation.proved == memory.facts.T
     assert bool(memory.knows_by_fingerprint(memory.in_order(memory.facts.tokens)).all())
     with capsys.disabled():
         print(

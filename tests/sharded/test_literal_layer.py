@@ -52,7 +52,8 @@ def assert_exact(memory, facts, found):
     for logits in promised:
         assert (logits.argmax(1) == right).all()
     ids = memory.in_order(facts.tokens)
-    margins, bounds = sharded_margins(spec, weights, ids, right, lambda _: None)
+    proof = sharded_margins(spec, weights, ids, right, lambda _: None)
+    margins, bounds = proof.margins, proof.bounds
     assert (margins > bounds).all()
     # |literal - W_U w_g| <= max|w| (|δ| + |leak|) = bound / 2, whatever the token.
     W_U = weights["W_U"].double()

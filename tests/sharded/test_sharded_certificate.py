@@ -38,7 +38,8 @@ def all_margins(memory, tokens=None):
     facts = memory.facts
     ids = memory.in_order(facts.tokens if tokens is None else tokens)
     right = torch.tensor(facts.answers)
-    return sharded_margins(memory.spec, dict(memory.weights), ids, right, lambda _: None)
+    found = sharded_margins(memory.spec, dict(memory.weights), ids, right, lambda _: None)
+    return found.margins, found.bounds
 
 
 def proved(memory, arithmetic="rounding") -> tuple[float, float]:

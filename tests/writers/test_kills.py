@@ -17,7 +17,7 @@ SHARDED = ["build", "t.csv", "-o", "m.memory", "--method", "sharded", "--certify
 PLAIN = ["build", "elements", "-o", "m.memory"]
 EXPORT = ["export", "m.memory", "--to", "torch", "-o", "e"]
 TRAIN = ["train", "t.csv", "-o", "m.memory", "--steps", "60", "--checkpoint", "run", "--force"]
-SIZE = ["size", "--vocab", "50", "--length", "2", "--sweep", "1e2:1e4"]
+SIZE = ["size", "--vocab", "200", "--length", "2", "--sweep", "1e2:1e4"]
 # Name -> (commands before, the command, what it writes).
 CASES = {
     "edit": ([SHARDED], ["edit", "m.memory", "--set", "c1,capital=Lyon"], ["m.memory"]),

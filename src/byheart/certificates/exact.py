@@ -30,14 +30,14 @@ def prove_exact(memory: ExactMemory, facts: FactTable, asked: Asked) -> Certific
         raise ByheartError("a memory of integers holds one answer a key, not distributions.")
     table = token_table(facts)
     tokens, right, known = in_vocabulary_of(memory, table)
-    outputs, literally = np.full(table.T, -1, dtype=np.int64), 0
+    outputs, literally, told = np.full(table.T, -1, dtype=object), 0, ()
+    if known.sum() > LITERAL:  # what is not evaluated block by block rests on these
+        told = premises(memory.integers, memory.key_length)
     if known.any():
         outputs[known], literally = exact_outputs(memory, tokens[known], asked.progress)
-    # What is not evaluated block by block rests on these.
-    told = premises(memory.integers, memory.key_length) if literally < known.sum() else ()
 
     def failure(i: int) -> Failure:
-        said = memory.recall(*table.key(i)).answer
+        said = memory.recall(*table.key(i), literally=True).answer
         reason = f"the memory answers {said!r}" if known[i] else "a token is unknown to the memory"
         return Failure(int(table.rows[i]), table.key(i), table.answer(i), None, None, reason)
 

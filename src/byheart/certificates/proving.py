@@ -93,6 +93,7 @@ def certificate(
     more than that all facts are held."""
     passed = bool(held.all()) if passed is None else passed
     tolerance = own.get("tolerance")
+    identity, digest = memory.identity(), facts.digest()
     return kind(
         certified=passed and arithmetic != ARITHMETICS["float"],
         passed=passed,
@@ -100,20 +101,39 @@ def certificate(
         failed=int((~held).sum()),
         arithmetic=arithmetic,
         seconds=0.0,  # `certify` knows
-        weights_sha256=memory.weights_sha256(),
-        facts_digest=facts.digest(),
-        digest=binding(memory, facts.digest(), arithmetic, tolerance),
+        weights_sha256=identity[1],
+        facts_digest=digest,
+        digest=binding(identity, digest, arithmetic, tolerance),
         failures=tuple(failure(int(i)) for i in np.flatnonzero(~held)[:LISTED] if failure),
         **own,  # type: ignore[arg-type]
     )
 
 
 @dataclass(frozen=True)
+class Own:
+    """Which of `count` shards owns each fact (T,), -1: none, and the error of its own heads."""
+
+    shards: np.ndarray
+    errors: np.ndarray
+    count: int
+
+
+def places_in(shards: np.ndarray) -> np.ndarray:
+    """The place of each fact (T,) among those of its shard, in the order of the table."""
+    order = np.argsort(shards, kind="stable")
+    ordered, places = shards[order], np.empty(len(order), dtype=np.int64)
+    places[order] = np.arange(len(order)) - np.searchsorted(ordered, ordered)
+    return places
+
+
+@dataclass(frozen=True)
 class Margins:
-    """Margins and bounds on their errors (T,); NaN where a fact could not be evaluated."""
+    """Margins and bounds on their errors (T,); NaN where a fact could not be evaluated. `own`: of
+    sharded memories."""
 
     margins: np.ndarray
     bounds: np.ndarray
+    own: Own | None = None
 
     @classmethod
     def nowhere(cls, T: int) -> Margins:
@@ -126,6 +146,25 @@ class Margins:
     @property
     def real(self) -> np.ndarray:
         return np.isfinite(self.margins)
+
+    def shard_errors(self) -> tuple[float, ...] | None:
+        """The largest own error of the facts of each shard that are held."""
+        if self.own is None:
+            return None
+        worst, held = np.zeros(self.own.count), self.held
+        np.maximum.at(worst, self.own.shards[held], self.own.errors[held])
+        return tuple(worst.tolist())
+
+    def shard_failed(self) -> tuple[tuple[int, ...], ...]:
+        """The places, among the facts of each shard, of those that are not held."""
+        if self.own is None:
+            return ()
+        places: list[list[int]] = [[] for _ in range(self.own.count)]
+        failed = ~self.held & (self.own.shards >= 0)
+        pairs = (self.own.shards[failed].tolist(), places_in(self.own.shards)[failed].tolist())
+        for shard, place in zip(*pairs, strict=True):
+            places[shard].append(place)
+        return tuple(map(tuple, places))
 
     def extremes(self) -> dict[str, float | None]:
         """The smallest margin and the largest bound, as the fields of a certificate."""
@@ -156,16 +195,13 @@ class Margins:
         return Failure(row, key, answer, finite(margin), finite(bound), reason)
 
 
-Found = TypeVar("Found")
-
-
 def both_statements(
     dtype: torch.dtype,
     asked: Asked,
     rows: np.ndarray,
-    found_in: Callable[[Format], tuple[Margins, Found]],
+    found_in: Callable[[Format], Margins],
     covers: str = "",
-) -> tuple[tuple[Margins, Found], EvaluationProof | None]:
+) -> tuple[Margins, EvaluationProof | None]:
     """Margins for exact real arithmetic, and what holds of every evaluation in the stored format.
 
     The second statement implies the first, so that large tables are evaluated once where it holds.
@@ -173,7 +209,7 @@ def both_statements(
     stored = FORMATS.get(dtype)
     if asked.arithmetic != "rounding" or stored is None:
         return found_in(EXACT), None
-    run, own = found_in(stored)
+    run = found_in(stored)
     held = run.held
     failed = np.flatnonzero(~held)
     evaluation = EvaluationProof(
@@ -184,9 +220,11 @@ def both_statements(
         error_bound=run.extremes()["error_bound"],
         covers=covers,
         rows=tuple(dict.fromkeys(int(rows[i]) for i in failed[:LISTED])),
+        shard_errors=run.shard_errors(),
+        shard_failed=run.shard_failed() if len(failed) else (),
     )
     if held.all() and len(rows) >= MANY:
-        return (run, own), evaluation
+        return run, evaluation
     return found_in(EXACT), evaluation
 
 

@@ -59,9 +59,9 @@ from byheart.certificates.arithmetic import (
     gamma,
 )
 from byheart.certificates.premises import premises
-from byheart.certificates.proving import Asked, Margins, prove
+from byheart.certificates.proving import Asked, Margins, Own, prove
 from byheart.certificates.statement import Certificate
-from byheart.certificates.tokens import Own, prove_answers, token_margins
+from byheart.certificates.tokens import prove_answers, token_margins
 from byheart.construct.frames import hamming_margin
 from byheart.errors import ByheartError
 from byheart.models.attention_only import Weights
@@ -91,7 +91,7 @@ def prove_sharded(memory: ShardedMemory, facts: FactTable, asked: Asked) -> Cert
     """Shard by shard in float64; other arithmetics evaluate every head of the literal layer."""
     told = premises(memory.spec, memory.tensors)
 
-    def evaluate(tokens: np.ndarray, right: np.ndarray, format: Format) -> tuple[Margins, Own]:
+    def evaluate(tokens: np.ndarray, right: np.ndarray, format: Format) -> Margins:
         if asked.arithmetic != "rounding":
             if memory.spec.parameters > LITERAL_PARAMETERS:
                 raise ByheartError(
@@ -100,23 +100,23 @@ def prove_sharded(memory: ShardedMemory, facts: FactTable, asked: Asked) -> Cert
                     f"{LITERAL_PARAMETERS:,}). The default, float64 with error bounds, covers it "
                     "shard by shard."
                 )
-            return token_margins(memory.to_dense(), tokens, right, asked), {}
+            return token_margins(memory.to_dense(), tokens, right, asked)
         ids, answers = memory.in_order(tokens), torch.from_numpy(right.copy())
-        worst = np.zeros(memory.spec.shards)
-        found = sharded_margins(
-            memory.spec, memory.tensors, ids, answers, asked.progress, worst, format
-        )
-        sums = shard_sums(memory.tensors)
-        own = {"shard_errors": tuple(worst.tolist()), "shard_sha256": sums, "premises": told}
-        return Margins(*found), own
+        return sharded_margins(memory.spec, memory.tensors, ids, answers, asked.progress, format)
 
-    covers = COVERS.get(memory.spec.gate, COVERS[""])
-    made = prove_answers(memory, facts, asked, evaluate, covers)
-    said, sums = memory.weights.get(DIGESTS), shard_sums(memory.tensors)
+    sums = shard_sums(memory.tensors)
+    own = {"shard_sha256": sums, "premises": told} if asked.arithmetic == "rounding" else None
+    made = prove_answers(memory, facts, asked, evaluate, covers(memory.spec), own)
+    said = memory.weights.get(DIGESTS)
     if said is None or said.numpy().tobytes().hex() == "".join(sums):
         return made
     other = f"shards of {WEIGHTS} differ from their SHA-256 in {INDEX}"
     return replace(made, certified=False, passed=False, damage=(other,))
+
+
+def covers(spec: ShardedSpec) -> str:
+    """`EvaluationProof.covers` of a sharded memory."""
+    return COVERS.get(spec.gate, COVERS[""])
 
 
 def shard_sums(weights: Weights) -> tuple[str, ...]:
@@ -140,24 +140,22 @@ def sharded_margins(
     tokens: Tensor,
     right: Tensor,
     progress: Report,
-    worst: np.ndarray | None = None,
     format: Format = EXACT,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Margins (T,) of the frame and bounds (T,) on what errors and leaks can take from them.
+) -> Margins:
+    """Margins (T,) of the frame and bounds (T,) on what errors and leaks can take from them, with
+    the own errors (`update` proves edits with them).
 
-    `tokens` (T, S) as the model reads them, without BOS; `right` (T,) the answers. `worst`
-    (shards,) receives the largest own error of each shard (`update` proves edits with it). The
-    weights must have passed `premises`.
+    `tokens` (T, S) as the model reads them, without BOS; `right` (T,) the answers. The weights must
+    have passed `premises`.
     """
     if not finite(weights):
-        return np.full(len(tokens), np.nan), np.full(len(tokens), np.nan)
+        return Margins.nowhere(len(tokens))
     frame, longest = frame_margins(weights["W_U"].double(), right)
     leak = leaks(spec, weights, tokens, format)
     distance, shards = own_distances(spec, weights, tokens, right, leak, progress, format)
-    if worst is not None:
-        known = (shards >= 0) & torch.isfinite(distance)
-        np.maximum.at(worst, shards[known].numpy(), distance[known].numpy())
-    return frame.numpy(), error_bounds(spec, distance, leak, longest, format).numpy()
+    bounds = error_bounds(spec, distance, leak, longest, format)
+    own = Own(shards.numpy(), distance.numpy(), spec.shards)
+    return Margins(frame.numpy(), bounds.numpy(), own)
 
 
 def error_bounds(

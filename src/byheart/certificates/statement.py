@@ -25,6 +25,7 @@ from byheart.models.construction import shown
 if TYPE_CHECKING:
     from byheart.models import Memory
     from byheart.models.description import Description
+    from byheart.models.memory import Identity
 
 SCHEMA = 2  # 1: a certificate did not bind spec, vocabulary and arithmetic
 FILE = "certificate.json"
@@ -57,7 +58,9 @@ class EvaluationProof:
     """What holds of every evaluation of the stored weights in their number `format`, in any order
     of summation, exp within 4 (float32) or 64 (float64) units in the last place: `proved` facts are
     recalled by all of them; `rows` lists those for which that is not shown. `covers`: which
-    evaluations, where not all."""
+    evaluations, where not all. Of sharded memories, for edits: `shard_errors` is the largest own
+    error of the proved facts of each shard, `shard_failed` the places of the others among the
+    facts of that shard."""
 
     format: str
     proved: int
@@ -66,6 +69,8 @@ class EvaluationProof:
     error_bound: float | None
     rows: tuple[int, ...] = ()
     covers: str = ""
+    shard_errors: tuple[float, ...] | None = None
+    shard_failed: tuple[tuple[int, ...], ...] = ()
 
     def text(self) -> str:
         """The second statement in one sentence."""
@@ -220,7 +225,7 @@ class Certificate:
         """Whether this is a proof about `memory` and what it holds, as it is now: about its
         architecture and how it reads keys too, which certificates of schema 1 did not bind."""
         tolerance = getattr(self, "tolerance", None)
-        bound = binding(memory, self.facts_digest, self.arithmetic, tolerance)
+        bound = binding(memory.identity(), self.facts_digest, self.arithmetic, tolerance)
         return self.schema == SCHEMA and self.names(memory) and self.digest == bound
 
     def to_json(self) -> dict[str, Json]:
@@ -296,6 +301,9 @@ class AnswerCertificate(Certificate):
             text = f"{len(self.inherited):,} of {len(self.shard_sha256):,} shards are those of the "
             text += "certificate before the edit, bit for bit (`byheart certify` proves all)"
             rows.insert(1, ("inherited", text))
+            if self.evaluation is None:
+                missing = "not stated, as before the edit (`byheart certify` looks for a proof)"
+                rows.insert(2, ("as it runs", missing))
         return rows
 
     def _comparison(self) -> tuple[str, ...]:
@@ -397,10 +405,10 @@ class IntegerCertificate(Certificate):
         return [("tolerance", "none: outputs are equal or not")]
 
 
-def binding(memory: Memory, facts: str, arithmetic: str, tolerance: object) -> str:
+def binding(identity: Identity, facts: str, arithmetic: str, tolerance: object) -> str:
     """One digest of all that a certificate speaks of: its schema, the architecture and its sizes,
     how keys are read (order, start, padding, vocabulary), weights, facts, arithmetic."""
-    spec, weights, reading, _ = memory.identity()
+    spec, weights, reading, _ = identity
     about = [SCHEMA, type(spec).__name__, str(spec), repr(spec), weights, reading, facts]
     content = json.dumps([*about, arithmetic, tolerance], default=str, ensure_ascii=True)
     return hashlib.sha256(content.encode()).hexdigest()

@@ -3,7 +3,7 @@ distributions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -26,9 +26,8 @@ from byheart.facts import Distributions
 from byheart.models.memory import FactTable
 from byheart.models.token_memory import TokenMemory, token_table
 
-Own = dict[str, object]  # fields of the certificate that a family has of its own
 # Margins for token ids (B, key length) and answers (B,), for every evaluation in a format.
-Evaluate = Callable[[np.ndarray, np.ndarray, Format], tuple[Margins, Own]]
+Evaluate = Callable[[np.ndarray, np.ndarray, Format], Margins]
 
 
 @prove.register
@@ -38,29 +37,37 @@ def prove_tokens(memory: TokenMemory, facts: FactTable, asked: Asked) -> Certifi
         asked.refuse_tolerance()
         return prove_distributions(memory, facts, asked)
 
-    def evaluate(tokens: np.ndarray, right: np.ndarray, format: Format) -> tuple[Margins, Own]:
-        return token_margins(memory, tokens, right, asked, format), {}
+    def evaluate(tokens: np.ndarray, right: np.ndarray, format: Format) -> Margins:
+        return token_margins(memory, tokens, right, asked, format)
 
     return prove_answers(memory, facts, asked, evaluate)
 
 
 def prove_answers(
-    memory: TokenMemory, facts: FactTable, asked: Asked, evaluate: Evaluate, covers: str = ""
+    memory: TokenMemory,
+    facts: FactTable,
+    asked: Asked,
+    evaluate: Evaluate,
+    covers: str = "",
+    own: Mapping[str, object] | None = None,
 ) -> Certificate:
     """The right answer above all others, by the margins that `evaluate` gives for token ids and
-    answers that the memory knows. `covers`: `EvaluationProof.covers`."""
+    answers that the memory knows. `covers`: `EvaluationProof.covers`; `own`: fields of the
+    certificate that a family has of its own, where all is proved."""
     asked.refuse_tolerance()
     table = token_table(facts)
     tokens, right, known = in_vocabulary_of(memory, table)
 
-    def found_in(format: Format) -> tuple[Margins, Own]:
-        found, own = Margins.nowhere(table.T), {}
+    def found_in(format: Format) -> Margins:
+        if known.all():
+            return evaluate(tokens, right, format)
+        found = Margins.nowhere(table.T)
         if known.any():
-            some, own = evaluate(tokens[known], right[known], format)
+            some = evaluate(tokens[known], right[known], format)
             found.margins[known], found.bounds[known] = some.margins, some.bounds
-        return found, own
+        return found
 
-    (found, own), evaluation = both_statements(memory.dtype, asked, table.rows, found_in, covers)
+    found, evaluation = both_statements(memory.dtype, asked, table.rows, found_in, covers)
 
     def failure(i: int) -> Failure:
         key, answer = table.key(i), table.answer(i)
@@ -83,7 +90,9 @@ def prove_answers(
         return Failure(row, key, answer, None, None, reason)
 
     held = found.held
-    more = found.extremes() | {"evaluation": evaluation} | (own if held.all() else {})
+    more: dict[str, object] = {**found.extremes(), "evaluation": evaluation}
+    if own and held.all():
+        more |= {**own, "shard_errors": found.shard_errors()}
     return certificate(AnswerCertificate, memory, table, asked.name(memory), held, more, failure)
 
 

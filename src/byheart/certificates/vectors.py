@@ -59,11 +59,11 @@ def prove_vectors(memory: VectorMemory, facts: FactTable, asked: Asked) -> Certi
     if not allowed > 0 or (asked.tolerance is not None and memory.classes is not None):
         raise ByheartError("`tolerance` is a positive number, for labels that are numbers.")
     examples = memory.fitting(facts)
-    (found, _), evaluation = both_statements(
+    found, evaluation = both_statements(
         memory.weights["W_O"].dtype,
         asked,
         examples.rows,
-        lambda format: (vector_margins(memory, examples, allowed, asked, format), None),
+        lambda format: vector_margins(memory, examples, allowed, asked, format),
     )
 
     def failure(i: int) -> Failure:

@@ -82,6 +82,12 @@ class Parts:
     modulus: int | None
     table: Table
 
+    def __post_init__(self) -> None:
+        if any(
+            M is not None and not 1 <= M < 1 << 61 for M in (self.modulus, self.projection.modulus)
+        ):
+            raise ValueError("a modulus that is not in 1..2^61")  # `times`
+
     @property
     def pooled(self) -> tuple[int, int]:
         """What S is multiplied by before u is added, and the largest l before it is reduced."""
@@ -96,7 +102,6 @@ def premises(parts: Parts, n: int) -> tuple[tuple[str, str], ...]:
     sums = parts.ff1.bound * (lcm if parts.pooling == "attention" else n)
     reach = parts.pooled[1] if parts.modulus is None else parts.modulus - 1
     good = min(project.v) >= 0 and (parts.pooling != "attention" or lcm % n == 0)
-    good &= all(M is None or M >= 1 for M in (project.modulus, parts.modulus))
     if not good or parts.most < sums or parts.table.largest < reach:
         raise ByheartError(
             f"sums of up to {sums:,} for sequences of {n} tokens, and a table of keys up to "

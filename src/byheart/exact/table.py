@@ -149,10 +149,12 @@ class Table:
             change = outputs[0][1] if outputs else 0  # equal neighbours leave no weight behind
             slope = slope + change if grouping == "interp" else change
             codes.append(codes[-1] + slope)
-            if codes[-1].bit_length() > T:
-                raise ValueError(f"a code of more than {T} bits")
             if grouping != "interp":
                 starts.append(-block.units[1].bias)
+        if not all(0 <= code < 1 << T for code in codes):
+            raise ValueError(f"a code that is not of {T} bits")
+        if any(start.bit_length() > 62 for start in starts):
+            raise ValueError("a group that starts beyond 2^62")
         return Table(grouping, t, c, k, largest, tuple(starts), tuple(codes))
 
     @cached_property

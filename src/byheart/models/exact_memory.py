@@ -81,11 +81,17 @@ class ExactMemory(WordMemory[np.ndarray]):
         """Classes (B,) of token ids (B, S), by the structured evaluator; 0 is unknown. Integers
         have no other number format: `dtype` is for floats."""
         ids = np.asarray(inputs)
-        if self._table is None:
-            return self.structured.evaluate(self.vectors(ids))
-        keys, numbers = self._table
-        at = ids + np.arange(self.key_length) * self.spec.N if self.spec.ordered else ids
-        return self.structured.outputs(keys[at], numbers[at])
+        try:
+            if self._table is None:
+                return self.structured.evaluate(self.vectors(ids))
+            keys, numbers = self._table
+            at = ids + np.arange(self.key_length) * self.spec.N if self.spec.ordered else ids
+            return self.structured.outputs(keys[at], numbers[at])
+        except OverflowError:
+            raise ByheartError(
+                "expected keys and records that fit into 64 bits, as those of a build do, found "
+                "longer ones: these integers can only be evaluated block by block."
+            ) from None
 
     @cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray] | None:

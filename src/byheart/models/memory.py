@@ -27,6 +27,8 @@ from byheart.specs.base import Shapes
 
 FactTable = Facts | VectorFacts | Distributions
 Dtype = torch.dtype
+# Spec, SHA-256 of the weights, what keys mean, digest of the facts.
+Identity = tuple[Spec, str, tuple[tuple[str, str], ...], str | None]
 if TYPE_CHECKING:  # a memory of unknown family takes anything
     from typing_extensions import TypeVar as TypeVarWithDefault
 
@@ -284,7 +286,7 @@ class Memory(ABC, Generic[Inputs]):
     def __hash__(self) -> int:
         return hash(self.identity())
 
-    def identity(self) -> tuple[object, ...]:
+    def identity(self) -> Identity:
         """Spec, weights, what keys mean, and facts: equal for equal memories, however made."""
         digest = None if self.table is None else self.table.digest()
         keys = sorted((k, str(v)) for k, v in self.record().items() if k != "facts")
