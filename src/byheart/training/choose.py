@@ -21,7 +21,7 @@ from byheart.training import native
 from byheart.training.data import Data
 from byheart.training.kernels.compiled_pairs import CompiledPairs
 from byheart.training.kernels.one_layer import UZ, Bilinear
-from byheart.training.kernels.regrouped import DeepPairs, FoldedMultiHead, TokenTables
+from byheart.training.kernels.regrouped import DeepPairs, TokenTables
 from byheart.training.kernels.scalar_heads import ScalarHeads
 from byheart.training.learner import Learner, Weights
 from byheart.training.losses import check_loss
@@ -35,7 +35,7 @@ KERNELS: dict[type, tuple[Kernel, ...]] = {
     AttentionOnlySpec: (CompiledPairs, DeepPairs, Bilinear, UZ, TokenTables),
     SharedBottleneckSpec: (CompiledPairs, DeepPairs, Bilinear, UZ),
     MLPTransformerSpec: (CompiledPairs, DeepPairs, Bilinear, UZ),
-    MultiHeadSpec: (ScalarHeads, FoldedMultiHead),
+    MultiHeadSpec: (ScalarHeads,),
 }
 BY_NAME: dict[str, Kernel] = {k.name: k for kernels in KERNELS.values() for k in kernels}
 

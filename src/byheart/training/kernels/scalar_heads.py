@@ -1,13 +1,14 @@
 """Multi-head attention over (context, query) with one value a head (d_v = 1), gradients by hand.
 
-The products of `regrouped` in a layout that the hardware likes (row vectors, s the scale of the
-logits, x and C the embedded query and context, X the raw context):
+Row vectors, s the scale of the logits, x and C the embedded query and context, X the raw context:
 
     shared context:  P_h = s C W_K^h W_Q^h^T,  logits (M H, n, B) = P_h x^T,  values C W_V^h
     own contexts:    logits (M B, n, H) = X (x A_h W_E^T)^T + pos (x A_h)^T,  A_h = s W_Q^h W_K^h^T
                      values X (W_E W_V) + (b + pos) W_V
 
-Softmax runs over the middle axis, so that its sums are products or run along contiguous rows:
+Own contexts are never embedded and get no keys: the query moves to their side, where there is one
+vector a head instead of n. Softmax runs over the middle axis, so that its sums are products or run
+along contiguous rows:
 
     F = Σ_i e^{l_i - max} v_i / z,    dv_i = a_i dF,    dl_i = a_i (v_i - F) dF
 
@@ -17,13 +18,14 @@ size costs as much as the products (the system hands out zeroed pages at every s
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from byheart.models.multi_head import positions, with_axes
 from byheart.specs import MultiHeadSpec
 from byheart.training.data import Data
-from byheart.training.kernels.regrouped import vector_scale
 from byheart.training.learner import Learner
 
 LONG = 64  # rows from which amax over the middle axis is as fast as halving it
@@ -42,7 +44,7 @@ class ScalarHeads(Learner[MultiHeadSpec]):
     def bind(self) -> None:
         spec = self.spec
         self.w, self.g = self.views(self.theta), self.views(self.grad)
-        self.scale = vector_scale(spec)
+        self.scale = 1 / math.sqrt(spec.d) if spec.scale else 1.0
         self.pos = positions(spec.n + 1, spec.d, self.dtype).to(self.device)
         self.buffers: dict[tuple[str, tuple[int, ...]], Tensor] = {}
         heads = self.models * spec.H
