@@ -30,12 +30,14 @@ from byheart.papers.dana2025.experiment import HEADS as PUBLISHED_HEADS
 from byheart.papers.dana2025.experiment import PUBLISHED
 from byheart.specs import (
     AttentionOnlySpec,
+    MLPTransformerSpec,
     MultiHeadSpec,
     SharedBottleneckSpec,
 )
 from byheart.training import Data, Recipe, dana2025, token_data, train_stack
 from byheart.training.choose import choose
 from byheart.training.learner import FlatOptimizer, Learner
+from byheart.training.recipe import TrainableSpec
 from byheart.training.trainer import initial
 
 # Means of an independent re-run of the code of Dana et al., 5 seeds: training-sample accuracy.
@@ -270,7 +272,7 @@ def peak() -> list[Row]:
         spec = dana_spec(H)
         made, step = warm_learner(spec, MODELS, pairs(), BATCH)
         seconds = step_seconds(step) / MODELS
-        flop = step_flop(spec, BATCH)
+        flop = (step_flop if made.library is None else compiled_flop)(spec, BATCH)
         rows.append(
             {
                 "H": H,
@@ -398,10 +400,100 @@ def one_multihead(shared: bool, models: int) -> Row:
 
 
 def multihead() -> list[Row]:
-    """Multi-head attention over contexts: the all-positions loop against folded products."""
+    """Multi-head attention over contexts: the all-positions loop against `scalar heads`."""
     sizes = (1,) if QUICK else (1, 4)
     rows = [fresh(one_multihead, shared, M) for shared in (True, False) for M in sizes]
     return show("Multi-head attention: d=64, n=32, H=20, batch 256, 100 classes, one thread", rows)
+
+
+AS_CODED: dict[str, Any] = {"positions": "attention", "scale": True}
+# Shapes of Dana et al.'s figures that cost the most, and the batch of each.
+DEEP_CASES: dict[str, tuple[TrainableSpec, int]] = {
+    "3 layers, N=70, d=10, H=9": (AttentionOnlySpec(70, S, 10, 10, 9, 3, **AS_CODED), 512),
+    "3 layers, N=70, d=10, H=21": (AttentionOnlySpec(70, S, 10, 10, 21, 3, **AS_CODED), 512),
+    "3 layers, N=70, d=10, MLP 240": (
+        MLPTransformerSpec(70, S, 10, 10, 1, 240, 3, **AS_CODED), 512,
+    ),
+    "N=200, d=50, MLP 480": (MLPTransformerSpec(200, S, 50, 50, 1, 480, **AS_CODED), 1024),
+    "N=200, d=50, H=7": (AttentionOnlySpec(200, S, 50, 50, 7, **AS_CODED), 1024),
+    "N=50, d=10, H=31": (AttentionOnlySpec(50, S, 10, 10, 31, **AS_CODED), 256),
+    "figure 3: N=70, d=10, MLP 300": (MLPTransformerSpec(70, S, 10, 10, 1, 300, **AS_CODED), 1024),
+    "figure 3: N=70, d=10, H=16": (AttentionOnlySpec(70, S, 10, 10, 16, **AS_CODED), 1024),
+    "bottleneck, N=50, d=10, d_h=5, H=20": (SharedBottleneckSpec(50, S, 10, 5, 20), 256),
+}  # fmt: skip
+T_95 = 2.776  # of Student's distribution for 5 seeds: half a 95 % interval in standard errors
+
+
+def compiled_flop(spec: TrainableSpec, batch: int) -> int:
+    """Matrix products of one model-step of `compiled pairs`, forward and back: G_h and W_h, tables
+    of layer 1, heads of later layers, position 0, MLPs, the bottleneck, logits."""
+    heads, d, w = spec.heads, spec.d, getattr(spec, "w", 0)
+    e, H, later = heads.d, heads.H, heads.layers - 1
+    tokens = min(heads.N, batch)
+    folded = 6 * e * e * (heads.qk_rank + heads.d_h) * H * heads.layers
+    tables = 18 * tokens * e * e * H + 6 * tokens * e * e * heads.layers
+    attended = later * 12 * batch * e * e * H
+    hidden = 12 * d * w * (batch * heads.layers + tokens * later)
+    maps = 12 * d * e * (batch + tokens) * heads.layers if e != d else 0
+    return folded + tables + attended + hidden + maps + 6 * batch * d * heads.N
+
+
+def native_step(name: str) -> Row:
+    """A model-step of the compiled kernel beside that of the best one in plain torch: five models,
+    in turns, the least of the repeats, since both only lose by what else the machine does."""
+    spec, batch = DEEP_CASES[name]
+    data, models = pairs(spec.N), 5
+    both = [warm_learner(spec, models, data, batch, path) for path in ("torch", "auto")]
+    (old, _), (new, _) = both
+    least = [math.inf, math.inf]
+    with one_thread():
+        for repeat in range(2 if QUICK else 12):
+            for i, (_, step) in enumerate(both):
+                began = time.process_time()
+                for k in range(4):
+                    step(4 * repeat + k)
+                least[i] = min(least[i], (time.process_time() - began) / 4 / models)
+    rate = compiled_flop(spec, batch) / least[1]
+    return {
+        "case": name,
+        "batch": batch,
+        "plain path": old.name,
+        "path": new.name,
+        "plain CPU ms": least[0] * 1e3,
+        "compiled CPU ms": least[1] * 1e3,
+        "times": least[0] / least[1],
+        "GFLOP/s": rate / 1e9,
+        "share of peak": rate / matmul_peak(),
+    }
+
+
+def native_accuracy(name: str) -> Row:
+    """A short training of 5 seeds by both paths: share of all facts that are right, mean over the
+    seeds with half its 95 % interval."""
+    spec, batch = DEEP_CASES[name]
+    recipe = dana2025(batch, batches=16, epochs=1 if QUICK else 24)
+    runs = [train_stack(spec, pairs(spec.N), recipe, range(5), path=p) for p in ("torch", "auto")]
+    plain, compiled = ([outcome.accuracy for outcome in run.outcomes] for run in runs)
+    half = T_95 * statistics.stdev(plain) / math.sqrt(5)
+    off = statistics.mean(compiled) - statistics.mean(plain)
+    return {
+        "case": name,
+        "steps": recipe.steps,
+        "plain": f"{statistics.mean(plain):.4f} ± {half:.4f}",
+        "compiled": f"{statistics.mean(compiled):.4f}",
+        "off by": f"{off:+.4f}",
+        "within": abs(off) <= half,
+    }
+
+
+def native() -> list[Row]:
+    """The compiled kernel for pairs: time and accuracy beside the kernels in plain torch."""
+    rows = [native_step(name) for name in DEEP_CASES]
+    show("Compiled pairs: CPU time of a model-step, 5 models (interleaved, least of 12)", rows)
+    mean = math.exp(statistics.mean(math.log(row["times"]) for row in rows))
+    print(f"geometric mean: {mean:.2f} times as fast")
+    accuracies = [native_accuracy(name) for name in DEEP_CASES]
+    return rows + show("Accuracy of short trainings, 5 seeds, by both paths", accuracies)
 
 
 # Name, where the published and the reproduced means are.
@@ -559,6 +651,7 @@ PARTS: dict[str, Callable[[], list[Row]]] = {
     "stacked": stacked,
     "peak": peak,
     "multihead": multihead,
+    "native": native,
     "experiments": experiments,
     "growth": growth,
     "capacities": capacities,
