@@ -92,7 +92,7 @@ def some_weights(spec, seed=0, size=0.7):
 
 
 def literal(spec, weights, data, order, i, loss="cross-entropy"):
-    """Outputs and gradients of the literal formula, in float64."""
+    """Outputs, gradients and mean losses of the literal formula, in float64."""
     leaves = {k: w.clone().requires_grad_() for k, w in weights.items()}
     if order is None:
         order, i = torch.arange(data.T).expand(1, M, -1), 0
@@ -105,7 +105,7 @@ def literal(spec, weights, data, order, i, loss="cross-entropy"):
         means = torch.stack([x[:n].mean() for x, n in zip(losses, data.rows, strict=True)])
     means.sum().backward()
     gradients: dict[str, torch.Tensor] = {k: w.grad for k, w in leaves.items()}  # type: ignore[misc]
-    return outputs.detach(), gradients
+    return outputs.detach(), gradients, means.detach()
 
 
 def paths(spec):
@@ -140,7 +140,7 @@ def oracle(spec, regime):
 @pytest.mark.parametrize(("spec", "path"), CASES, ids=lambda x: str(x))
 @pytest.mark.parametrize("regime", ["batch", "own batch", "full", "own full", "own sizes"])
 def test_gradients_equal_the_literal_oracle(spec, path, regime):
-    data, order, weights, (outputs, expected) = oracle(spec, regime)
+    data, order, weights, (outputs, expected, losses) = oracle(spec, regime)
     made = learner(spec, M, data, path=path)
     made.load(weights)
     made.prepare(data.to("cpu", torch.float32), order)
@@ -151,6 +151,8 @@ def test_gradients_equal_the_literal_oracle(spec, path, regime):
     if data.rows is not None:
         hits &= torch.arange(T) < data.rows[:, None]
     assert right.tolist() == hits.sum(1).tolist()
+    assert made.losses is not None
+    close(made.losses, losses, losses.max())
     found = made.weights(made.grad)
     assert found.keys() == expected.keys()
     for name in found:
@@ -174,7 +176,7 @@ def test_gradients_equal_the_oracle_for_any_size(path, seed, **sizes):
     spec = AttentionOnlySpec(**sizes)
     data, weights = some_data(spec, seed=seed), some_weights(spec, seed)
     order = torch.randint(T, (1, M, 4), generator=torch.Generator().manual_seed(seed))
-    _, expected = literal(spec, weights, data, order, 0)
+    _, expected, _ = literal(spec, weights, data, order, 0)
     made = learner(spec, M, data, path=path)
     made.load(weights)
     made.prepare(data, order)
@@ -231,7 +233,7 @@ def test_deep_pairs_equal_the_literal_oracle(spec, regime):
     made = torch.Generator().manual_seed(1)
     order = torch.randint(T, (2, M, B), generator=made) if "batch" in regime else None
     weights, i = some_weights(spec, size=0.3), 1 if order is not None else 0
-    _, expected = literal(spec, weights, data, order, i)
+    _, expected, _ = literal(spec, weights, data, order, i)
     paths = {"deep pairs": (torch.float64, 1e-11)}
     if native.missing("stack") is None:
         paths[COMPILED] = torch.float32, 1e-5

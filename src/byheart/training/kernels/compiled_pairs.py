@@ -116,7 +116,7 @@ def compiled() -> ctypes.CDLL:
     assert code is not None  # `missing` was asked
     pointer, number, shape = ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(Shape)
     code.room.argtypes, code.room.restype = [shape], number
-    code.gradients.argtypes = [shape, number, *[pointer] * 3, number, *[pointer] * 4]
+    code.gradients.argtypes = [shape, number, *[pointer] * 3, number, *[pointer] * 5]
     code.gradients.restype = None
     return code
 
@@ -179,10 +179,12 @@ class CompiledPairs(Learner[TrainableSpec]):
 
     def gradient(self, i: int, log: bool = False) -> Tensor | None:
         right = torch.zeros(self.models, dtype=torch.long) if log else None
+        self.losses = torch.zeros(self.models, dtype=torch.float64) if log else None
         self.code.gradients(
             self.shape, self.models, self.theta.data_ptr(), self.grad.data_ptr(),
             self.examples.data_ptr(), 3 * self.data.T if self.data.own else 0,
             None if self.order is None else self.order[i].data_ptr(), self.counts.data_ptr(),
             self.room.data_ptr(), None if right is None else right.data_ptr(),
+            None if self.losses is None else self.losses.data_ptr(),
         )  # fmt: skip
         return right

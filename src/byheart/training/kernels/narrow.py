@@ -117,8 +117,9 @@ class Narrow(Learner[Spec]):
         self.grad.zero_()
         pieces = self._whole(self.data) if self.order is None else self._batch(self.order[i])
         hits = torch.zeros(self.models, dtype=torch.long) if log else None
+        self.losses = torch.zeros(self.models, dtype=torch.float64) if log else None
         for examples in pieces:
-            self._run(examples, hits=hits)
+            self._run(examples, hits=hits, losses=self.losses)
         return hits
 
     def score(self, data: Data) -> tuple[Tensor, Tensor]:

@@ -179,11 +179,13 @@ class OneLayer(Learner[TrainableSpec]):
         L = torch.baddbmm(self.L, self.Ut, r, beta=0, alpha=LOG2_E, out=self.L)
         hits = self._hits(L, y) if log else None
         torch.amax(L, 1, keepdim=True, out=self.top)
-        L.sub_(self.top).clamp_(min=FLOOR).exp2_()
+        L.sub_(self.top)
+        behind = L.gather(1, y) if log else None  # before it is clamped
+        L.clamp_(min=FLOOR).exp2_()
         torch.sum(L, 1, keepdim=True, out=self.total)
         L.mul_(self.total.reciprocal_())
-        if log:
-            losses = -L.gather(1, y).log_()[:, 0]
+        if behind is not None:
+            losses = -(behind / LOG2_E + self.total.log())[:, 0]
             weights = self.row_weights
             self.losses = losses.mean(1) if weights is None else (losses * weights[:, 0]).sum(1)
         L.scatter_add_(1, y, self.minus)

@@ -23,6 +23,7 @@
 // to 8; heads that are not there have zeros, which stay zeros), else they are the first (H x e x rank).
 // A name that begins with d is the gradient of what follows.
 #include "common.h"
+#include <cmath>
 #include <initializer_list>
 
 enum Name { W_E, W_POS, W_U, W_Q, W_K, W_V, W_O, W_C, W_D, W_IN, W_OUT, NAMES };
@@ -353,13 +354,14 @@ struct Step {
   const idx N, d, e, H;
   const float* theta = nullptr;
   float* grad = nullptr;
+  double lost = 0;  // sum of the losses of the examples that were counted
   Layer* layer;
   Tables t;
   const Code& code;
   int32_t *x0, *x1, *y, *token[2], *start, *number;
   idx V0, V1;  // how many tokens stand at each position, which are token[0] and token[1]
   float *x_end, *x1_table, *c1_table, *dx0, *dx1_table, *dc1_table, *columns, *d_hidden0;
-  float *rows, *L, *top, *total, *hits, *dx, *d_out, *dc, *d_delta, *da, *work, *d_hidden;
+  float *rows, *L, *top, *total, *hits, *behind, *dx, *d_out, *dc, *d_delta, *da, *work, *d_hidden;
 
   Step(const Shape& shape, Layer* layers, Arena& room)
       : s(shape), heads_last(s.heads_last), N(s.N), d(s.d), e(s.e), H(s.H), layer(layers),
@@ -399,7 +401,7 @@ struct Step {
     room.take(e * V, {&c1_table, &dc1_table, &columns});
     room.take(w * V, {&d_hidden0});
     room.take(N * n, {&L});
-    room.take(n, {&top, &total, &hits});
+    room.take(n, {&top, &total, &hits, &behind});
     room.take(d * n, {&x_end, &dx});
     room.take(e * n, {&d_out, &dc, &d_delta});
     room.take(H * n, {&da});
@@ -729,7 +731,8 @@ struct Step {
     gemm(false, false, e, n, H * e, 1, y.G, y.wide, work, n, 1, dc, n);
   }
 
-  // ---- the loss: logits W_U^T x, times log2(e), become their gradient; right answers are returned
+  // ---- the loss: logits W_U^T x, times log2(e), become their gradient. Right answers are returned
+  // and losses added to `lost` where they are counted.
 
   idx loss(const Pairs& p, const float* x, float share, bool count) {
     const idx n = p.n;
@@ -738,7 +741,8 @@ struct Step {
     for (idx j = 1; j < N; j++)
       for (idx b = 0; b < n; b++) top[b] = L[j * n + b] > top[b] ? L[j * n + b] : top[b];
     if (count)
-      for (idx b = 0; b < n; b++) hits[b] = is_first_largest(p, b);
+      for (idx b = 0; b < n; b++)
+        hits[b] = is_first_largest(p, b), behind[b] = L[p.y[b] * n + b] - top[b];
     idx right = 0;
     zero(total, n);
     for (idx j = 0; j < N; j++)
@@ -747,6 +751,7 @@ struct Step {
       if (count) right += hits[b] > 0 && total[b] == total[b];  // NaN: nothing is right
       // of -log p, -log(p + 1e-12) or 1 - p, p the right answer's share
       const float part = L[p.y[b] * n + b] / total[b];
+      if (count) lost += loss_of(part, behind[b], total[b]);
       top[b] = share * (s.loss == CROSS_ENTROPY ? 1.0f : s.loss == AS_CODED ? part / (part + 1e-12f) : part);
       total[b] = top[b] / total[b];
     }
@@ -756,6 +761,13 @@ struct Step {
     gemm(false, true, d, N, n, 1, x, n, L, n, 1, gradient(W_U), N);
     gemm(false, false, d, n, N, 1, weight(W_U), N, L, n, 0, dx, n);
     return right;
+  }
+
+  // -log p by the distance of its logit from the largest: p itself does not fall below 2^-120
+  double loss_of(float part, float behind, float total) const {
+    if (s.loss == TOTAL_VARIATION) return 1.0 - part;
+    if (s.loss == AS_CODED) return -std::log(part + 1e-12);
+    return std::log((double)total) - 0.69314718 * behind;
   }
 
   bool is_first_largest(const Pairs& p, idx b) const {
@@ -857,10 +869,11 @@ API idx room(const Shape* shape) {
 }
 
 // Gradients of every model's mean loss on its examples (x_0, x_1, y): number `order` (models x
-// batch), or without an order the first `counts[m]`. `right`, if it is given, counts right answers.
+// batch), or without an order the first `counts[m]`. `right`, if it is given, counts right answers, and
+// `losses` has the mean loss then.
 API void gradients(const Shape* shape, idx models, const float* theta, float* grad,
                    const int32_t* examples, idx examples_stride, const int64_t* order,
-                   const int64_t* counts, float* memory, int64_t* right) {
+                   const int64_t* counts, float* memory, int64_t* right, double* losses) {
   FlushDenormals flush;
   Layer layers[DEEPEST];
   Arena arena{memory};
@@ -870,6 +883,9 @@ API void gradients(const Shape* shape, idx models, const float* theta, float* gr
     step.grad = grad + m * shape->numbers;
     const idx hits = step.run(examples + m * examples_stride,
                               order ? order + m * shape->batch : nullptr, counts[m], right != nullptr);
-    if (right) right[m] = hits;
+    if (!right) continue;
+    right[m] = hits;
+    losses[m] = counts[m] ? step.lost / (double)counts[m] : 0.0;
+    step.lost = 0;
   }
 }
