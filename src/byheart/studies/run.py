@@ -105,9 +105,11 @@ def run(
     studies: Study | Sequence[Study], store: str | os.PathLike[str], *,
     variant: str | None = None, profile: str = "quick", seeds: Seeds = None,
     only: str | None = None, workers: int | str = 1, time_budget: float | None = None,
-    retry_failed: bool = False, progress: Tell = quiet,
+    retry_failed: bool = False, fresh: bool = False, progress: Tell = quiet,
 ) -> Report:  # fmt: skip
     """Compute what is missing of one study, or of several at once, and keep it in the store.
+
+    Rows that come with the package are taken into the store, unless everything is to be `fresh`.
 
     Rows are the same whatever the engine, the order, and how often the run was cut off. After
     `time_budget` wall seconds no new stack is begun. Ctrl-C raises `Stopped`; every row is there
@@ -127,6 +129,12 @@ def run(
     with coordinating(store) as opened:
         for name, v, cells, _ in plans:
             opened.add_members(name, v, profile, cells)
+        if not fresh:
+            from byheart.studies.recorded import take_up
+
+            for name, _, _, found in plans:
+                keys = {job.key for stack in found for job in stack}
+                take_up(opened, name.partition("/")[0], keys)
         planned = [((name, v), stack) for name, v, _, found in plans for stack in found]
         title = chosen[0].name if len(chosen) == 1 else chosen[0].paper
         c = _Coordinator(title, opened, planned, retry_failed, progress)
