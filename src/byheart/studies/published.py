@@ -60,7 +60,7 @@ def read(
 ) -> list[tuple[Params, float]]:
     """The points of a table in `byheart.papers.published`: of each line that `keep` makes the
     parameters of a cell of, its column `value`. Numbers are read as such."""
-    path = resources.files("byheart.papers") / "published" / f"{name}.csv"
+    path = resources.files("byheart") / "papers" / "published" / f"{name}.csv"
     lines = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
     records: list[Record] = [{key: _typed(text) for key, text in line.items()} for line in lines]
     kept = [(keep(record), float(record[value])) for record in records]

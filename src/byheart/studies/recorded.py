@@ -19,7 +19,7 @@ from byheart.studies.run import Seeds, plan
 from byheart.studies.store import Store
 from byheart.studies.study import PROFILES, Record, Row, Study
 
-FOLDER = "rows"
+PLACE = resources.files("byheart") / "papers" / "rows"
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Recorded:
 
 def recorded(paper: str) -> list[Recorded]:
     """The recorded rows of a paper's studies; none for a paper that has none."""
-    file = resources.files("byheart.papers") / FOLDER / f"{paper}.jsonl"
+    file = PLACE / f"{paper}.jsonl"
     if not file.is_file():
         return []
     return [row for line in file.read_text(encoding="utf-8").splitlines() for row in _rows(line)]

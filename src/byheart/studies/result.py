@@ -27,7 +27,7 @@ from byheart.studies.cell import group
 from byheart.studies.recorded import best_profile, recorded_rows
 from byheart.studies.run import Report, Seeds, rows_of, run
 from byheart.studies.store import coordinating, open_store
-from byheart.studies.study import PROFILES, Claim, Finding, Record, Row, Study, Verdict
+from byheart.studies.study import PROFILES, Finding, Record, Row, Study, Verdict
 from byheart.studies.work import FileFunction, shipped
 
 if TYPE_CHECKING:
@@ -92,10 +92,15 @@ def number_text(value: object, digits: int = 4) -> str:
     return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
-def claim_text(claim: Claim, setting: str = "paper") -> str:
-    """A claim in one line: verdict (none of a trend), statement, what was found, and the band."""
-    verdict = "trend only" if setting == "trend" else claim.verdict
-    return f"{verdict}: {claim.statement}; found {number_text(claim.found)}, claimed {claim.band}"
+def claim_lines(finding: Finding) -> list[str]:
+    """Every claim in one line: verdict (none of a trend), statement, what was found, and the band;
+    how near the published data are comes first."""
+    claims = ([] if finding.data is None else [finding.data]) + list(finding.claims)
+    verdicts = ["trend only" if finding.setting == "trend" else claim.verdict for claim in claims]
+    return [
+        f"{verdict}: {claim.statement}; found {number_text(claim.found)}, claimed {claim.band}"
+        for verdict, claim in zip(verdicts, claims, strict=True)
+    ]
 
 
 @dataclass(frozen=True, repr=False)
@@ -124,13 +129,6 @@ class StudyResult:
     @property
     def verdict(self) -> Verdict:
         return self.finding.verdict
-
-    @property
-    def claims(self) -> list[str]:
-        """Every claim in one line; the data's agreement first, where data were published."""
-        found = self.finding
-        data = [] if found.data is None else [found.data]
-        return [claim_text(claim, found.setting) for claim in (*data, *found.claims)]
 
     @property
     def fit(self) -> Mapping[str, Sequence[Mapping[str, object]]]:
@@ -187,14 +185,14 @@ class StudyResult:
         more = [] if len(numbers) <= 4 else [f"  ... {len(numbers) - 4} more in .finding.numbers"]
         return "\n".join([
             f"{self.study.name} ({self.profile}): {len(self.rows)} rows{failed} in {self.place}",
-            f"  {self.verdict}: {self.finding.sentence}", *(f"  {line}" for line in self.claims),
-            *numbers[:4], *more,
+            f"  {self.verdict}: {self.finding.sentence}",
+            *(f"  {line}" for line in claim_lines(self.finding)), *numbers[:4], *more,
         ])  # fmt: skip
 
     def _repr_html_(self) -> str:
         picture = figure.picture(self.figure, PICTURE)
         image = f'<img src="{picture}" style="max-width:100%">' if picture else ""
-        claims = "".join(f"<p>{escape(line)}</p>" for line in self.claims)
+        claims = "".join(f"<p>{escape(line)}</p>" for line in claim_lines(self.finding))
         lines = "".join(
             f"<tr><td>{escape(name)}</td><td>{escape(number_text(value))}</td></tr>"
             for name, value in self.finding.numbers.items()
