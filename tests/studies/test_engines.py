@@ -114,7 +114,7 @@ def test_interrupt_with_workers(store: Path):
 def test_nothing_is_left_running(store: Path):
     program = (
         "import sys\nfrom tiny_study import tiny\nfrom byheart.studies import run\n"
-        "if __name__ == '__main__':\n    run(tiny(), sys.argv[1], profile='full', workers=2)\n"
+        "if __name__ == '__main__':\n    run(tiny(), sys.argv[1], profile='paper', workers=2)\n"
     )
     script = store.with_suffix(".py")
     script.write_text(program)

@@ -112,10 +112,10 @@ def test_a_file_that_may_not_grow(store: Path):
     """The operating system refuses the write: the run stops with a message, the store is sound."""
     program = (
         "import resource, sys; from tiny_study import tiny; from byheart.studies import run\n"
-        "run(tiny(), sys.argv[1], profile='full')\n"
+        "run(tiny(), sys.argv[1], profile='paper')\n"
         "import os\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (70_000, resource.RLIM_INFINITY))\n"
-        "run(tiny(400), sys.argv[1], profile='full')\n"
+        "run(tiny(400), sys.argv[1], profile='paper')\n"
     )
     assert resource.RLIMIT_FSIZE >= 0
     said = subprocess.run(

@@ -13,11 +13,11 @@ from byheart import _progress
 from byheart._progress import Report as Tell
 from byheart._progress import quiet
 from byheart.engine import engine, places
-from byheart.errors import ByheartError
+from byheart.errors import ByheartError, check_choice
 from byheart.studies.cell import Cell, Job, group, stacks, work_of
 from byheart.studies.expression import Expression
 from byheart.studies.store import Store, coordinating
-from byheart.studies.study import Row, Study
+from byheart.studies.study import PROFILES, Row, Study
 from byheart.studies.work import Result, compute, describe
 
 
@@ -94,6 +94,7 @@ def plan(
     study: Study, variant: str, profile: str, seeds: Seeds, only: str | None
 ) -> tuple[list[Cell], list[list[Job]]]:
     """The cells and stacks of a study, restricted by an expression in the parameters."""
+    check_choice("profile", profile, PROFILES)
     cells = study.cells(variant, profile)
     if only is not None:
         wanted = Expression(only)
