@@ -39,7 +39,7 @@ def cells(only: str) -> list[Row]:
     """The costliest cell of each study and profile: its estimate, and what it took."""
     rows = []
     for study in studies(only):
-        for profile in ("quick", "full"):
+        for profile in ("quick", "paper"):
             found = [c for v in study.variants for c in study.cells(v, profile)]
             cell = max(found, key=lambda c: c.seconds)
             rows.append({"study": study.name, "profile": profile, "estimated s": cell.seconds,

@@ -141,7 +141,7 @@ def faults(kills: int = 20, points: int = 120) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store, whole = Path(folder) / "killed.db", Path(folder) / "whole.db"
         left = tools().kill_in_a_loop(store, kills, points)
-        run(tools("tiny_study").tiny(points, pause=0.01), whole, profile="full")
+        run(tools("tiny_study").tiny(points, pause=0.01), whole, profile="paper")
         a, b = tools().content(store), tools().content(whole)
         print(f"rows after each kill: {left}")
         print(
@@ -153,7 +153,7 @@ def faults(kills: int = 20, points: int = 120) -> None:
 def full() -> None:
     """All studies of dana2025, 5 seeds, 2 workers."""
     began = time.perf_counter()
-    command = [sys.executable, "-m", "byheart", "reproduce", "dana2025", "--profile", "full"]
+    command = [sys.executable, "-m", "byheart", "reproduce", "dana2025", "--profile", "paper"]
     subprocess.run([*command, "--workers", "2"], check=False)
     print(f"wall time {time.perf_counter() - began:.0f} s")
 

@@ -1,10 +1,11 @@
-"""Write docs/studies/*.md and their figures from a store: one page a study, one table of verdicts.
+"""Write docs/studies from the rows that come with the package: a page a study, and the verdicts.
 
-python tools/write_study_docs.py STORE [STORE ...] [--profiles full quick] [--docs docs/studies]
-python tools/write_study_docs.py STORE [STORE ...] --times    what `reproduce --list` calls measured
+python tools/write_study_docs.py                        pages and figures from the recorded rows
+python tools/write_study_docs.py --record STORE ...     first record the rows of these stores
+python tools/write_study_docs.py --only dana2025/fig3   some pages; the table has all of them
 
-Of each study the first profile is shown whose rows are all there, or else the first with any. A
-study without rows in any of the stores keeps the page it has.
+Of each study the most faithful profile is shown whose rows are all recorded, else the first with
+any. CPU seconds of whole profiles go to `papers/times.json`, for `byheart reproduce --list`.
 """
 
 from __future__ import annotations
@@ -17,24 +18,55 @@ from typing import Any
 
 from byheart._folders import write_text
 from byheart.papers import all_studies
-from byheart.studies import Finding, Row, Study, duration, figure, open_store, rows_of, status
+from byheart.papers.registry import PAPERS
+from byheart.studies import Claim, Study, StudyResult, duration, figure, open_store, rows_of
+from byheart.studies.recorded import best_profile, record, recorded_rows
+from byheart.studies.study import PROFILES
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs" / "studies"
-TIMES = ROOT / "src" / "byheart" / "papers" / "times.json"
+PACKAGE = ROOT / "src" / "byheart" / "papers"
+TIMES = PACKAGE / "times.json"
 # Its grid, and so its time, depends on which pretrained models are installed: always estimated.
 VARIES = {"mahdavi2024/assumptions"}
+NAMES = {
+    "dana2025": "Dana, Pydi, Chevaleyre: Memorization in Attention-only Transformers (AISTATS "
+    "2025)",
+    "mahdavi2024": "Mahdavi, Liao, Thrampoulidis: Memorization Capacity of Multi-Head Attention in "
+    "Transformers (ICLR 2024)",
+    "kajitsuka2025": "Kajitsuka, Sato: On the Optimal Memorization Capacity of Transformers (ICLR "
+    "2025)",
+    "slides": "The slides of June 2024",
+}
+INTRODUCTION = """\
+# Verdicts
+
+Every line below is one claim: what is said, the band in which its number must lie, and the number
+that was found, with its 95 % interval over seeds. The band was written down before the rows were
+computed, and the seeds are ones that nobody had looked at before. A claim is **confirmed** if the
+whole interval lies in the band, **refuted** if it lies outside, and **undecided** otherwise.
+
+A verdict stands only at the setting that the claim speaks of: `paper` is the authors' setting in
+every number, `sub-grid` a stated part of it. Anything else is a **trend** at sizes of our own, and
+decides nothing. Where numbers were published, "data" says whether ours agree with them, apart from
+what they mean: `agree` if the interval of the mean difference lies within the stated distance.
+
+`byheart reproduce NAME --recorded` draws any of these figures again, from the rows that come with
+the package. `tools/write_study_docs.py` wrote this page from the same rows.
+"""
 
 
 def number(value: Any) -> str:
     """Four digits; an interval as estimate (low to high)."""
     if isinstance(value, dict) and "estimate" in value:
-        low, high = value.get("low"), value.get("high")
-        return f"{number(value['estimate'])} (95 %: {number(low)} to {number(high)})"
+        low, high = (value.get(name) for name in ("low", "high"))
+        if low is None or low != low:
+            return number(value["estimate"])
+        return f"{number(value['estimate'])} ({number(low)} to {number(high)})"
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "-"}[value]
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return "-" if value != value else f"{value:.4g}"
     if isinstance(value, dict):
         return ", ".join(f"{k} {number(v)}" for k, v in value.items())
     if isinstance(value, (list, tuple)):
@@ -50,136 +82,137 @@ def markdown_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def page(study: Study, rows: list[Row], finding: Finding, profile: str, image: str) -> str:
+def claim_record(claim: Claim, setting: str) -> dict[str, Any]:
+    verdict = "trend" if setting == "trend" else claim.verdict
+    found = {"claim": claim.statement, "band": claim.band, "found": claim.found}
+    return {**found, "verdict": f"**{verdict}**" if verdict != "trend" else verdict}
+
+
+def page(result: StudyResult, image: str) -> str:
     """The page of one study."""
+    study, finding, rows = result.study, result.finding, result.rows
     seconds = sum({(r.cell, r.seed): r.seconds for r in rows}.values())
-    seeds = len({row.seed for row in rows})
+    seeds = sorted({row.seed for row in rows})
+    claims = [claim_record(c, finding.setting) for c in finding.claims]
+    data = [claim_record(finding.data, "paper")] if finding.data is not None else []
     parts = [
         f"# {study.title}",
-        f"`byheart reproduce {study.name} --profile {profile}` · {study.source}",
-        f"**Claim.** {study.claim}",
-        f"**Verdict: {finding.verdict}.** {finding.sentence}",
+        f"`byheart reproduce {study.name} --recorded` · {study.source} · setting: "
+        f"**{finding.setting}**",
+        f"**What is claimed.** {study.claim}",
+        f"**What follows.** {finding.sentence}",
         f"![{study.title}]({image})",
-        "## Numbers",
-        "\n".join(f"- {name}: {number(value)}" for name, value in finding.numbers.items())
-        or "None.",
+        "## Claims",
+        markdown_table(claims) if claims else "None could be judged on these rows.",
     ]
+    if data:
+        parts += ["## Beside the published data", markdown_table(data)]
+    if finding.numbers:
+        lines = [f"- {name}: {number(value)}" for name, value in finding.numbers.items()]
+        parts += ["## Numbers", "\n".join(lines)]
     for name, table in finding.tables.items():
         parts += [f"### {name}", markdown_table([dict(row) for row in table])]
     parts += [
         "## Settings",
         f"{study.settings} Measured: {study.measurement}. Variants: {', '.join(study.variants)}. "
-        f"Profile `{profile}`: {len({r.cell for r in rows})} cells, {seeds} seeds, {len(rows)} "
-        "rows.",
-        "## Rule of the verdict",
-        study.rule,
+        f"Profile `{result.profile}`: {len({r.cell for r in rows})} cells, seeds {seeds[0]} to "
+        f"{seeds[-1]}, {len(rows)} rows, {duration(seconds)} of one core.",
     ]
+    if study.compared:
+        titles = ("what", "the paper", "the authors' code", "here")
+        parts.append(
+            markdown_table([dict(zip(titles, row, strict=True)) for row in study.compared])
+        )
+    parts += ["## Rule of the verdict", study.rule]
     if study.disagreements:
-        parts += [
-            "## Where paper, code and data disagree",
-            "\n".join(f"- {text}" for text in study.disagreements),
-        ]
-    parts += [
-        "## Time",
-        f"{duration(seconds)} of one core for its rows; those that studies share count in each.",
-    ]
+        lines = [f"- {text}" for text in study.disagreements]
+        parts += ["## Where paper, code and data disagree", "\n".join(lines)]
     return "\n\n".join(parts) + "\n"
 
 
-def found_rows(study: Study, stores: list[Path], profile: str) -> tuple[list[Row], int]:
-    """The study's rows of a profile in the stores, and how many are missing."""
-    rows: list[Row] = []
-    missing = sys.maxsize
-    for place in stores:
-        with open_store(place, create=False) as opened:
-            rows += rows_of(study, opened, profile)[0]
-            missing = min(missing, status(study, opened, profile).missing)
-    return rows, missing
+def found(study: Study) -> StudyResult | None:
+    """What the recorded rows of a study say; None if there are none."""
+    profile = best_profile(study)
+    rows = recorded_rows(study, profile)
+    return StudyResult(study, profile, rows, [], study.find(rows), None) if rows else None
 
 
-def chosen_rows(study: Study, stores: list[Path], profiles: list[str]) -> tuple[str, list[Row]]:
-    """The first profile whose rows are all there, or else the first with any, and its rows."""
-    partial: tuple[str, list[Row]] = (profiles[0], [])
-    for profile in profiles:
-        rows, missing = found_rows(study, stores, profile)
-        if rows and not missing:
-            return profile, rows
-        if rows and not partial[1]:
-            partial = (profile, rows)
-    return partial
+def lines_of(study: Study, result: StudyResult | None) -> list[dict[str, Any]]:
+    """The study's lines of the table of verdicts: one a claim."""
+    name = f"[{study.name.partition('/')[2]}]({study.name.replace('/', '-')}.md)"
+    first = {"study": name, "source": study.source}
+    if result is None:
+        return [{**first, "setting": "-", "data": "-", "claim": "not run", "verdict": "-"}]
+    finding = result.finding
+    agree = {"confirmed": "agree", "refuted": "differ", "undecided": "undecided"}
+    data = "-" if finding.data is None else agree[finding.data.verdict]
+    if finding.data is not None:
+        data += f" ({finding.data.found['estimate']:+.4f})"
+    claims = [claim_record(c, finding.setting) for c in finding.claims]
+    table = [{**first, "setting": finding.setting, "data": data, **c} for c in claims]
+    for line in table[1:]:
+        line.update(study="", source="", setting="", data="")
+    return table or [{**first, "setting": finding.setting, "data": data, "claim": finding.sentence}]
 
 
-def write(stores: list[Path], profiles: list[str], docs: Path) -> list[dict[str, Any]]:
-    """All pages and the table of verdicts; the records of the table."""
+def write(studies: list[Study], docs: Path, only: list[str] | None = None) -> int:
+    """Pages of all studies, or of some, and the table of verdicts; how many pages."""
     docs.mkdir(parents=True, exist_ok=True)
-    records = []
-    for study in all_studies():
-        stem = study.name.replace("/", "-")
-        profile, rows = chosen_rows(study, stores, profiles)
-        if not rows:
-            kept = (docs / f"{stem}.md").exists()
-            name = f"[{study.name}]({stem}.md)" if kept else study.name
-            words = "not run here" if kept else "not run"
-            record = {"study": name, "source": study.source, "verdict": words, "what follows": "-"}
-            records.append({**record, "profile": "-", "rows": 0, "time": "-"})
+    papers: dict[str, list[dict[str, Any]]] = {}
+    pages = 0
+    for study in studies:
+        result = found(study)
+        papers.setdefault(study.paper, []).extend(lines_of(study, result))
+        if result is None or (only and study.name not in only):
             continue
-        finding = study.analyse(rows)
+        stem = study.name.replace("/", "-")
         image = f"images/{stem}.png"
-        figure.save(study.draw(rows, finding), docs / image)
-        write_text(docs / f"{stem}.md", page(study, rows, finding, profile, image))
-        planned = {c.hash for v in study.variants for c in study.cells(v, profile)}
-        there = len({r.cell for r in rows})
-        partial = "" if there == len(planned) else f" ({there} of {len(planned)} cells)"
-        seconds = sum({(r.cell, r.seed): r.seconds for r in rows}.values())
-        records.append(
-            {
-                "study": f"[{study.name}]({stem}.md)",
-                "source": study.source,
-                "verdict": finding.verdict + partial,
-                "what follows": finding.sentence,
-                "profile": profile,
-                "rows": len(rows),
-                "time": duration(seconds),
-            }
-        )
-    text = (
-        "# Verdicts\n\nWritten by `tools/write_study_docs.py` from the stores of runs. Each page "
-        "states its rule and its settings; times are of one core, and rows that studies share "
-        f"count in each.\n\n{markdown_table(records)}\n"
-    )
-    write_text(docs / "README.md", text)
-    return records
+        figure.save(result.figure, docs / image)
+        write_text(docs / f"{stem}.md", page(result, image))
+        pages += 1
+    tables = [f"## {NAMES.get(paper, paper)}\n\n{markdown_table(t)}" for paper, t in papers.items()]
+    write_text(docs / "README.md", "\n\n".join([INTRODUCTION.rstrip(), *tables]) + "\n")
+    return pages
 
 
-def write_times(stores: list[Path], profiles: list[str], file: Path = TIMES) -> int:
-    """CPU seconds of every study and profile whose rows are all there, for `reproduce --list`."""
-    known = json.loads(file.read_text()) if file.exists() else {}
-    number = 0
-    for study in all_studies():
-        for profile in profiles if study.name not in VARIES else ():
-            rows, missing = found_rows(study, stores, profile)
-            seconds = {(r.cell, r.seed): r.seconds for r in rows}
-            if seconds and not missing:
-                known.setdefault(study.name, {})[profile] = round(sum(seconds.values()), 1)
-                number += 1
+def write_times(studies: list[Study], file: Path = TIMES) -> int:
+    """CPU seconds of every study and profile whose rows are all recorded."""
+    known: dict[str, dict[str, float]] = {}
+    for study in studies:
+        for profile in PROFILES if study.name not in VARIES else ():
+            rows = {(r.cell, r.seed): r.seconds for r in recorded_rows(study, profile)}
+            cells = {c.hash for v in study.variants for c in study.cells(v, profile)}
+            if rows and len(rows) == len(cells) * len(study.seed_numbers(profile, None)):
+                known.setdefault(study.name, {})[profile] = round(sum(rows.values()), 1)
     write_text(file, json.dumps(known, indent=1, sort_keys=True) + "\n")
-    return number
+    return sum(map(len, known.values()))
+
+
+def record_stores(studies: list[Study], stores: list[Path], folder: Path) -> dict[str, int]:
+    """Record the rows of stores, of all profiles; how many each paper has then."""
+    total = {}
+    for place in stores:
+        with open_store(place, create=False) as store:
+            for study in studies:
+                for profile in PROFILES:
+                    rows, _ = rows_of(study, store, profile)
+                    if rows:
+                        file = folder / f"{study.paper}.jsonl"
+                        total[study.paper] = record(store, rows, file)
+    return total
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("stores", nargs="+", type=Path)
-    parser.add_argument("--profiles", nargs="+", default=["full", "quick"])
+    parser.add_argument("--record", nargs="+", type=Path, default=[], metavar="STORE")
+    parser.add_argument("--only", nargs="+", metavar="STUDY")
     parser.add_argument("--docs", type=Path, default=DOCS)
-    parser.add_argument("--times", action="store_true", help="only the times of --list")
     chosen = parser.parse_args()
-    if chosen.times:
-        number = write_times(chosen.stores, chosen.profiles)
-        sys.stdout.write(f"{number} times in {TIMES}\n")
-        return
-    records = write(chosen.stores, chosen.profiles, chosen.docs)
-    ran = [r for r in records if r["rows"]]
-    sys.stdout.write(f"{len(ran)} pages in {chosen.docs}\n")
+    studies = [study for study in all_studies() if study.paper in PAPERS]
+    for paper, number_of_rows in record_stores(studies, chosen.record, PACKAGE / "rows").items():
+        sys.stdout.write(f"{paper}: {number_of_rows:,} rows are recorded\n")
+    pages = write(studies, chosen.docs, chosen.only)
+    sys.stdout.write(f"{pages} pages in {chosen.docs}; {write_times(studies)} times in {TIMES}\n")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import pytest
 import byheart as bh
 from byheart.errors import ByheartError
 from byheart.reports.page import LIMIT
-from byheart.studies import Axes, Cell, Finding, Procedure, Row, Study, figure, run
+from byheart.studies import Axes, Cell, Claim, Finding, Procedure, Row, Study, figure, run
 from byheart.studies.fits import fit
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -35,9 +35,10 @@ PROCEDURE = Procedure(measure)
 
 def analyse(rows: list[Row]) -> Finding:
     x, y = figure.series(rows, "H", "accuracy")
-    slope = fit("linear", x, y, resamples=50).interval("b")
+    slope = fit("linear", x, y, intervals=True).interval("b")
     table = [{"law": "linear", "slope": slope["estimate"], "low": slope["low"]}]
-    return Finding("confirmed", f"It grows. {HOSTILE}", {"slope": slope}, {"fits": table})
+    claim = Claim(f"it grows {HOSTILE}", slope, 0.0)
+    return Finding(f"It grows. {HOSTILE}", (claim,), {"slope": slope}, {"fits": table})
 
 
 def draw(rows: list[Row], finding: Finding) -> Any:
@@ -71,7 +72,7 @@ TINY = Study(
 def store(tmp_path, monkeypatch):
     monkeypatch.setattr("byheart.papers.registry.all_studies", lambda: [TINY])
     path = tmp_path / "tiny.db"
-    assert run(TINY, path, profile="full").complete
+    assert run(TINY, path, profile="paper").complete
     return path
 
 

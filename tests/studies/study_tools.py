@@ -82,7 +82,7 @@ def tell(progress):
 if __name__ == "__main__":
     print("started", flush=True)
     study = tiny(int(sys.argv[4]), pause=float(sys.argv[3]))
-    run(study, sys.argv[1], profile="full", workers=sys.argv[2], progress=tell)
+    run(study, sys.argv[1], profile="paper", workers=sys.argv[2], progress=tell)
 """
 )
 

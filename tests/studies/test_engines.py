@@ -22,10 +22,10 @@ pytest.importorskip("distributed")
 
 
 def test_engines_agree(store: Path, cluster: Cluster):
-    run(tiny(), store, profile="full")
+    run(tiny(), store, profile="paper")
     for name, workers in (("two", 2), ("cluster", cluster.address)):
         other = store.with_name(f"{name}.db")
-        run(tiny(), other, profile="full", workers=workers)
+        run(tiny(), other, profile="paper", workers=workers)
         assert content(other) == content(store)
 
 
@@ -60,11 +60,11 @@ def test_killed_workers_lose_nothing(store: Path, cluster: Cluster):
                     os.kill(child.pid, signal.SIGKILL)
 
     report = run(
-        tiny(10, pause=0.05), store, profile="full", workers=cluster.address, progress=kill
+        tiny(10, pause=0.05), store, profile="paper", workers=cluster.address, progress=kill
     )
     assert killed and report.complete
     whole = store.with_name("whole.db")
-    run(tiny(10, pause=0.05), whole, profile="full")
+    run(tiny(10, pause=0.05), whole, profile="paper")
     assert content(store) == content(whole)
 
 
@@ -75,10 +75,10 @@ def test_a_cell_that_kills_its_worker_is_recorded(store: Path):
     from dask import config
 
     with config.set({"distributed.scheduler.allowed-failures": 0}):
-        report = run(study, store, profile="full", variant="as-coded", seeds=1, workers=2)
+        report = run(study, store, profile="paper", variant="as-coded", seeds=1, workers=2)
     assert (report.computed, report.failed) == (4, 1)
     with open_store(store) as opened:
-        good, bad = rows_of(study, opened, "full", variant="as-coded", seeds=1)
+        good, bad = rows_of(study, opened, "paper", variant="as-coded", seeds=1)
     assert len(good) == 3
     assert [row["x"] for row in bad] == [2] and "worker lost" in str(bad[0].error)
 
@@ -114,7 +114,7 @@ def test_interrupt_with_workers(store: Path):
 def test_nothing_is_left_running(store: Path):
     program = (
         "import sys\nfrom tiny_study import tiny\nfrom byheart.studies import run\n"
-        "if __name__ == '__main__':\n    run(tiny(), sys.argv[1], profile='full', workers=2)\n"
+        "if __name__ == '__main__':\n    run(tiny(), sys.argv[1], profile='paper', workers=2)\n"
     )
     script = store.with_suffix(".py")
     script.write_text(program)

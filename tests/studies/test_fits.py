@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from scipy.optimize import curve_fit
 
 from byheart.errors import ByheartError
-from byheart.studies.fits import LAWS, choose, fit, interval_of_mean
+from byheart.studies.fits import LAWS, choose, combined, fit
 
 X = np.repeat(np.arange(1.0, 11.0), 5)
 
@@ -32,7 +33,7 @@ def test_a_power_law_is_found_exactly(a, b, p, sign):
 def test_powers_below_the_square_root_are_found(p: float):
     """Concave growth: down to the logarithm (p = 0), and beyond it to laws that flatten."""
     y = np.log(X) if p == 0 else X**p / p
-    found = fit("power", X, y + noise(1e-3), resamples=100)
+    found = fit("power", X, y + noise(1e-3), intervals=True)
     low, high = found.intervals["p"]
     assert low - 0.01 < p < high + 0.01 and high - low < 0.2
     zero = np.append(X, 0.0)  # 0 has no negative powers: the fit stays finite
@@ -59,15 +60,31 @@ def test_least_squares_equal_scipys():
     assert np.allclose([line.values["b"], line.values["a"]], np.polyfit(X, y, 1))
 
 
-def test_intervals_cover_the_truth():
-    """95 % intervals over 5 seeds a point: few seeds make them a little narrow, not absurdly."""
-    inside, y = 0, X
-    for seed in range(60):
-        y = 0.1 + 0.03 * X**1.5 + noise(0.02, seed)
-        low, high = fit("power", X, y, resamples=200, rng=seed).intervals["p"]
-        inside += low <= 1.5 <= high
-    assert inside >= 48
-    assert fit("linear", X, y).intervals == {}
+def test_no_interval_where_there_is_none_to_be_had():
+    """Of two seeds, and of an estimate at an end of its search."""
+    pairs = np.repeat(np.arange(1.0, 6), 2)
+    assert fit("linear", pairs, pairs, intervals=True).intervals == {}
+    assert np.isnan(combined([[1.0, 2.0]], [1.0])["low"])
+    steep = fit("power", X, np.where(X == 10, 1.0, 0.0) + noise(1e-6), intervals=True)
+    assert steep.values["p"] == pytest.approx(LAWS["power"].starts[-1]) and not steep.intervals
+    assert fit("linear", X, X).intervals == {}  # not asked for
+
+
+def test_intervals_equal_those_of_the_textbook():
+    """A mean: Student's t. A line through equal counts: Σ c_x mean_x with c = (x - x̄)/Σ(x - x̄)²."""
+    values = noise(1.0)[:5]
+    found = combined([values], [1.0])
+    low, high = stats.t.interval(0.95, 4, values.mean(), stats.sem(values))
+    assert [found["low"], found["high"]] == pytest.approx([low, high])
+    y = 0.3 * X + noise(0.1)
+    at = np.unique(X)
+    off = (at - at.mean()) / ((at - at.mean()) ** 2).sum()
+    slope = combined([y[X == v] for v in at], off)
+    line = fit("linear", X, y, intervals=True).interval("b")
+    assert list(line.values()) == pytest.approx(list(slope.values()), rel=1e-6)
+    two = combined([values, values[:3]], [1.0, -1.0])
+    welch = stats.ttest_ind(values, values[:3], equal_var=False).confidence_interval(0.95)
+    assert [two["low"], two["high"]] == pytest.approx([welch.low, welch.high])
 
 
 @pytest.mark.parametrize("law", ["linear", "quadratic", "saturating", "power"])
@@ -95,6 +112,5 @@ def test_too_few_points():
         choose([1.0, 1.0], [1.0, 2.0])
 
 
-def test_a_mean_has_an_interval():
-    low, high = interval_of_mean([0.5] * 5)
-    assert low == high == 0.5
+def test_values_without_spread_have_an_interval_without_width():
+    assert combined([[0.5] * 5], [1.0]) == {"estimate": 0.5, "low": 0.5, "high": 0.5}

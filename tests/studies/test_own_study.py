@@ -22,7 +22,7 @@ from byheart.studies.expression import read_assignments, read_values
 FILE = '''
 """How y grows with x: a study in one file."""
 import beside
-from byheart.studies import Finding, Procedure, Study, fit
+from byheart.studies import Claim, Finding, Procedure, Study, fit
 
 
 def measure(params, seed):
@@ -31,11 +31,10 @@ def measure(params, seed):
 
 def analyse(rows):
     if len({row["x"] for row in rows}) < 2:
-        return Finding("undecided", "Too few rows.")
-    slope = fit("linear", [r["x"] for r in rows], [r["y"] for r in rows], resamples=20)
-    good = abs(slope.values["b"] - 3) < 0.1
-    return Finding("confirmed" if good else "not confirmed", "It is a line.",
-                   {"slope": slope.interval("b")})
+        return Finding("Too few rows.")
+    line = fit("linear", [r["x"] for r in rows], [r["y"] for r in rows], intervals=True)
+    slope = line.interval("b")
+    return Finding("It is a line.", (Claim("the slope is 3", slope, 2.9, 3.1),), {"slope": slope})
 
 
 STUDY = Study(
@@ -43,7 +42,7 @@ STUDY = Study(
     grid=Procedure(measure).grid(x=range(4), shift=(0, 1)),
     analyse=analyse,
     claim="y grows three times as fast as x.",
-    rule="Confirmed if the slope is within 0.1 of 3.",
+    rule="Confirmed if the interval of the slope lies within 0.1 of 3.",
 )
 '''
 

@@ -105,8 +105,8 @@ def test_list_has_a_row_for_every_study(run: Run):
 
 def test_status(run: Run):
     assert run("tiny/line", "--status").exit_code == 2  # no store yet
-    run("tiny/line", "--profile", "full", "--only", "x<2", "--seeds", "1")
-    said = run("tiny/line", "--status", "--profile", "full")
+    run("tiny/line", "--profile", "paper", "--only", "x<2", "--seeds", "1")
+    said = run("tiny/line", "--status", "--profile", "paper")
     assert re.search(r"tiny/line +36 +4 +0 +32", said.stdout)
 
 
@@ -170,7 +170,7 @@ tiny_study.STUDIES = (tiny_study.tiny(20, pause=0.05),)
 registry.MODULES["tiny"] = "tiny_study"
 import sys
 from byheart.cli.main import main
-sys.argv = ["byheart", "reproduce", "tiny/line", "--profile", "full"]
+sys.argv = ["byheart", "reproduce", "tiny/line", "--profile", "paper"]
 main()
 """
 )
@@ -192,21 +192,3 @@ def test_interrupted(tmp_path: Path, sign: signal.Signals):
     assert "Run the same command again to go on from there." in err and "Traceback" not in err
     with open_store(tmp_path / "byheart-studies" / "tiny.db") as opened:
         assert 0 < len(opened.rows()) < 120
-
-
-def test_the_docs_are_written_from_a_store(run: Run, tmp_path: Path):
-    run("tiny/line", "--profile", "full")
-    spec = importlib.util.spec_from_file_location("docs", ROOT / "tools" / "write_study_docs.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    records = module.write([tmp_path / "byheart-studies" / "tiny.db"], ["full"], tmp_path / "docs")
-    text = (tmp_path / "docs" / "tiny-line.md").read_text()
-    for words in ("**Claim.** y = 3 x", "Verdict: confirmed", "Rule of the verdict", "## Time"):
-        assert words in text
-    assert (tmp_path / "docs" / "images" / "tiny-line.png").exists()
-    assert "[tiny/line](tiny-line.md)" in (tmp_path / "docs" / "README.md").read_text()
-    assert sum(r["rows"] for r in records) == 36
-    times = tmp_path / "times.json"
-    assert module.write_times([tmp_path / "byheart-studies" / "tiny.db"], ["full"], times) == 1
-    assert json.loads(times.read_text())["tiny/line"]["full"] >= 0

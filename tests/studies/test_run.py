@@ -36,7 +36,7 @@ PACKAGE = Path(work_module.__file__).parent
 
 
 def test_every_cell_and_seed_is_one_row(store: Path):
-    report = run(tiny(), store, profile="full")
+    report = run(tiny(), store, profile="paper")
     assert (report.total, report.computed, report.failed, report.missing) == (36, 36, 0, 0)
     assert report.complete
     rows = content(store)
@@ -45,25 +45,25 @@ def test_every_cell_and_seed_is_one_row(store: Path):
 
 
 def test_a_second_run_computes_nothing(store: Path):
-    run(tiny(), store, profile="full")
+    run(tiny(), store, profile="paper")
     before = content(store)
-    again = run(tiny(), store, profile="full")
+    again = run(tiny(), store, profile="paper")
     assert (again.there, again.computed) == (36, 0)
     assert content(store) == before
 
 
 def test_studies_share_cells(store: Path):
-    run(tiny(), store, profile="full")
+    run(tiny(), store, profile="paper")
     other = tiny(4, name="tiny/other")
-    report = run(other, store, profile="full")
+    report = run(other, store, profile="paper")
     assert (report.total, report.computed) == (24, 0)
     with open_store(store) as opened:
-        rows, failed = rows_of(other, opened, "full")
+        rows, failed = rows_of(other, opened, "paper")
     assert {row.study for row in rows} == {"tiny/other"} and len(rows) == 24 and not failed
 
 
 def test_equal_shapes_are_stacked(store: Path):
-    run(tiny(largest=4), store, profile="full", variant="as-coded")
+    run(tiny(largest=4), store, profile="paper", variant="as-coded")
     sizes = [row[6]["size"] for row in content(store)]
     assert sorted(sizes) == [2, 2] + [4] * 16  # 18 jobs of one shape, at most 4 at once
     assert all(r[6]["size"] == r[8] for r in content(store))
@@ -116,7 +116,7 @@ def test_seeds_may_be_named(store: Path):
 
 
 def test_only_and_seeds(store: Path):
-    report = run(tiny(), store, profile="full", only="x<2", seeds=2, variant="corrected")
+    report = run(tiny(), store, profile="paper", only="x<2", seeds=2, variant="corrected")
     assert report.total == 4
     with pytest.raises(ByheartError, match="leaves no cell"):
         run(tiny(), store, only="x>99")
@@ -159,7 +159,7 @@ def test_only_compares():
 
 def test_progress_counts_up(store: Path):
     seen: list[Any] = []
-    run(tiny(), store, profile="full", progress=seen.append)
+    run(tiny(), store, profile="paper", progress=seen.append)
     assert [p.done for p in seen] == sorted(p.done for p in seen)
     assert seen[-1].done == seen[-1].total == 36 and seen[-1].left == 0
     assert seen[-1].last is not None and "y" in seen[-1].last.measurements
@@ -174,19 +174,19 @@ def test_progress_can_be_printed(store: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_a_time_budget_begins_nothing_new(store: Path):
-    report = run(tiny(pause=0.05), store, profile="full", time_budget=0.3)
+    report = run(tiny(pause=0.05), store, profile="paper", time_budget=0.3)
     assert 0 < report.computed < 36 and report.missing == 36 - report.computed
-    rest = run(tiny(pause=0.05), store, profile="full")
+    rest = run(tiny(pause=0.05), store, profile="paper")
     assert rest.computed == report.missing and rest.missing == 0
     whole = store.with_name("whole.db")
-    run(tiny(pause=0.05), whole, profile="full")
+    run(tiny(pause=0.05), whole, profile="paper")
     assert content(whole) == content(store)
 
 
 def test_status(store: Path):
-    run(tiny(), store, profile="full", only="x<2", variant="corrected")
+    run(tiny(), store, profile="paper", only="x<2", variant="corrected")
     with open_store(store) as opened:
-        found = status(tiny(), opened, "full")
+        found = status(tiny(), opened, "paper")
     assert (found.rows, found.done, found.failed, found.missing) == (36, 6, 0, 30)
 
 
@@ -196,20 +196,20 @@ def test_a_cell_that_fails_is_recorded_and_the_others_go_on(
 ):
     mended = tmp_path / "mended"
     study = tiny(faulty=True, fault=fault, mended=str(mended))
-    report = run(study, store, profile="full", variant="as-coded")
+    report = run(study, store, profile="paper", variant="as-coded")
     assert (report.computed, report.failed, report.complete) == (18, 3, False)
     with open_store(store) as opened:
-        good, bad = rows_of(study, opened, "full", variant="as-coded")
+        good, bad = rows_of(study, opened, "paper", variant="as-coded")
     assert len(good) == 15 and {row["x"] for row in bad} == {2}
     kind = {"raise": "ZeroDivisionError: two is too much", "memory": "MemoryError", "text": "TypeE"}
     assert all(kind[fault] in str(row.error) for row in bad)
-    again = run(study, store, profile="full", variant="as-coded")
+    again = run(study, store, profile="paper", variant="as-coded")
     assert (again.computed, again.failed) == (0, 3)  # not computed again unless asked for
     mended.touch()
-    retried = run(study, store, profile="full", variant="as-coded", retry_failed=True)
+    retried = run(study, store, profile="paper", variant="as-coded", retry_failed=True)
     assert (retried.computed, retried.failed) == (3, 0)
     with open_store(store) as opened:
-        good, bad = rows_of(study, opened, "full", variant="as-coded")
+        good, bad = rows_of(study, opened, "paper", variant="as-coded")
     assert len(good) == 18 and not bad
 
 
@@ -217,9 +217,9 @@ def test_a_good_row_is_never_replaced(store: Path):
     from byheart.studies.cell import Job
     from byheart.studies.store import Result
 
-    run(tiny(), store, profile="full")
+    run(tiny(), store, profile="paper")
     before = content(store)
-    job = Job(tiny().cells("as-coded", "full")[0], 0)
+    job = Job(tiny().cells("as-coded", "paper")[0], 1000)
     with coordinating(store) as opened:
         opened.add([(job, Result({"y": -1.0}, None, 0.0, {}, "cpu", 1, 1))])
     assert content(store) == before
@@ -245,7 +245,7 @@ def test_clock_changes_do_not_matter(store: Path, monkeypatch: pytest.MonkeyPatc
     clock = iter(range(10**9, 0, -86400))
     monkeypatch.setattr(time, "time", lambda: float(next(clock)))
     seen: list[Any] = []
-    report = run(tiny(), store, profile="full", progress=seen.append, time_budget=60.0)
+    report = run(tiny(), store, profile="paper", progress=seen.append, time_budget=60.0)
     assert report.complete and all(p.seconds >= 0 for p in seen)
     with open_store(store) as opened:
         assert all(0 <= row.seconds < 60 for row in opened.rows())
@@ -253,7 +253,7 @@ def test_clock_changes_do_not_matter(store: Path, monkeypatch: pytest.MonkeyPatc
 
 def same_as_uninterrupted(store: Path, points: int) -> None:
     whole = store.with_name("whole.db")
-    run(tiny(points, pause=0.01), whole, profile="full")
+    run(tiny(points, pause=0.01), whole, profile="paper")
     assert content(store) == content(whole)
     assert len(content(store)) == 6 * points
 
@@ -281,7 +281,7 @@ def test_interrupt_is_a_clean_stop(store: Path):
     assert "Stopped: stopped: " in err and "again to go on" in err
     with open_store(store) as opened:
         assert 0 < len(opened.rows()) < 60
-    report = run(tiny(10, pause=0.05), store, profile="full")
+    report = run(tiny(10, pause=0.05), store, profile="paper")
     assert report.missing == 0 and 0 < report.there < 60
 
 

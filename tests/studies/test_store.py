@@ -29,7 +29,7 @@ def newer(place: Path) -> None:
 
 
 def truncated(place: Path) -> None:
-    run(tiny(60), place, profile="full")
+    run(tiny(60), place, profile="paper")
     data = place.read_bytes()
     place.write_bytes(data[: len(data) // 2 // 4096 * 4096 + 100])
 
@@ -40,7 +40,7 @@ def beheaded(place: Path) -> None:
 
 
 def scribbled(place: Path) -> None:
-    run(tiny(60), place, profile="full")
+    run(tiny(60), place, profile="paper")
     data = bytearray(place.read_bytes())
     data[4096:12288] = b"\xff" * 8192
     place.write_bytes(data)
@@ -106,10 +106,10 @@ def test_a_full_disk(store: Path, monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as patch:
         patch.setattr(store_module, "open_store", small)
         with pytest.raises(StoreError, match=r"disk is full.*Make room"):
-            run(study, store, profile="full")
+            run(study, store, profile="paper")
     with open_store(store) as kept:
         number = len(kept.rows())
-    report = run(study, store, profile="full")
+    report = run(study, store, profile="paper")
     assert report.there == number and report.complete
     with open_store(store) as kept:
         assert len(kept.rows()) == 1800
@@ -119,10 +119,10 @@ def test_a_file_that_may_not_grow(store: Path):
     """The operating system refuses the write: the run stops with a message, the store is sound."""
     program = (
         "import resource, sys; from tiny_study import tiny; from byheart.studies import run\n"
-        "run(tiny(), sys.argv[1], profile='full')\n"
+        "run(tiny(), sys.argv[1], profile='paper')\n"
         "import os\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (70_000, resource.RLIM_INFINITY))\n"
-        "run(tiny(400), sys.argv[1], profile='full')\n"
+        "run(tiny(400), sys.argv[1], profile='paper')\n"
     )
     assert resource.RLIMIT_FSIZE >= 0
     said = subprocess.run(
@@ -133,7 +133,7 @@ def test_a_file_that_may_not_grow(store: Path):
     with open_store(store) as kept:
         there = len(kept.rows())
     assert there >= 36
-    report = run(tiny(400), store, profile="full")
+    report = run(tiny(400), store, profile="paper")
     assert report.complete and report.there >= 36
 
 

@@ -40,7 +40,7 @@ def measure(params, seed):
     return {"y": 2.0 * params["x"]}
 
 def analyse(rows):
-    return Finding("undecided", "none")
+    return Finding("none")
 
 STUDY = Study(name="mine/line", grid=Procedure(measure).grid(x=(1, 2)), claim="y = 2x",
               rule="none", analyse=analyse, axes=Axes("x", "y"))

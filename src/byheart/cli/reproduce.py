@@ -32,10 +32,14 @@ def reproduce(
     list_studies: bool = _showing(False, "All studies, with their times.", "--list"),
     status: bool = _showing(False, "What is there, failed, missing.", "--status"),
     redraw: bool = _showing(False, "Figure and fit from the store; runs nothing.", "--redraw"),
-    profile: str = _running(
-        "quick",
-        "quick: minutes; full: every point, 5 seeds; paper: the authors' lengths too.",
-        "quick|full|paper",
+    recorded: bool = _showing(
+        False, "Figure, fit and verdicts from the rows that come with byheart.", "--recorded"
+    ),
+    profile: str | None = _running(
+        None,
+        "quick (default): a trend in minutes; paper: the authors' settings, with verdicts; part: "
+        "a stated share of them.",
+        "quick|part|paper",
     ),
     variant: str | None = _running(
         None, "One variant only. Default: all there are.", "as-coded|as-published|corrected|all"
@@ -53,6 +57,9 @@ def reproduce(
     ),
     workers: str = _running("1", "N processes, or a Dask scheduler, tcp://HOST:PORT.", "N|ADDRESS"),
     retry_failed: bool = _running(False, "Compute failed cells again.", "--retry-failed"),
+    fresh: bool = _running(
+        False, "Take no recorded rows: compute all of them, and compare.", "--fresh"
+    ),
     store: Path | None = _running(None, "The SQLite file. Default: DIR/PAPER.db.", "FILE"),
     export: Path | None = _showing(None, "All rows as .csv or .parquet.", "FILE"),
     output: Path = option(Path(FOLDER), "Where figures and tables go.", "--output", "-o", "DIR"),
@@ -60,8 +67,9 @@ def reproduce(
     """Reproduce a figure or a table: run the study, fit, draw, and say what follows.
 
     Every (cell, seed) is one row of an SQLite file. Stop whenever you like: the same command goes
-    on from there, and the rows are the same on one process, on many, and on a cluster. A study of
-    your own is a file that defines STUDY (docs/studies.md).
+    on from there, and the rows are the same on one process, on many, and on a cluster. Rows that
+    come with byheart need not be computed again; --recorded shows them in seconds. A study of your
+    own is a file that defines STUDY (docs/studies.md).
     """
     from byheart.papers import all_studies, find
     from byheart.studies import Execution, Selection, results
@@ -70,7 +78,10 @@ def reproduce(
     from byheart.studies.result import check_export
     from byheart.studies.study import PROFILES
 
-    check_choice("profile", profile, PROFILES)
+    if profile is not None:
+        check_choice("profile", profile, PROFILES)
+    if recorded + redraw + fresh > 1:
+        raise ByheartError("--recorded, --redraw and --fresh exclude each other: give one of them.")
     if list_studies:
         _list(find(name) if name else all_studies())
         return
@@ -87,31 +98,36 @@ def reproduce(
     records: list[Record] = []
     known = frozenset(study.name for study in all_studies())
     with progress(name, eager=True) as tell:
-        how = Execution(workers, time_budget, retry_failed, tell, compute=not redraw)
+        rows = "recorded" if recorded else "store" if redraw else "fresh" if fresh else "missing"
+        how = Execution(workers, time_budget, retry_failed, tell, rows)
         for result in results(studies, selection, how, store=store, folder=output, known=known):
             files = result.save(output, "-set" if values else "")
             found.append(result)
             records.append(result.to_json() | {k: os.fspath(v) for k, v in files.items()})
             _show(result, files)
+            if fresh:
+                _compare(result)
     runs = [result.run for result in found if result.run is not None]
     total = {name: sum(getattr(run, field) for run in runs) for name, field in TOTALS.items()}
     if export is not None:
         number = write([row for r in found for row in r.rows + r.failed], export)
         say(f"\n{number:,} rows in {export}")
     emit({**total, "studies": records})
-    _verdicts(records, total, redraw)
+    _verdicts(records, total, redraw or recorded)
     if any(result.failed for result in found):
         raise typer.Exit(1)
 
 
 def _show(result: StudyResult, files: dict[str, Path]) -> None:
-    from byheart.studies.result import number_text
+    from byheart.studies.result import claim_lines, number_text
 
     study, finding = result.study, result.finding
     say(f"{study.name}: {study.title}" + (f" ({study.source})" if study.source else ""))
     if study.claim:
         say(f"  claim    {study.claim}")
     say(f"  verdict  {finding.verdict}: {finding.sentence}")
+    for line in claim_lines(finding):
+        say(f"           {line}")
     for name, value in finding.numbers.items():
         say(f"  {name}: {number_text(value)}")
     for row in result.failed[:3]:
@@ -120,6 +136,18 @@ def _show(result: StudyResult, files: dict[str, Path]) -> None:
         earlier = f"{len(result.outdated)} of the rows were computed by an earlier text of the file"
         say(f"  {earlier}; another --store computes them again.")
     say(f"  {len(result.rows)} rows; figure {files['figure']}, rows {files['csv']}")
+
+
+def _compare(result: StudyResult) -> None:
+    """Rows computed anew beside those that came with byheart."""
+    from byheart.studies.recorded import compared
+
+    found = compared(result.study, result.rows)
+    largest = max(found["largest_difference"].values(), default=0.0)
+    say(
+        f"  {found['compared']} rows are recorded too: {found['identical']} the same, largest "
+        f"difference of a measurement {largest:.3g}"
+    )
 
 
 def _verdicts(records: list[Record], total: Record, redraw: bool) -> None:
@@ -150,14 +178,14 @@ def _list(studies: list[Study]) -> None:
     for study in studies:
         record: Record = {"study": study.name, "source": study.source, "title": study.title}
         record["variants"] = list(study.variants)
-        times = {profile: study.estimate(profile) for profile in ("quick", "full")}
+        times = {profile: study.estimate(profile) for profile in ("quick", "paper")}
         record |= {f"{profile}_seconds": seconds / 2 for profile, (seconds, _) in times.items()}
         records.append(record | {profile: how for profile, (_, how) in times.items()})
     emit({"studies": records})
-    lines = [("study", "quick, 2 cores", "full, 2 cores", "source")]
+    lines = [("study", "quick, 2 cores", "paper, 2 cores", "source")]
     for r in records:
-        quick, full = (f"{duration(r[f'{p}_seconds'])} {r[p]}" for p in ("quick", "full"))
-        lines.append((r["study"], quick, full, r["source"]))
+        quick, paper = (f"{duration(r[f'{p}_seconds'])} {r[p]}" for p in ("quick", "paper"))
+        lines.append((r["study"], quick, paper, r["source"]))
     widths = [max(len(row[i]) for row in lines) for i in range(3)]
     for row in lines:  # names stay whole, so that they can be copied
         say("  ".join([*(cell.ljust(w) for cell, w in zip(row[:3], widths, strict=True)), row[3]]))
@@ -171,7 +199,7 @@ def _status(studies: list[Study], selection: Selection, store: Path | None, outp
     for study in studies:
         path = store or output / f"{study.paper}.db"
         with open_store(path, create=False) as opened:
-            found = status(study, opened, selection.profile, selection.seeds)
+            found = status(study, opened, selection.profile or "quick", selection.seeds)
         records.append(asdict(found) | {"store": os.fspath(path)})
     emit({"studies": records})
     names = ("study", "rows", "done", "failed", "missing")

@@ -9,9 +9,10 @@ from functools import lru_cache
 from importlib import resources
 
 from byheart.studies import Axes, Cell, Finding, Params, Procedure, Record, Row, Study, figure, laws
+from byheart.studies.study import Published
 
 Grid = Callable[[str, str], Sequence[Cell]]
-SHARED: Params = {"EXPONENT_RULE": laws.EXPONENT_RULE, "NEAR": laws.NEAR, "WIDE": laws.WIDE}
+SHARED: Params = {"EXPONENT_RULE": laws.EXPONENT_RULE, "NEAR": laws.NEAR}
 PRECISE = 1.1  # a search for the largest number ends when the bracket is this narrow
 MOST = 1 << 16  # it does not look further
 
@@ -27,7 +28,7 @@ def declare(
     name: str, grid: Sequence[Cell] | Grid, analyse: Callable[[list[Row]], Finding],
     axes: Axes | tuple[Axes, ...],
     figure: Callable[[list[Row], Finding], figure.Figure] | None = None, *,
-    settings: str | None = None, **numbers: object,
+    settings: str | None = None, published: Published | None = None, **numbers: object,
 ) -> Study:  # fmt: skip
     """The study `name` with its words, in which {NAME} stands for a text that several share, or for
     one of the `numbers`: the rule of a verdict names the constants that the analysis uses.
@@ -53,16 +54,16 @@ def declare(
     fields["aliases"] = tuple(f"{paper}/{alias}" for alias in fields.get("aliases", ()))
     if settings is not None:
         fields["settings"] = settings
-    return Study(name, grid, analyse, axes=axes, figure=figure, **fields)
+    return Study(name, grid, analyse, axes=axes, figure=figure, published=published, **fields)
 
 
 def by_profile(
-    procedure: Procedure, experiment: str, quick: Params, full: Params, **settings: object
+    procedure: Procedure, experiment: str, quick: Params, paper: Params, **settings: object
 ) -> Grid:
     """A grid: `settings`, and those of the quick profile or of the others."""
 
     def grid(variant: str, profile: str) -> list[Cell]:
-        return procedure.grid(experiment, **settings, **(quick if profile == "quick" else full))
+        return procedure.grid(experiment, **settings, **(quick if profile == "quick" else paper))
 
     return grid
 

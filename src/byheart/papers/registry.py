@@ -103,20 +103,22 @@ def find(name: str | os.PathLike[str]) -> list[Study]:
 
 
 def reproduce(
-    study: str | os.PathLike[str] | Study, profile: str = "quick", *,
+    study: str | os.PathLike[str] | Study, profile: str | None = None, *,
     seeds: int | Sequence[int] | None = None, set: Mapping[str, object] | None = None,
     variant: str | None = None, only: str | None = None, workers: int | str = 1,
     time_budget: float | None = None, progress: Tell = quiet,
-    store: str | os.PathLike[str] | None = None,
+    store: str | os.PathLike[str] | None = None, recorded: bool = False,
 ) -> StudyResult:  # fmt: skip
     """Run a study, fit, draw, and say what follows; go on where an earlier run was cut off.
 
     `study`: a name ("dana2025/fig1a"; `byheart reproduce --list` has all), a file that defines
-    STUDY, or a `Study`. `profile`: "quick" (minutes), "full" (every point), "paper" (the authors'
-    lengths too). `seeds`: how many, or which. `set`: other values of parameters, as in {"d": (12,
-    16), "H": range(1, 32, 5)}. `only`: cells for which an expression holds ("H<=16"). `workers`:
-    local processes, or a Dask scheduler. `time_budget`: seconds after which nothing new is begun.
-    `store`: the SQLite file that keeps the rows, else byheart-studies/PAPER.db.
+    STUDY, or a `Study`. `profile`: "quick" (a trend in minutes; the default), "paper" (the authors'
+    settings), "part" (a stated share of them). `recorded`: the rows that come with byheart, the
+    most faithful profile there is; nothing is computed. `seeds`: how many, or which. `set`: other
+    values of parameters, as in {"d": (12, 16), "H": range(1, 32, 5)}. `only`: cells for which an
+    expression holds ("H<=16"). `workers`: local processes, or a Dask scheduler. `time_budget`:
+    seconds after which nothing new is begun. `store`: the SQLite file that keeps the rows, else
+    byheart-studies/PAPER.db.
 
     >>> import tempfile, pathlib
     >>> store = pathlib.Path(tempfile.mkdtemp()) / "slides.db"
@@ -133,6 +135,7 @@ def reproduce(
         for name, value in (set or {}).items()
     }
     selection = Selection(profile, variant, only, seeds, values)
-    execution = Execution(workers, time_budget, progress=progress)
+    rows = "recorded" if recorded else "missing"
+    execution = Execution(workers, time_budget, progress=progress, rows=rows)
     known = frozenset(one.name for one in all_studies())
     return next(results(studies, selection, execution, store=store, folder=FOLDER, known=known))

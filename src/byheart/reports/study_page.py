@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from byheart._json import Json, plain
 from byheart.errors import ByheartError
 from byheart.reports.page import Page, render
-from byheart.studies.result import number_text
-from byheart.studies.study import Axes, Finding, Record, Row
+from byheart.studies.result import claim_lines, number_text
+from byheart.studies.study import PROFILES, Axes, Finding, Record, Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 DIGITS = 3  # of a number in the page's tables
 TABLE = 1_200_000  # bytes of rows in the page
 FIGURES = 900_000  # bytes of all static pictures
-PROFILES = ("paper", "full", "quick")
 SKIPPED = {"study", "cell", "device", "threads", "stack", "versions", "error"}
-MARKS = {"confirmed": "proved", "not confirmed": "damaged", "artefact": "damaged"}
+MARKS = {"confirmed": "proved", "refuted": "damaged"}
 UNKNOWN = "This byheart does not know the study: only its rows are shown."
 
 
@@ -72,11 +71,11 @@ def _result(study: Study, store: Store) -> StudyResult:
     """What the study finds in the rows of the profile that has most of them."""
     from byheart.studies import StudyResult, rows_of
 
-    seeds = 1 + max(row.seed for row in store.rows(study.name))
-    rows = {p: rows_of(study, store, p, seeds=seeds) for p in PROFILES}
-    profile = max(PROFILES, key=lambda p: len(rows[p][0]))
+    seeds = sorted({row.seed for row in store.rows(study.name)})
+    rows = {p: rows_of(study, store, p, seeds=seeds) for p in reversed(PROFILES)}
+    profile = max(rows, key=lambda p: len(rows[p][0]))
     good, bad = rows[profile]
-    return StudyResult(study, profile, good, bad, study.analyse(good), store.path)
+    return StudyResult(study, profile, good, bad, study.find(good), store.path)
 
 
 def _part(store: Store, name: str, room: int) -> Record:
@@ -97,15 +96,22 @@ def _part(store: Store, name: str, room: int) -> Record:
     part: Record = {**dict.fromkeys(words, ""), "name": name, "title": name, "disagreements": ()}
     part |= {"axes": [], "picture": None, "lines": [], "rows": rows, "failed": failed}
     part |= account or {}
-    finding = Finding.from_json(account["finding"]) if account else Finding("undecided", UNKNOWN)
+    finding = Finding.from_json(account["finding"]) if account else Finding(UNKNOWN)
     numbers = [(key, number_text(value, DIGITS)) for key, value in finding.numbers.items()]
     tables = [(key, *_table(table)) for key, table in finding.tables.items() if table]
     fits = part["picture"] is not None and len(part["picture"]) <= room
     return part | {
-        "verdict": finding.verdict if account else "", "sentence": finding.sentence,
+        "verdict": _verdict(finding) if account else "", "sentence": finding.sentence,
+        "claims": claim_lines(finding),
         "numbers": numbers, "tables": tables, "figure": part["picture"] if fits else None,
         "state": MARKS.get(finding.verdict, "unproved"),
     }  # fmt: skip
+
+
+def _verdict(finding: Finding) -> str:
+    if finding.verdict == "trend":
+        return "a trend, at sizes of its own"
+    return finding.verdict + (", on a part of the grid" if finding.setting == "sub-grid" else "")
 
 
 def _table(rows: Sequence[Mapping[str, object]]) -> tuple[list[str], list[list[str]]]:

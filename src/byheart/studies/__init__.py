@@ -10,11 +10,11 @@ from byheart.studies.fits import choose, fit
 from byheart.studies.result import Execution, Selection, StudyResult, export, results
 from byheart.studies.run import Progress, Report, Stopped, duration, rows_of, run, status
 from byheart.studies.store import Store, StoreBusy, StoreError, open_store
-from byheart.studies.study import Axes, Finding, Record, Row, Study, Verdict
+from byheart.studies.study import Axes, Claim, Finding, Published, Record, Row, Study, Verdict
 
 __all__ = [
-    "Axes", "Cell", "Execution", "Finding", "Jobs", "Measurements", "Params", "Procedure",
-    "Progress", "Record", "Report", "Row", "Selection", "Stopped", "Store", "StoreBusy",
-    "StoreError", "Study", "StudyResult", "Verdict", "choose", "duration", "export", "fit",
-    "open_store", "results", "rows_of", "run", "status", "together",
+    "Axes", "Cell", "Claim", "Execution", "Finding", "Jobs", "Measurements", "Params", "Procedure",
+    "Progress", "Published", "Record", "Report", "Row", "Selection", "Stopped", "Store",
+    "StoreBusy", "StoreError", "Study", "StudyResult", "Verdict", "choose", "duration", "export",
+    "fit", "open_store", "results", "rows_of", "run", "status", "together",
 ]  # fmt: skip

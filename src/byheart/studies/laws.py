@@ -1,4 +1,4 @@
-"""Fits and verdicts that the studies of several papers share."""
+"""Fits and claims that the studies of several papers share."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ import numpy as np
 
 from byheart.studies.cell import Params, Value, group
 from byheart.studies.figure import Array, means, series
-from byheart.studies.fits import RESAMPLES, Fit, fit
-from byheart.studies.study import Finding, Row, Verdict
+from byheart.studies.fits import Fit, fit, span
+from byheart.studies.study import Claim, Finding, Interval, Row
 
 CEILING = 0.95  # lines are fitted up to and including the first accuracy above it
 NEAR = 0.15  # an exponent this near the claimed one counts as the claimed one
-WIDE = 0.5  # an interval wider than this says nothing
-Interval = dict[str, float]
-"""{"estimate", "low", "high"}."""
 
 
 def below_ceiling(
@@ -30,8 +27,8 @@ def below_ceiling(
 
 
 def fitted(law: str, x: Array, y: Array) -> Fit:
-    """A law by least squares, with 95 % bootstrap intervals over seeds."""
-    return fit(law, x, y, resamples=RESAMPLES, validate=False)
+    """A law by least squares, with 95 % intervals over seeds."""
+    return fit(law, x, y, intervals=True, validate=False)
 
 
 def slope(x: Array, y: Array) -> Interval:
@@ -44,61 +41,23 @@ def exponent(x: Array, y: Array) -> Interval:
     return slope(np.log(x), np.log(y))
 
 
-def exponent_verdict(p: Interval, claimed: float) -> Verdict:
-    """Confirmed: the interval of p meets claimed ± 0.15; undecided: it is wider than 0.5 and
-    meets it; not confirmed: it does not.
+def exponent_claim(statement: str, p: Interval, claimed: float) -> Claim:
+    """That an exponent is the claimed one, ± 0.15.
 
-    >>> exponent_verdict({"estimate": 1.02, "low": 0.97, "high": 1.06}, 1.0)
+    >>> exponent_claim("linear in H", {"estimate": 1.02, "low": 0.97, "high": 1.06}, 1.0).verdict
     'confirmed'
-    >>> exponent_verdict({"estimate": 0.5, "low": 0.4, "high": 0.6}, 2.0)
-    'not confirmed'
     """
-    meets = p["low"] <= claimed + NEAR and p["high"] >= claimed - NEAR
-    return judged(meets and p["high"] - p["low"] <= WIDE, not meets)
+    return Claim(f"{statement}: p = {claimed:g}", p, claimed - NEAR, claimed + NEAR)
 
 
 EXPONENT_RULE = (
-    "Exponent p of a + b x^p with its 95 % bootstrap interval over seeds: confirmed if the "
-    f"interval meets the claimed value ± {NEAR}, undecided if it does and is wider than {WIDE}, "
-    "not confirmed otherwise."
+    "Exponent p of a + b x^p with its 95 % interval over seeds: confirmed if the interval lies "
+    f"within {NEAR} of the claimed value, refuted if outside, undecided otherwise."
 )
 
 
-def judged(confirmed: bool, refuted: bool) -> Verdict:
-    """Confirmed, else not confirmed, else undecided.
-
-    >>> judged(False, True), judged(False, False)
-    ('not confirmed', 'undecided')
-    """
-    return "confirmed" if confirmed else "not confirmed" if refuted else "undecided"
-
-
-def most(verdicts: Sequence[Verdict]) -> Verdict:
-    """The verdict of more than half; undecided where there is none.
-
-    >>> most(["confirmed", "confirmed", "undecided"]), most(["confirmed", "not confirmed"])
-    ('confirmed', 'undecided')
-    """
-    for verdict in dict.fromkeys(verdicts):
-        if 2 * list(verdicts).count(verdict) > len(verdicts):
-            return verdict
-    return "undecided"
-
-
-def worst(verdicts: Sequence[Verdict]) -> Verdict:
-    """Not confirmed if any is not, undecided if any is or there is none, else confirmed.
-
-    >>> worst(["confirmed", "undecided"]), worst(["confirmed"]), worst([])
-    ('undecided', 'confirmed', 'undecided')
-    """
-    for verdict in ("not confirmed", "undecided"):
-        if verdict in verdicts:
-            return verdict
-    return "confirmed" if verdicts else "undecided"
-
-
 def too_few(what: str) -> Finding:
-    return Finding("undecided", f"Too few rows for a fit: {what}.")
+    return Finding(f"Too few rows for a fit: {what}.")
 
 
 def by_variant(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -138,11 +97,6 @@ def by_cell(rows: Sequence[Row]) -> dict[str, list[Row]]:
     for row in rows:
         cells.setdefault(row.cell, {})[row.seed] = row
     return {cell: list(same.values()) for cell, same in cells.items()}
-
-
-def span(value: float, low: float, high: float) -> Interval:
-    """A number with its interval, as findings keep it."""
-    return {"estimate": value, "low": low, "high": high}
 
 
 def columns(name: str, p: Interval) -> Interval:

@@ -14,7 +14,7 @@ from functools import cached_property
 from html import escape
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from byheart._folders import save_file
 from byheart._json import plain
@@ -24,6 +24,7 @@ from byheart._tables import data_frame
 from byheart.errors import ByheartError, OptionError, check_choice
 from byheart.studies import figure
 from byheart.studies.cell import group
+from byheart.studies.recorded import best_profile, recorded_rows
 from byheart.studies.run import Report, Seeds, rows_of, run
 from byheart.studies.store import coordinating, open_store
 from byheart.studies.study import PROFILES, Finding, Record, Row, Study, Verdict
@@ -44,28 +45,36 @@ LAST = ("error", "cell", "device", "threads", "stack", "versions")
 
 @dataclass(frozen=True)
 class Selection:
-    """Which rows of a study: a profile, one variant or all, cells for which an expression holds,
-    seeds; `values` replaces parts of the grid (see `Study.with_values`)."""
+    """Which rows of a study: a profile (quick; of recorded rows the most faithful there is), one
+    variant or all, cells for which an expression holds, seeds; `values` replaces parts of the grid
+    (see `Study.with_values`)."""
 
-    profile: str = "quick"
+    profile: str | None = None
     variant: str | None = None
     only: str | None = None
     seeds: Seeds = None
     values: Mapping[str, Sequence[object]] | None = None
 
     def __post_init__(self) -> None:
-        check_choice("profile", self.profile, PROFILES)
+        check_choice("profile", self.profile or PROFILES[0], PROFILES)
 
 
 @dataclass(frozen=True)
 class Execution:
-    """How missing rows are computed. `compute=False` computes none and reads the store alone."""
+    """How missing rows are computed. `rows`: "missing" ones only, those of the package taken as
+    they are; all of them "fresh"; none, but what is in the "store", or what was "recorded" with the
+    package.
+    """
 
     workers: int | str = 1
     time_budget: float | None = None
     retry_failed: bool = False
     progress: Tell = quiet
-    compute: bool = True
+    rows: Literal["missing", "fresh", "store", "recorded"] = "missing"
+
+    @property
+    def compute(self) -> bool:
+        return self.rows in ("missing", "fresh")
 
 
 def number_text(value: object, digits: int = 4) -> str:
@@ -83,13 +92,25 @@ def number_text(value: object, digits: int = 4) -> str:
     return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
+def claim_lines(finding: Finding) -> list[str]:
+    """Every claim in one line: verdict (none of a trend), statement, what was found, and the band;
+    how near the published data are comes first."""
+    claims = ([] if finding.data is None else [finding.data]) + list(finding.claims)
+    verdicts = ["trend only" if finding.setting == "trend" else claim.verdict for claim in claims]
+    return [
+        f"{verdict}: {claim.statement}; found {number_text(claim.found)}, claimed {claim.band}"
+        for verdict, claim in zip(verdicts, claims, strict=True)
+    ]
+
+
 @dataclass(frozen=True, repr=False)
 class StudyResult:
     """A study's rows that are there and what follows from them.
 
-    `rows`: one for each (cell, seed), `failed` those that have an error instead; `finding`:
-    verdict, sentence, numbers with intervals, tables of fits; `figure`: matplotlib's; `run`: what
-    was computed just now, together with the other studies of the same store.
+    `rows`: one for each (cell, seed), `failed` those that have an error instead; `finding`: claims
+    with their verdicts, sentence, numbers with intervals, tables of fits; `figure`: matplotlib's;
+    `store`: where the rows are, None for those of the package; `run`: what was computed just now,
+    together with the other studies of the same store.
     """
 
     study: Study
@@ -97,8 +118,13 @@ class StudyResult:
     rows: list[Row]
     failed: list[Row]
     finding: Finding
-    store: Path
+    store: Path | None
     run: Report | None = None
+
+    @property
+    def place(self) -> str:
+        """Where the rows are."""
+        return "the package" if self.store is None else os.fspath(self.store)
 
     @property
     def verdict(self) -> Verdict:
@@ -130,13 +156,12 @@ class StudyResult:
         return {
             "study": self.study.name, "profile": self.profile, "rows": len(self.rows),
             "failed": len(self.failed), "seconds": sum(row.seconds for row in self.rows),
-            **self.finding.to_json(), "store": os.fspath(self.store),
+            **self.finding.to_json(), "store": self.place,
         }  # fmt: skip
 
     def save(self, folder: str | os.PathLike[str], mark: str = "") -> dict[str, Path]:
         """Write figure, rows and finding as files; `mark` becomes part of their names."""
-        profile = "" if self.profile == "full" else f"-{self.profile}"
-        stem = Path(folder) / f"{self.study.name.replace('/', '-')}{profile}{mark}"
+        stem = Path(folder) / f"{self.study.name.replace('/', '-')}-{self.profile}{mark}"
         kinds = {"figure": "png", "csv": "csv", "finding": "json"}
         files = {what: Path(f"{stem}.{suffix}") for what, suffix in kinds.items()}
         figure.save(self.figure, files["figure"])
@@ -159,21 +184,24 @@ class StudyResult:
         numbers = [f"  {k}: {number_text(v)}" for k, v in self.finding.numbers.items()]
         more = [] if len(numbers) <= 4 else [f"  ... {len(numbers) - 4} more in .finding.numbers"]
         return "\n".join([
-            f"{self.study.name} ({self.profile}): {len(self.rows)} rows{failed} in {self.store}",
-            f"  {self.verdict}: {self.finding.sentence}", *numbers[:4], *more,
+            f"{self.study.name} ({self.profile}): {len(self.rows)} rows{failed} in {self.place}",
+            f"  {self.verdict}: {self.finding.sentence}",
+            *(f"  {line}" for line in claim_lines(self.finding)), *numbers[:4], *more,
         ])  # fmt: skip
 
     def _repr_html_(self) -> str:
         picture = figure.picture(self.figure, PICTURE)
         image = f'<img src="{picture}" style="max-width:100%">' if picture else ""
+        claims = "".join(f"<p>{escape(line)}</p>" for line in claim_lines(self.finding))
         lines = "".join(
             f"<tr><td>{escape(name)}</td><td>{escape(number_text(value))}</td></tr>"
             for name, value in self.finding.numbers.items()
         )
         return (
             f"<h4>{escape(self.study.title)}</h4>{image}<p><b>{self.verdict}</b>: "
-            f"{escape(self.finding.sentence)}</p><p><small>{escape(self.study.rule)}</small></p>"
-            f"<table>{lines}</table><p>{len(self.rows)} rows in {escape(str(self.store))}</p>"
+            f"{escape(self.finding.sentence)}</p>{claims}"
+            f"<p><small>{escape(self.study.rule)}</small></p>"
+            f"<table>{lines}</table><p>{len(self.rows)} rows in {escape(self.place)}</p>"
         )
 
 
@@ -189,9 +217,15 @@ def results(
     """
     if selection.values:
         studies = [study.with_values(selection.values) for study in studies]
-    by_store = group(studies, lambda study: Path(store or Path(folder) / f"{study.paper}.db"))
     rows = {"variant": selection.variant, "only": selection.only, "seeds": selection.seeds}
-    e, profile, began = execution, selection.profile, time.monotonic()
+    e, profile, began = execution, selection.profile or PROFILES[0], time.monotonic()
+    if e.rows == "recorded":
+        for study in studies:
+            chosen = selection.profile or best_profile(study)
+            good = recorded_rows(study, chosen, **rows)
+            yield StudyResult(study, chosen, good, [], study.find(good), None)
+        return
+    by_store = group(studies, lambda study: Path(store or Path(folder) / f"{study.paper}.db"))
     for path, together in by_store.items():
         report = None
         if e.compute:
@@ -199,12 +233,12 @@ def results(
             report = run(
                 together, path, profile=profile, workers=e.workers, progress=e.progress,
                 time_budget=None if e.time_budget is None else max(0.0, e.time_budget - gone),
-                retry_failed=e.retry_failed, **rows,
+                retry_failed=e.retry_failed, fresh=e.rows == "fresh", **rows,
             )  # fmt: skip
         for study in together:
             with open_store(path, create=False) as opened:
                 good, bad = rows_of(study, opened, profile, **rows)
-            result = StudyResult(study, profile, good, bad, study.analyse(good), path, report)
+            result = StudyResult(study, profile, good, bad, study.find(good), path, report)
             if e.compute and (study.name not in known or selection.values):
                 with coordinating(path) as opened:
                     opened.add_account(study.name, result.account())

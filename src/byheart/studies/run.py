@@ -13,11 +13,11 @@ from byheart import _progress
 from byheart._progress import Report as Tell
 from byheart._progress import quiet
 from byheart.engine import engine, places
-from byheart.errors import ByheartError
+from byheart.errors import ByheartError, check_choice
 from byheart.studies.cell import Cell, Job, group, stacks, work_of
 from byheart.studies.expression import Expression
 from byheart.studies.store import Store, coordinating
-from byheart.studies.study import Row, Study
+from byheart.studies.study import PROFILES, Row, Study
 from byheart.studies.work import Result, compute, describe
 
 
@@ -94,6 +94,7 @@ def plan(
     study: Study, variant: str, profile: str, seeds: Seeds, only: str | None
 ) -> tuple[list[Cell], list[list[Job]]]:
     """The cells and stacks of a study, restricted by an expression in the parameters."""
+    check_choice("profile", profile, PROFILES)
     cells = study.cells(variant, profile)
     if only is not None:
         wanted = Expression(only)
@@ -105,9 +106,11 @@ def run(
     studies: Study | Sequence[Study], store: str | os.PathLike[str], *,
     variant: str | None = None, profile: str = "quick", seeds: Seeds = None,
     only: str | None = None, workers: int | str = 1, time_budget: float | None = None,
-    retry_failed: bool = False, progress: Tell = quiet,
+    retry_failed: bool = False, fresh: bool = False, progress: Tell = quiet,
 ) -> Report:  # fmt: skip
     """Compute what is missing of one study, or of several at once, and keep it in the store.
+
+    Rows that come with the package are taken into the store, unless everything is to be `fresh`.
 
     Rows are the same whatever the engine, the order, and how often the run was cut off. After
     `time_budget` wall seconds no new stack is begun. Ctrl-C raises `Stopped`; every row is there
@@ -127,6 +130,12 @@ def run(
     with coordinating(store) as opened:
         for name, v, cells, _ in plans:
             opened.add_members(name, v, profile, cells)
+        if not fresh:
+            from byheart.studies.recorded import take_up
+
+            for name, _, _, found in plans:
+                keys = {job.key for stack in found for job in stack}
+                take_up(opened, name.partition("/")[0], keys)
         planned = [((name, v), stack) for name, v, _, found in plans for stack in found]
         title = chosen[0].name if len(chosen) == 1 else chosen[0].paper
         c = _Coordinator(title, opened, planned, retry_failed, progress)

@@ -14,7 +14,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from byheart._files import open_regular
 from byheart._folders import locked, write_bytes
@@ -22,6 +22,9 @@ from byheart.errors import BusyError, ByheartError
 from byheart.studies.cell import Cell, Job, canonical
 from byheart.studies.study import Finding, Record, Row
 from byheart.studies.work import Result
+
+if TYPE_CHECKING:
+    from byheart.studies.recorded import Recorded
 
 APPLICATION = 0x62796874  # "byht"
 SCHEMA = 2  # 1 had no checksums
@@ -94,12 +97,26 @@ class Store(contextlib.AbstractContextManager["Store"]):
 
     def add(self, results: Sequence[tuple[Job, Result]]) -> None:
         """The rows of one stack, all in one transaction. A row that failed is replaced."""
-        rows = [
+        self._add([
             (*job.key, job.cell.procedure.name, canonical(dict(job.cell.params)),
              json.dumps(r.measurements, sort_keys=True), r.error, float(r.seconds),
              json.dumps(r.versions, sort_keys=True), r.device, r.threads, r.stack)
             for job, r in results
-        ]  # fmt: skip
+        ])  # fmt: skip
+
+    def add_recorded(self, rows: Sequence[Recorded]) -> None:
+        """Rows that were computed elsewhere, all in one transaction."""
+        self._add([
+            (*row.key, row.way, canonical(row.params), json.dumps(row.measurements, sort_keys=True),
+             None, row.seconds, json.dumps(row.versions, sort_keys=True), "cpu", 1, row.stack)
+            for row in rows
+        ])  # fmt: skip
+
+    def ways(self) -> dict[str, str]:
+        """The name of the procedure of every cell."""
+        return dict(self._read("SELECT DISTINCT cell, way FROM rows"))
+
+    def _add(self, rows: Sequence[tuple[object, ...]]) -> None:
         self._write(
             f"INSERT INTO rows VALUES ({', '.join('?' * (len(WRITTEN) + 1))}) "
             "ON CONFLICT DO UPDATE SET "

@@ -1,6 +1,6 @@
 """A study: the margin of a look-up layer does not depend on how many facts it holds."""
 
-from byheart.studies import Axes, Finding, Procedure, Row, Study
+from byheart.studies import Axes, Claim, Finding, Procedure, Row, Study
 
 
 def margin(params: dict, seed: int) -> dict:
@@ -14,10 +14,11 @@ def margin(params: dict, seed: int) -> dict:
 
 def analyse(rows: list[Row]) -> Finding:
     if not rows:
-        return Finding("undecided", "there are no rows yet")
+        return Finding("there are no rows yet")
     low, high = (best(row["margin"] for row in rows) for best in (min, max))
-    verdict = "confirmed" if low == high == 1.0 else "not confirmed"
-    return Finding(verdict, f"margins lie between {low:g} and {high:g}", {"smallest": low})
+    found = {"estimate": low, "low": low, "high": high}
+    claim = Claim("every margin is 1", found, 1.0, 1.0)
+    return Finding(f"margins lie between {low:g} and {high:g}", (claim,), {"smallest": low})
 
 
 STUDY = Study(
