@@ -192,6 +192,27 @@ def combined(
     return span(value, value - half, value + half)
 
 
+def of_means(
+    groups: Sequence[Array | Sequence[float]], function: Callable[[Array], float]
+) -> Interval:
+    """A function of the means of groups, with its interval: how it moves with each mean is taken
+    from differences of one standard error to either side. Exact for what is linear in the means.
+
+    >>> ratio = of_means([[2.0, 2.2, 1.8], [1.0, 1.1, 0.9]], lambda means: means[0] / means[1])
+    >>> [round(v, 2) for v in ratio.values()]
+    [2.0, 1.59, 2.41]
+    """
+    arrays = [np.asarray(g, float) for g in groups]
+    means = np.array([g.mean() for g in arrays])
+    value = float(function(means))
+    if not arrays or min(map(len, arrays)) < LEAST_SEEDS:
+        return span(value, math.nan, math.nan)
+    errors = np.array([g.std(ddof=1) / math.sqrt(len(g)) for g in arrays])
+    steps = np.where(errors > 0, errors, 1e-6 * np.maximum(1.0, np.abs(means)))
+    moved = [function(means + e) - function(means - e) for e in np.diag(steps)]
+    return combined(arrays, np.array(moved) / (2 * steps), value)
+
+
 @dataclass(frozen=True)
 class Choice:
     """Laws compared on the same points, best AICc first. `best` is None if the data cannot tell."""

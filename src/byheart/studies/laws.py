@@ -56,6 +56,29 @@ EXPONENT_RULE = (
 )
 
 
+def least(found: Sequence[Interval]) -> Interval:
+    """Of the smallest of several numbers: above a value only where all intervals are, below it
+    where one is.
+
+    >>> least([span(0.5, 0.4, 0.6), span(0.3, 0.1, 0.5)])
+    {'estimate': 0.3, 'low': 0.1, 'high': 0.5}
+    """
+    names = ("estimate", "low", "high")
+    estimate, low, high = (float(np.min([one[name] for one in found])) for name in names)
+    return span(estimate, low, high)
+
+
+def counted(claims: Sequence[Claim]) -> str:
+    """How the claims were judged, in words.
+
+    >>> counted([Claim("", span(1.0, 0.9, 1.1), 0.0), Claim("", span(1.0, -0.1, 2.1), 0.0)])
+    '1 of 2 confirmed, 0 refuted'
+    """
+    verdicts = [claim.verdict for claim in claims]
+    confirmed, refuted = verdicts.count("confirmed"), verdicts.count("refuted")
+    return f"{confirmed} of {len(claims)} confirmed, {refuted} refuted"
+
+
 def too_few(what: str) -> Finding:
     return Finding(f"Too few rows for a fit: {what}.")
 
