@@ -167,7 +167,7 @@ def span(value: float, low: float, high: float) -> Interval:
 
 def combined(
     groups: Sequence[Array | Sequence[float]], weights: Array | Sequence[float],
-    estimate: float | None = None,
+    estimate: float | None = None, *, level: float = LEVEL,
 ) -> Interval:  # fmt: skip
     """Σ weight x mean of a group, with its interval; `estimate`: of a number that moves so with the
     means. NaN for the ends where a group has fewer than three values.
@@ -188,7 +188,7 @@ def combined(
     if total == 0:
         return span(value, value, value)
     freedom = total**2 / float((parts**2 / (n - 1)).sum())
-    half = float(t.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(total)
+    half = float(t.ppf((1 + level) / 2, freedom)) * math.sqrt(total)
     return span(value, value - half, value + half)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from byheart.studies.cell import Params, Value, group
 from byheart.studies.figure import Array, means, series
-from byheart.studies.fits import Fit, fit, span
+from byheart.studies.fits import LEVEL, Fit, combined, fit, span
 from byheart.studies.study import Claim, Finding, Interval, Row
 
 CEILING = 0.95  # lines are fitted up to and including the first accuracy above it
@@ -56,16 +56,30 @@ EXPONENT_RULE = (
 )
 
 
-def least(found: Sequence[Interval]) -> Interval:
-    """Of the smallest of several numbers: above a value only where all intervals are, below it
-    where one is.
+def least(groups: Sequence[Sequence[float]], promised: Sequence[float]) -> Interval:
+    """The smallest of mean minus promise over groups of seeds, with its interval.
 
-    >>> least([span(0.5, 0.4, 0.6), span(0.3, 0.1, 0.5)])
-    {'estimate': 0.3, 'low': 0.1, 'high': 0.5}
+    Its low end is the lowest of all; the high ends of k groups are those of 1 - 0.05/k, since the
+    one that happens to come out lowest of many is low by chance too.
+
+    >>> least([[0.6, 0.7, 0.8], [0.5, 0.6, 0.7]], [0.0, 0.5])["estimate"]
+    0.09999999999999998
     """
-    names = ("estimate", "low", "high")
-    estimate, low, high = (float(np.min([one[name] for one in found])) for name in names)
-    return span(estimate, low, high)
+    strict = 1 - (1 - LEVEL) / len(groups)
+    margins = []
+    for values, bound in zip(groups, promised, strict=True):
+        one, wide = (combined([values], [1.0], level=level) for level in (LEVEL, strict))
+        margins.append([one["estimate"] - bound, one["low"] - bound, wide["high"] - bound])
+    return span(*np.min(margins, axis=0).tolist())
+
+
+def extent(values: Sequence[float]) -> str:
+    """From the smallest to the largest.
+
+    >>> extent([1.0, 0.5]), extent([1.0])
+    ('0.50 to 1.00', '1.00')
+    """
+    return " to ".join(dict.fromkeys(f"{end(values):.2f}" for end in (min, max)))
 
 
 def counted(claims: Sequence[Claim]) -> str:

@@ -16,10 +16,8 @@ from byheart.papers.declare import declare
 from byheart.studies import Axes, Cell, Claim, Finding, Published, Record, Row, figure, laws
 from byheart.studies.fits import choose, fit, of_means
 
-SHARED, OWN = (
-    experiment.CODED,
-    experiment.CORRECTED,
-)  # the variants: the code's model, and the paper's
+# The variants: the code's model, and the paper's.
+SHARED, OWN = experiment.CODED, experiment.CORRECTED
 NAMES = {SHARED: "one bottleneck for all heads", OWN: "projections of each head"}
 HOW = {SHARED: "as coded", OWN: "as written"}
 MEASURES = {"train_accuracy": "train_associations", "accuracy": "associations"}
@@ -74,26 +72,27 @@ def analyse(rows: list[Row], powers: tuple[float, ...] = (2.0,)) -> Finding:
     table = exponents(rows)
     if not any(line["variant"] == SHARED for line in table):
         return laws.too_few("four head widths of the shared bottleneck are needed")
-    claims: dict[str, list[Claim]] = {}
-    numbers, words = {}, []
+    claims: dict[tuple[float, str], list[Claim]] = {}
+    numbers = {}
     for line in table:
+        variant, found = line["variant"], laws.column(line, "p")
         sizes = f"H = {line['H']}, {SHOWN[line['accuracy']]}"
-        what = f"accuracy {HOW[line['variant']]} as a + b d_h^p ({sizes})"
+        what = f"accuracy {HOW[variant]} as a + b d_h^p ({sizes})"
         if line["widths"] == "all":
-            mine = claims.setdefault(line["variant"], [])
-            found = laws.column(line, "p")
-            mine += [laws.exponent_claim(what, found, power) for power in powers]
+            for power in powers:
+                claim = laws.exponent_claim(what, found, power)
+                claims.setdefault((power, variant), []).append(claim)
         else:
-            numbers[f"p of {what}, {line['widths']}"] = laws.column(line, "p")
-    for variant, mine in claims.items():
-        found = [claim.found["estimate"] for claim in mine]
+            numbers[f"p of {what}, {line['widths']}"] = found
+    words: dict[float, list[str]] = {power: [] for power in powers}
+    for (power, variant), mine in claims.items():
+        p = laws.extent([claim.found["estimate"] for claim in mine])
         verdict = Finding("", tuple(mine)).verdict
-        words.append(f"{verdict} {HOW[variant]} ({NAMES[variant]}; p = {min(found):.2f} to "
-                     f"{max(found):.2f})")  # fmt: skip
-    law = " or ".join({1.0: "linear", 2.0: "quadratic"}[power] for power in powers).capitalize()
-    sentence = f"{law} growth in d_h: {', '.join(words)}."
+        words[power].append(f"{verdict} {HOW[variant]} ({NAMES[variant]}; p = {p})")
+    named = {1.0: "linear", 2.0: "quadratic"}
+    said = "; ".join(f"{named[power]}: {', '.join(words[power])}" for power in powers)
     together = tuple(claim for mine in claims.values() for claim in mine)
-    return Finding(sentence, together, numbers, {"a + b d_h^p": table})
+    return Finding(f"Growth in d_h, {said}.", together, numbers, {"a + b d_h^p": table})
 
 
 def add_widths(known: Published, panel: figure.Panel, rows: list[Row]) -> None:

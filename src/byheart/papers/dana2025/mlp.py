@@ -86,6 +86,8 @@ def difference(rows: Sequence[Row], measure: str) -> tuple[list[Record], Interva
             mlp = float(np.mean(own)) - found["estimate"]
             line = {"d": d, "H": mine[0]["H"], "parameters": parameters}
             line |= {"attention": float(np.mean(own)), "mlp": mlp}
+            drawn = [r[measure] for r in families["mlp"] if r["width"] == 2 * d * (line["H"] - 1)]
+            line["difference at equal k"] = float(np.mean(own) - np.mean(drawn)) if drawn else None
             table.append(line | laws.columns("difference", found))
             groups.append(own)
             weights.append(1.0)
@@ -98,11 +100,15 @@ def difference(rows: Sequence[Row], measure: str) -> tuple[list[Record], Interva
 
 
 def counts(table: list[Record], by: str) -> Record:
-    """Settings in which one or the other is better by more than 0.01, by the means."""
-    found = [line["difference"] for line in table]
-    ahead, behind = (sum(sign * value > SAME for value in found) for sign in (1, -1))
-    words = f"settings of {len(table)} with attention {{}} by more than {SAME} ({by})".format
-    return {words("ahead"): ahead, words("behind"): behind}
+    """Settings in which one or the other is better by more than 0.01, by the means: at equal true
+    parameters, and at equal k, as the authors draw them."""
+    tally = {}
+    for column, at in (("difference", "true parameters"), ("difference at equal k", "k")):
+        found = [line[column] for line in table if line[column] is not None]
+        for where, sign in (("ahead", 1), ("behind", -1)):
+            name = f"settings of {len(found)} with attention {where} by more than {SAME}"
+            tally[f"{name} at equal {at} ({by})"] = sum(sign * value > SAME for value in found)
+    return tally
 
 
 def analyse(rows: list[Row]) -> Finding:
@@ -115,7 +121,7 @@ def analyse(rows: list[Row]) -> Finding:
         what = f"attention minus MLP at equal true parameters, mean of {len(table)} settings ({by})"
         claims.append(Claim(what, mean, 0.0))
         tally = counts(table, by)
-        ahead, behind = tally.values()
+        ahead, behind, *_ = tally.values()
         words.append(f"{mean['estimate']:+.3f} on average ({by}; better by more than {SAME} in "
                      f"{ahead}, worse in {behind} of {len(table)} settings)")  # fmt: skip
         numbers |= tally

@@ -52,12 +52,10 @@ def analyse_zipf(rows: list[Row]) -> Finding:
     if len(groups) < 2:
         return laws.too_few("two priors are needed")
     table = averaged(groups, names, "prior_accuracy", "promised", "known")
-    margins = []
-    for line in table:
-        ends = ("estimate", "low", "high")
-        margins.append({name: line[name] - line["promised"] for name in ends})
+    accuracies = [values(same, "prior_accuracy") for same in groups.values()]
+    margin = laws.least(accuracies, [line["promised"] for line in table])
     statement = f"least of accuracy under the prior minus the promise over {len(table)} settings"
-    claim = Claim(statement, laws.least(margins), 0.0)
+    claim = Claim(statement, margin, 0.0)
     numbers = {
         f"associations over those of the uniform prior, H = {H}, zipf = {zipf}": of_means(
             [values(same, "known"), values(groups[H, 0.0], "known")], lambda m: m[0] / m[1]
