@@ -61,8 +61,10 @@ def test_cells_are_models_that_exist(study: Study):
     assert study.claim and study.rule and study.settings and study.measurement
     assert study.estimate("quick")[0] <= study.estimate("part")[0]
     assert study.estimate("quick")[0] < 90
-    assert study.seeds["paper"] == (20 if study.name == "dana2025/fig4" else study.seeds["paper"])
-    assert study.seeds["quick"] == 2 and study.seeds["paper"] >= 3
+    assert study.seeds["quick"] < 3 or study.name == "dana2025/losses"  # two of them choose rates
+    assert (
+        study.seeds["paper"] == 20 if study.name == "dana2025/fig4" else study.seeds["paper"] >= 3
+    )
     assert all(len(line) == 4 and all(line) for line in study.compared)
     assert study.compared or study.source.startswith("new")
 

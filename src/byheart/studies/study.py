@@ -221,8 +221,7 @@ class Study:
     a stated share of the paper's grid. `own_setting`: the profile "paper" is the setting that the
     claims speak of; without it everything is a trend. `source`, `claim`, `measurement`, `settings`
     (what a reader must know of the grid and the training), `disagreements` (of paper, code and
-    data) and `compared` (setting, what the paper says, what its code does, what is done here) are
-    words.
+    data) and `compared` (a setting, the paper's, the authors' code's, ours) are words.
     """
 
     name: str

@@ -79,7 +79,7 @@ def analyse(rows: list[Row], *, bounded: bool = False, steep: float | None = Non
     name = "accuracy ({}) as a + b H^p at d = {}".format
     of = [(SHOWN[measure_of(r["variant"])], r) for r in judged]
     claims = [laws.exponent_claim(name(by, r["d"]), laws.column(r, "p"), 1.0) for by, r in of]
-    sentence = f"Linear in H: {laws.counted(claims)} (a claim for each width and accuracy)"
+    sentence = f"Linear in H: {laws.tally(claims)} (a claim for each width and accuracy)"
     if steep is not None:
         for by, r in of:
             statement = f"slope in H over that of Corollary 2 ({by}): {steep:g}"
@@ -156,7 +156,7 @@ def analyse_2b(rows: list[Row]) -> Finding:
     if not claims:
         return laws.too_few("slopes at four d are needed")
     words = "; ".join(f"p = {c.found['estimate']:.2f}, {c.statement}" for c in claims)
-    sentence = f"Between quadratic and cubic in d: {laws.counted(claims)} ({words})."
+    sentence = f"Between quadratic and cubic in d: {laws.tally(claims)} ({words})."
     return Finding(sentence, tuple(claims), {}, tables)
 
 

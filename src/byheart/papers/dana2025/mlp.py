@@ -120,11 +120,11 @@ def analyse(rows: list[Row]) -> Finding:
             continue
         what = f"attention minus MLP at equal true parameters, mean of {len(table)} settings ({by})"
         claims.append(Claim(what, mean, 0.0))
-        tally = counts(table, by)
-        ahead, behind, *_ = tally.values()
+        found = counts(table, by)
+        ahead, behind, *_ = found.values()
         words.append(f"{mean['estimate']:+.3f} on average ({by}; better by more than {SAME} in "
                      f"{ahead}, worse in {behind} of {len(table)} settings)")  # fmt: skip
-        numbers |= tally
+        numbers |= found
         tables[f"attention minus MLP, {by}"] = table
     if not claims:
         return laws.too_few("both architectures, with more than one head, are needed")
@@ -186,15 +186,13 @@ def draw(known: Published | None, rows: list[Row], _: Finding) -> figure.Figure:
     drawn, columns = figure.panels(title, "parameters", "accuracy", len(wanted))
     for panel, (epochs, measure) in zip(columns, wanted, strict=True):
         mine = rows if epochs is None else groups[epochs]
-        widths = laws.by(mine, "d")
-        for d in widths if measure == "train_accuracy" else ():
-            experiment.draw_published(panel, known, "parameters", d=d)
-        lines = {
-            f"{NAMES[family]}, d = {d}": models
-            for d, same in widths.items()
-            for family, models in laws.by(same, "family").items()
-        }
-        figure.groups(panel, lines, "parameters", measure)
+        kinds = laws.group(mine, lambda row: (row["d"], row["family"]))
+        for i, ((d, family), models) in enumerate(sorted(kinds.items())):
+            if measure == "train_accuracy":
+                ink, only = figure.colour(i), {"d": d, "family": family}
+                experiment.draw_published(panel, known, "parameters", ink, **only)
+            x, y = figure.series(models, "parameters", measure)
+            figure.points(panel, x, y, f"{NAMES[family]}, d = {d}", i)
         length = "" if epochs is None else f", {epochs:,} epochs"
         panel.set_title(f"{SHOWN[measure]}{length}", fontsize=9)
         panel.set_ylim(0, 1.03)

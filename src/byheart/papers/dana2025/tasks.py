@@ -93,7 +93,7 @@ def analyse_answers(rows: list[Row]) -> Finding:
     ratios = [found["estimate"] for found in numbers.values()]
     sentence = (
         f"Keys with several right answers leave {laws.extent(ratios)} times the "
-        f"(key, answer) pairs of keys with one: {laws.counted(claims)}."
+        f"(key, answer) pairs of keys with one: {laws.tally(claims)}."
     )
     table = averaged(groups, names, "pairs_known", "kl")
     return Finding(sentence, tuple(claims), numbers, {"pairs known by number of answers": table})
