@@ -143,20 +143,22 @@ def slopes(rows: list[Row], variant: str) -> tuple[np.ndarray, np.ndarray]:
 
 def analyse_2b(rows: list[Row]) -> Finding:
     """p of slope = a + b d^p, a claim for each accuracy."""
-    claims, tables = [], {}
+    claims, tables, words = [], {}, []
     for variant, mine in laws.by_variant(rows).items():
         x, y = slopes(mine, variant)
         if len(np.unique(x)) < 4:
             continue
         compared = choose(x, y, ("quadratic", "cubic"))
         p = laws.fitted("power", x, y).interval("p")
-        statement = f"slope of accuracy ({SHOWN[measure_of(variant)]}) in H as a + b d^p"
+        by = SHOWN[measure_of(variant)]
+        statement = f"slope of accuracy ({by}) in H as a + b d^p"
+        words.append(f"p = {p['estimate']:.2f}, {by}")
         claims.append(Claim(statement, p, 2 - laws.NEAR, 3 + laws.NEAR))
         tables[f"laws, {variant}: {compared.best or 'cannot tell'}"] = compared.table()
     if not claims:
         return laws.too_few("slopes at four d are needed")
-    words = "; ".join(f"p = {c.found['estimate']:.2f}, {c.statement}" for c in claims)
-    sentence = f"Between quadratic and cubic in d: {laws.tally(claims)} ({words})."
+    said = "; ".join(words)
+    sentence = f"Slope in H between quadratic and cubic in d: {laws.tally(claims)} ({said})."
     return Finding(sentence, tuple(claims), {}, tables)
 
 

@@ -140,8 +140,11 @@ def analyse_losses(rows: list[Row]) -> Finding:
             and line["rate"] in ends]  # fmt: skip
     numbers["best rate at an end of those tried"] = ", ".join(edge) or "none"
     best = averaged(judged, ("H", "loss"), "accuracy")
-    words = ", ".join(f"{line['loss']} {line['estimate']:.3f} (H = {line['H']})" for line in best)
-    sentence = f"Each loss at its best rate, judged on other seeds: {words}."
+    words = [
+        f"H = {H}, " + ", ".join(f"{line['loss']} {line['estimate']:.3f}" for line in same)
+        for H, same in group(best, lambda line: line["H"]).items()
+    ]
+    sentence = f"Accuracy of each loss at its best rate, on other seeds: {'; '.join(words)}."
     tables = {"accuracy at the best rate": best, "rates, on the seeds of the choice": table}
     return Finding(sentence, tuple(claims), numbers, tables)
 
