@@ -88,6 +88,8 @@ def tally(claims: Sequence[Claim]) -> str:
     """
     verdicts = [claim.verdict for claim in claims]
     confirmed, refuted = verdicts.count("confirmed"), verdicts.count("refuted")
+    if not confirmed + refuted:
+        return "undecided"
     return f"{confirmed} of {len(claims)} confirmed, {refuted} refuted"
 
 

@@ -79,15 +79,16 @@ def analyse(rows: list[Row], *, bounded: bool = False, steep: float | None = Non
     name = "accuracy ({}) as a + b H^p at d = {}".format
     of = [(SHOWN[measure_of(r["variant"])], r) for r in judged]
     claims = [laws.exponent_claim(name(by, r["d"]), laws.column(r, "p"), 1.0) for by, r in of]
-    sentence = f"Linear in H: {laws.tally(claims)} (a claim for each width and accuracy)"
+    p, times = (laws.extent([r[name] for r in judged]) for name in ("p", "times_bound"))
+    sentence = f"Accuracy grows as H^p with p = {p} (linear, by width and accuracy: "
+    sentence += f"{laws.tally(claims)})"
+    if rows[0]["layers"] == 1:
+        sentence += f"; its slope is {times} times the bound's d_h a head"
     if steep is not None:
         for by, r in of:
             statement = f"slope in H over that of Corollary 2 ({by}): {steep:g}"
-            times = laws.column(r, "times_bound")
-            claims.append(Claim(statement, times, steep - laws.NEAR, steep + laws.NEAR))
-    for what, ends in (("p", "exponents"), ("times_bound", "slopes over the bound's d_h a head")):
-        values = [r[what] for r in judged]
-        sentence += f"; {ends} {laws.extent(values)}"
+            found = laws.column(r, "times_bound")
+            claims.append(Claim(statement, found, steep - laws.NEAR, steep + laws.NEAR))
     bound = above_bound(rows) if bounded else None
     if bound is not None:
         claims.append(bound)
