@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from byheart.studies.fits import LAWS, combined, fit
+from byheart.studies.fits import LAWS, combined, fit, of_means
+from byheart.studies.laws import least
 
 SETS = 1000
 HEADS = np.array([1.0, 6, 11, 16, 21, 26, 31])
@@ -73,3 +74,33 @@ def test_means_and_comparisons_cover(weights: tuple[float, ...], noise: Noise, s
         found = combined(list(y), weights)
         hits.append(found["low"] <= 0 <= found["high"])
     assert 0.93 <= covered(hits) <= 0.97
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+@pytest.mark.parametrize("noise", [even, uneven, skewed], ids=lambda f: f.__name__)
+def test_functions_of_means_cover(noise: Noise, seeds: int):
+    """The ratio of two slopes that share a point, as in Figure 2a of Dana et al."""
+    rng, hits, x = np.random.default_rng(seeds), [], np.arange(5.0, 14)
+    truth = np.where(x <= 10, x, 10 + 0.3 * (x - 10))
+
+    def ratio(means: np.ndarray) -> float:
+        below, above = (np.polyfit(x[side], means[side], 1)[0] for side in (x <= 10, x >= 10))
+        return float(above / below)
+
+    for _ in range(SETS):
+        found = of_means(list(truth[:, None] + 0.1 * noise(rng, x, seeds)), ratio)
+        hits.append(found["low"] <= 0.3 <= found["high"])
+    assert 0.93 <= covered(hits) <= 0.97
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [3, 5])
+@pytest.mark.parametrize("groups", [1, 8, 77])
+def test_the_smallest_of_many_covers(groups: int, seeds: int):
+    """All alike, where the smallest is lowest by chance: wrongly below in 1 of 40 at most."""
+    rng = np.random.default_rng(groups)
+    found = [least(rng.standard_normal((groups, seeds)).tolist(), [0.0] * groups)
+             for _ in range(200)]  # fmt: skip
+    assert np.mean([one["high"] < 0 for one in found]) <= 0.04
+    assert np.mean([one["low"] > 0 for one in found]) <= 0.04

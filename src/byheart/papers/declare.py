@@ -52,6 +52,10 @@ def declare(
 
     fields: Record = {key: filled(value) for key, value in words.items()}
     fields["aliases"] = tuple(f"{paper}/{alias}" for alias in fields.get("aliases", ()))
+    lines = fields.get("compared", ())  # four texts, or one with bars between them
+    fields["compared"] = tuple(
+        tuple(line.split(" | ")) if isinstance(line, str) else line for line in lines
+    )
     if settings is not None:
         fields["settings"] = settings
     return Study(name, grid, analyse, axes=axes, figure=figure, published=published, **fields)

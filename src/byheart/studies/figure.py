@@ -99,6 +99,12 @@ def curve(panel: Panel, x: Array, y: Array, label: str | None, i: int | str, sty
     panel.plot(x, y, style, color=i if isinstance(i, str) else colour(i), lw=1.2, label=label)
 
 
+def crosses(panel: Panel, x: Array, y: Array, ink: str = "black") -> None:
+    """Numbers that others published, behind ours; named once in a panel."""
+    named = "published" in panel.get_legend_handles_labels()[1]
+    panel.plot(x, y, "x", color=ink, ms=6, zorder=1, label=None if named else "published")
+
+
 def logarithmic(panel: Panel, axes: str = "xy") -> None:
     """Logarithmic axes, with numbers at powers of ten (and at 2 and 5 times them on short ones)."""
     from matplotlib.ticker import LogFormatter

@@ -167,10 +167,11 @@ def span(value: float, low: float, high: float) -> Interval:
 
 def combined(
     groups: Sequence[Array | Sequence[float]], weights: Array | Sequence[float],
-    estimate: float | None = None,
+    estimate: float | None = None, *, chosen_of: int = 1,
 ) -> Interval:  # fmt: skip
     """Σ weight x mean of a group, with its interval; `estimate`: of a number that moves so with the
-    means. NaN for the ends where a group has fewer than three values.
+    means. `chosen_of`: how many numbers this one was picked from by looking at them, which all
+    have to be covered (Bonferroni). NaN for the ends where a group has fewer than three values.
 
     >>> shown = combined([[1.0, 1.2, 0.8, 1.1, 0.9], [0.4, 0.5, 0.6]], [1, -1])
     >>> [round(v, 2) for v in shown.values()]
@@ -188,8 +189,30 @@ def combined(
     if total == 0:
         return span(value, value, value)
     freedom = total**2 / float((parts**2 / (n - 1)).sum())
-    half = float(t.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(total)
+    outside = (1 - LEVEL) / chosen_of
+    half = float(t.ppf(1 - outside / 2, freedom)) * math.sqrt(total)
     return span(value, value - half, value + half)
+
+
+def of_means(
+    groups: Sequence[Array | Sequence[float]], function: Callable[[Array], float]
+) -> Interval:
+    """A function of the means of groups, with its interval: how it moves with each mean is taken
+    from differences of one standard error to either side. Exact for what is linear in the means.
+
+    >>> ratio = of_means([[2.0, 2.2, 1.8], [1.0, 1.1, 0.9]], lambda means: means[0] / means[1])
+    >>> [round(v, 2) for v in ratio.values()]
+    [2.0, 1.55, 2.45]
+    """
+    arrays = [np.asarray(g, float) for g in groups]
+    means = np.array([g.mean() for g in arrays])
+    value = float(function(means))
+    if not arrays or min(map(len, arrays)) < LEAST_SEEDS:
+        return span(value, math.nan, math.nan)
+    errors = np.array([g.std(ddof=1) / math.sqrt(len(g)) for g in arrays])
+    steps = np.where(errors > 0, errors, 1e-6 * np.maximum(1.0, np.abs(means)))
+    moved = [function(means + e) - function(means - e) for e in np.diag(steps)]
+    return combined(arrays, np.array(moved) / (2 * steps), value)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from byheart.studies.cell import Params, Value, group
 from byheart.studies.figure import Array, means, series
-from byheart.studies.fits import Fit, fit, span
+from byheart.studies.fits import Fit, combined, fit, span
 from byheart.studies.study import Claim, Finding, Interval, Row
 
 CEILING = 0.95  # lines are fitted up to and including the first accuracy above it
@@ -54,6 +54,43 @@ EXPONENT_RULE = (
     "Exponent p of a + b x^p with its 95 % interval over seeds: confirmed if the interval lies "
     f"within {NEAR} of the claimed value, refuted if outside, undecided otherwise."
 )
+
+
+def least(groups: Sequence[Sequence[float]], promised: Sequence[float]) -> Interval:
+    """The smallest of mean minus promise over groups of seeds, with its interval.
+
+    Its low end is the lowest of all; high ends allow for one of many coming out low by chance.
+
+    >>> least([[0.6, 0.7, 0.8], [0.5, 0.6, 0.7]], [0.0, 0.5])["estimate"]
+    0.09999999999999998
+    """
+    margins = []
+    for values, bound in zip(groups, promised, strict=True):
+        one, wide = (combined([values], [1.0], chosen_of=n) for n in (1, len(groups)))
+        margins.append([one["estimate"] - bound, one["low"] - bound, wide["high"] - bound])
+    return span(*np.min(margins, axis=0).tolist())
+
+
+def extent(values: Sequence[float]) -> str:
+    """From the smallest to the largest.
+
+    >>> extent([1.0, 0.5]), extent([1.0])
+    ('0.50 to 1.00', '1.00')
+    """
+    return " to ".join(dict.fromkeys(f"{end(values):.2f}" for end in (min, max)))
+
+
+def tally(claims: Sequence[Claim]) -> str:
+    """How the claims were judged, in words.
+
+    >>> tally([Claim("", span(1.0, 0.9, 1.1), 0.0), Claim("", span(1.0, -0.1, 2.1), 0.0)])
+    '1 of 2 confirmed, 0 refuted'
+    """
+    verdicts = [claim.verdict for claim in claims]
+    confirmed, refuted = verdicts.count("confirmed"), verdicts.count("refuted")
+    if not confirmed + refuted:
+        return "undecided"
+    return f"{confirmed} of {len(claims)} confirmed, {refuted} refuted"
 
 
 def too_few(what: str) -> Finding:

@@ -41,10 +41,12 @@ def agreement(
     ours = np.array([np.mean(group) for group in groups])
     mean = combined(groups, share, float((ours - values).mean()))
     table = []
+    varying = [k for k in pairs[0][0] if len({str(params.get(k)) for params, _, _ in pairs}) > 1]
     for (params, value, _), group in zip(pairs, groups, strict=True):
         one = combined([group], [1.0])
         shifted = {name: end - value for name, end in one.items()}
-        table.append({**params, "published": value, "ours": one["estimate"], **shifted})
+        sizes = {name: params.get(name) for name in varying}
+        table.append({**sizes, "published": value, "ours": one["estimate"], **shifted})
     largest = max(table, key=lambda line: abs(line["estimate"]))
     numbers = {
         "largest difference from the published data": {k: largest[k] for k in mean},

@@ -7,14 +7,18 @@ lengths, what the authors published, and the bound of Corollary 2.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from byheart.errors import check_choice
 from byheart.papers.declare import Grid
 from byheart.specs import AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
-from byheart.studies import Cell, Jobs, Measurements, Params, Procedure, Row, laws, together
+from byheart.studies import Cell, Finding, Jobs, Measurements, Params, Procedure, figure, together
+from byheart.studies.published import read
+from byheart.studies.study import Published, Record, Row
 from byheart.theory.dana2025 import phi, phi_inverse
 
 if TYPE_CHECKING:
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
     from byheart.training import Data, Outcome, Recipe
 
 TASK_SEED = 2222  # as in the authors' code
-PUBLISHED_SCHEDULE = "as-published"  # .1 -> .05; the code's, "as-coded", is .01 -> .0005
+CODED_SCHEDULE, PUBLISHED_SCHEDULE = "as-coded", "as-published"  # .01 -> .0005, and .1 -> .05
 Spec = AttentionOnlySpec | SharedBottleneckSpec | MLPTransformerSpec
 
 # What a cell is unless it says otherwise: experiment 1 as coded.
@@ -31,7 +35,7 @@ DEFAULTS: Params = {
     "family": "attention",  # attention (per head), shared (bottleneck), mlp
     "N": 50, "S": 2, "layers": 1, "width": 0, "qk_rank": 0, "positions": "attention",
     "scale": True, "batch": 256, "batches": 64, "epochs": 64,
-    "schedule": "as-coded",  # .01 -> .0005, or PUBLISHED_SCHEDULE, or a number: a constant rate
+    "schedule": CODED_SCHEDULE,  # see `recipe_of`
     "loss": "cross-entropy",
 }  # fmt: skip
 
@@ -53,13 +57,24 @@ def spec_of(p: Params) -> Spec:
 
 
 def recipe_of(p: Params) -> Recipe:
-    """The training of a cell; a number as `schedule` is a constant learning rate."""
+    """The training of a cell. `schedule`: CODED_SCHEDULE, PUBLISHED_SCHEDULE, a number (a constant
+    learning rate), or a first and a last rate, "0.01 -> 0.0001", linear over the epochs.
+
+    >>> recipe = recipe_of(TRAIN.cell(d=10, H=1, schedule=MLP_SCHEDULE).params)
+    >>> [round(recipe.learning_rate(step), 6) for step in (0, recipe.steps)]
+    [0.01, 0.0001]
+    """
     from byheart.training import dana2025
 
-    published = p["schedule"] == PUBLISHED_SCHEDULE
+    schedule = p["schedule"]
+    published = schedule == PUBLISHED_SCHEDULE
     recipe = dana2025(p["batch"], p["batches"], p["epochs"], published=published, loss=p["loss"])
-    if isinstance(p["schedule"], float):
-        return recipe.but(schedule="constant", lr=p["schedule"])
+    if isinstance(schedule, float):
+        return recipe.but(schedule="constant", lr=schedule)
+    first, arrow, last = schedule.partition(" -> ")
+    if arrow:
+        return recipe.but(schedule="dana-as-published", lr=float(first), lr_low=float(last))
+    check_choice("schedule", schedule, (CODED_SCHEDULE, PUBLISHED_SCHEDULE))
     return recipe
 
 
@@ -220,41 +235,38 @@ CODED, AS_PUBLISHED, CORRECTED = "as-coded", "as-published", "corrected"
 PRINTED: Params = {
     "schedule": PUBLISHED_SCHEDULE, "batch": 1024, "positions": "input", "scale": False,
 }  # fmt: skip
-# Larger and deeper models: what all profiles share, and batch, batches and epochs of each.
+# Larger and deeper models: what both profiles share, and batch, batches and epochs of each.
 LENGTHS: dict[str, tuple[Params, dict[str, tuple[int, int, int]]]] = {
-    "N = 70": (
-        {"N": 70}, {"paper": (1024, 256, 64), "full": (256, 128, 24), "quick": (256, 128, 8)}),
-    "N = 200": (
-        {"N": 200}, {"paper": (1024, 64, 64), "full": (256, 256, 8), "quick": (256, 256, 2)}),
+    "N = 70": ({"N": 70}, {"paper": (1024, 256, 64), "quick": (256, 128, 8)}),
+    "N = 200": ({"N": 200}, {"paper": (1024, 64, 64), "quick": (256, 256, 2)}),
     "three layers": (
         {"N": 70, "layers": 3, "schedule": 0.0025},
-        {"paper": (512, 128, 64), "full": (128, 256, 16), "quick": (128, 256, 4)}),
+        {"paper": (512, 128, 64), "quick": (128, 256, 4)}),
 }  # fmt: skip
+MLP_SCHEDULE = "0.01 -> 0.0001"  # the authors' rate of models of one layer with an MLP
 HEADS = (1, 6, 11, 16, 21, 26, 31)
 """H of experiment 1; d_h of experiment 2 is 1..10."""
-BY_WIDTH = (0.0815, 0.1096, 0.1554, 0.2094, 0.2879, 0.3567, 0.4534, 0.5457, 0.6391, 0.8044)
-PUBLISHED: dict[str, dict[int, float]] = {
-    "exp1": {1: 0.1298, 6: 0.3243, 11: 0.5063, 16: 0.6852, 21: 0.8608, 26: 0.9634, 31: 0.9974},
-    "exp2": dict(enumerate(BY_WIDTH, start=1)),
-}
-"""Mean training-sample accuracy of 5 seeds at d = 10, N = 50, from the authors' data files."""
+SHOWN = {"train_accuracy": "training sample", "accuracy": "all facts"}
 
 
-def training(models: str, profile: str) -> Params:
+def training(models: str, profile: str, family: str = "attention") -> Params:
     """N, depth and training of larger models in a profile."""
     shared, lengths = LENGTHS[models]
-    return {**shared, **dict(zip(("batch", "batches", "epochs"), lengths[profile], strict=True))}
+    rate = {"schedule": MLP_SCHEDULE} if family == "mlp" and "schedule" not in shared else {}
+    length = dict(zip(("batch", "batches", "epochs"), lengths[profile], strict=True))
+    return {**shared, **rate, **length}
 
 
 def grid_of(
-    experiment: str, quick: Params, full: Params, models: str | None = None, *, shared: bool = False
-) -> Grid:
-    """The quick profile's sizes and those of the others; `shared`: with one bottleneck for all
-    heads as coded, with projections of each head otherwise."""
+    experiment: str, quick: Params, paper: Params, models: str | None = None, *,
+    shared: bool = False,
+) -> Grid:  # fmt: skip
+    """The sizes of both profiles; `shared`: with one bottleneck for all heads as coded, with
+    projections of each head otherwise."""
 
     def grid(variant: str, profile: str) -> list[Cell]:
         family = {"family": "shared"} if shared and variant == CODED else {}
-        sizes = quick if profile == "quick" else full
+        sizes = quick if profile == "quick" else paper
         how = training(models, profile) if models else {}
         return TRAIN.grid(experiment, **family, **sizes, **how)
 
@@ -266,20 +278,61 @@ def measure_of(variant: str) -> str:
     return "accuracy" if variant == CORRECTED else "train_accuracy"
 
 
+def published(*figures: str, d: int | None = None) -> Published:
+    """The authors' accuracies of these figures (at one d), mean of their seeds on the training
+    sample, each with all parameters of the cell that their code trained."""
+
+    def params(line: Record) -> Params | None:
+        if str(line["figure"]) not in figures or d not in (None, line["d"]):
+            return None
+        family = "mlp" if line["architecture"] == "mlp" else "shared"
+        models = "three layers" if line["layers"] == 3 else f"N = {line['N']}"
+        how = training(models, "paper", family) if models in LENGTHS else {"N": line["N"]}
+        sizes = {name: line[name] for name in ("d", "d_h", "H")}
+        return TRAIN.cell(family=family, width=line["mlp_width"], **sizes, **how).params
+
+    points = read("dana2025", params, "accuracy")
+    source = "repository of the authors, Transformer_Attentional_Memory"
+    return Published(source, "train_accuracy", tuple(points), CODED)
+
+
+def published_rows(known: Published) -> list[Row]:
+    """The published points as rows, one each, to be fitted and drawn like ours."""
+    return [
+        Row("", "published", known.variant, f"published {i}", 0, params,
+            {known.measure: value, "parameters": spec_of(params).parameters})
+        for i, (params, value) in enumerate(known.points)
+    ]  # fmt: skip
+
+
+def beside(
+    known: Published, analyse: Callable[[list[Row]], Finding]
+) -> Callable[[list[Row]], Finding]:
+    """The analysis, with what it estimates from the published data among its numbers."""
+
+    def both(rows: list[Row]) -> Finding:
+        finding, theirs = analyse(rows), analyse(published_rows(known))
+        if not finding.claims:
+            return finding
+        estimates = {claim.statement: claim.found["estimate"] for claim in theirs.claims}
+        numbers = {f"published data: {k}": v for k, v in {**estimates, **theirs.numbers}.items()}
+        return replace(finding, numbers={**finding.numbers, **numbers})
+
+    return both
+
+
+def draw_published(
+    panel: figure.Panel, known: Published | None, x: str, ink: str = "black", **only: object
+) -> None:
+    """The published points that have these parameters as crosses, behind ours."""
+    rows = published_rows(known) if known else []
+    kept = [row for row in rows if all(row[name] == value for name, value in only.items())]
+    if kept:
+        assert known is not None
+        figure.crosses(panel, *figure.series(kept, x, known.measure), ink)
+
+
 def lower_bound(row: Row, **sizes: float) -> float:
     """φ(H d_h + d): what Corollary 2 promises of the best weights, here or at other sizes."""
     at = {**row.params, **sizes}
     return phi(at["H"] * at["d_h"] + at["d"], at["N"], at["N"] ** at["S"])
-
-
-def mean_distance(rows: Sequence[Row], experiment: str, x: str, of: str) -> dict[str, float]:
-    """{"mean |ours - published|" + of: ...} of training-sample accuracies as coded at d = 10;
-    nothing where there are no rows to compare."""
-    mine = [r for r in rows if r.experiment == experiment and r.variant == CODED and r["d"] == 10]
-    published = PUBLISHED[experiment]
-    off = [
-        float(np.mean([row["train_accuracy"] for row in same])) - published[at]
-        for at, same in laws.group(mine, lambda row: row[x]).items()
-        if at in published
-    ]
-    return {f"mean |ours - published|{of}": float(np.mean(np.abs(off)))} if off else {}

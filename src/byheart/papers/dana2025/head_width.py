@@ -6,18 +6,21 @@ the bottleneck that all heads share in the authors' code.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from byheart.papers.dana2025 import experiment
-from byheart.papers.dana2025.experiment import CODED, CORRECTED, HEADS, TRAIN, grid_of, lower_bound
-from byheart.papers.dana2025.heads import published
+from byheart.papers.dana2025.experiment import HEADS, SHOWN, TRAIN, beside, grid_of, published
 from byheart.papers.declare import declare
-from byheart.studies import Axes, Cell, Finding, Record, Row, Verdict, choose, figure, fit, laws
+from byheart.studies import Axes, Cell, Claim, Finding, Published, Record, Row, figure, laws
+from byheart.studies.fits import choose, fit, of_means
 
-SHARED, OWN = CODED, CORRECTED  # the variants: the code's model, and the paper's
+# The variants: the code's model, and the paper's.
+SHARED, OWN = experiment.CODED, experiment.CORRECTED
 NAMES = {SHARED: "one bottleneck for all heads", OWN: "projections of each head"}
+HOW = {SHARED: "as coded", OWN: "as written"}
 MEASURES = {"train_accuracy": "train_associations", "accuracy": "associations"}
-FITS = 0.9  # R² from which a power is called a law
 BELOW = 0.9  # accuracies at which saturation does not yet bend the law
 BREAK = 10  # d_h of experiment 3, where the two pieces meet
 SLOWER = 0.5  # a second slope below this share of the first is a break
@@ -30,8 +33,6 @@ grid_8 = grid_of("dh-law", {**FEW, "H": 8}, {**ALL, "H": 8}, shared=True)
 
 def grid_large(variant: str, profile: str) -> list[Cell]:
     widths = (1, *range(5, 51, 5)) if profile != "quick" else (1, 5, 10, 20)
-    if variant == OWN and profile == "full":
-        widths = (1, 5, 10, 20, 30, 50)  # five times as many weights as the shared bottleneck
     family = "shared" if variant == SHARED else "attention"
     how = experiment.training("N = 200", profile)
     return TRAIN.grid("exp2 dim", family=family, d=50, d_h=widths, H=11, **how)
@@ -42,75 +43,61 @@ def grid_law(variant: str, profile: str) -> list[Cell]:
     return [*grid_1b(variant, profile), *grid_8(variant, profile)]
 
 
-def exponents(rows: list[Row], measure: str) -> list[Record]:
-    """p of a + b d_h^p for every variant and number of heads, below 0.9, with intervals: over all
-    widths, and over d_h <= d/2, where heads do not yet span everything."""
+def exponents(rows: list[Row]) -> list[Record]:
+    """p of a + b d_h^p for every variant, number of heads and accuracy, below 0.9, with intervals:
+    over all widths, and over d_h <= d/2, where heads do not yet span everything."""
     table = []
     chosen = [
-        (variant, H, half, [r for r in same if not half or 2 * r["d_h"] <= r["d"]])
+        (variant, H, measure, half, [r for r in same if not half or 2 * r["d_h"] <= r["d"]])
+        for measure in MEASURES
         for variant, H, same in laws.lines(rows, "H")
         for half in (False, True)
     ]
-    for variant, H, half, same in chosen:
+    for variant, H, measure, half, same in chosen:
         x, y = laws.below_ceiling(*figure.series(same, "d_h", measure), BELOW)
         if len(np.unique(x)) >= 4:
-            power, compared = laws.fitted("power", x, y), choose(x, y, resamples=0)
-            p = power.interval("p")
+            power, compared = laws.fitted("power", x, y), choose(x, y)
             table.append({
                 "variant": variant, "H": H, "widths": "d_h <= d/2" if half else "all",
-                "accuracy": measure, **laws.columns("p", p), "R2": power.r2,
+                "accuracy": measure, **laws.columns("p", power.interval("p")), "R2": power.r2,
                 "R2_quadratic": next(f.r2 for f in compared.fits if f.law == "quadratic"),
-                "law": compared.best or "cannot tell", "verdict": laws.exponent_verdict(p, 2.0),
+                "law": compared.best or "cannot tell",
             })  # fmt: skip
     return table
 
 
-def analyse(rows: list[Row]) -> Finding:
-    """Quadratic as coded and not with projections of each head: an artefact of the code."""
-    table = exponents(rows, "train_accuracy") + exponents(rows, "accuracy")
-    shared = [r for r in table if r["variant"] == SHARED]
-    own = [r for r in table if r["variant"] == OWN]
-    if not shared:
+def analyse(rows: list[Row], powers: tuple[float, ...] = (2.0,)) -> Finding:
+    """Whether d_h enters with one of these powers, as coded and as the paper writes the model: a
+    claim for each of them, number of heads and accuracy, over all widths."""
+    table = exponents(rows)
+    if not any(line["variant"] == SHARED for line in table):
         return laws.too_few("four head widths of the shared bottleneck are needed")
-    as_coded = laws.most([r["verdict"] for r in shared if r["widths"] == "all"])
-    corrected = laws.most([r["verdict"] for r in own])
-    verdict = as_coded
-    if own and corrected == "not confirmed" and as_coded != "not confirmed":
-        verdict = "artefact" if all(r["p_high"] < 2 - laws.NEAR for r in own) else "undecided"
-    numbers: Record = {
-        f"p, {NAMES[row['variant']]}, H={row['H']}, {row['widths']}": laws.column(row, "p")
-        for row in table
-        if row["accuracy"] == "train_accuracy"
-    }
-    numbers |= experiment.mean_distance(rows, "exp2", "d_h", ", one bottleneck")
-    return Finding(verdict, sentence(shared, own), numbers, {"a + b d_h^p": table})
+    claims: dict[tuple[float, str], list[Claim]] = {}
+    numbers = {}
+    for line in table:
+        variant, found = line["variant"], laws.column(line, "p")
+        sizes = f"H = {line['H']}, {SHOWN[line['accuracy']]}"
+        what = f"accuracy {HOW[variant]} as a + b d_h^p ({sizes})"
+        if line["widths"] == "all":
+            for power in powers:
+                claim = laws.exponent_claim(what, found, power)
+                claims.setdefault((power, variant), []).append(claim)
+        else:
+            numbers[f"p of {what}, {line['widths']}"] = found
+    words: dict[float, list[str]] = {power: [] for power in powers}
+    for (power, variant), mine in claims.items():
+        p = laws.extent([claim.found["estimate"] for claim in mine])
+        verdict = Finding("", tuple(mine)).verdict
+        words[power].append(f"{verdict} {HOW[variant]} ({NAMES[variant]}; p = {p})")
+    named = {1.0: "linear", 2.0: "quadratic"}
+    said = "; ".join(f"{named[power]}: {', '.join(words[power])}" for power in powers)
+    together = tuple(claim for mine in claims.values() for claim in mine)
+    return Finding(f"Growth in d_h, {said}.", together, numbers, {"a + b d_h^p": table})
 
 
-def sentence(shared: list[Record], own: list[Record]) -> str:
-    def span(table: list[Record]) -> str:
-        worst = min(r["R2"] for r in table)
-        if worst < FITS:
-            return f"for no p (R² of the best power {worst:.2f})"
-        p, low, high = ([r[name] for r in table] for name in ("p", "p_low", "p_high"))
-        return f"p = {min(p):.2f} to {max(p):.2f} (95 %: {min(low):.2f} to {max(high):.2f})"
-
-    shared = [r for r in shared if r["widths"] == "all"]
-    words = f"With one bottleneck for all heads accuracy grows as d_h^p, {span(shared)}"
-    if not own:
-        return words + "."
-    words += f"; with projections of each head, as the paper writes them, {span(own)}"
-    highest = max(r["p_high"] for r in own)
-    if highest < 2 - laws.NEAR:
-        words += ": concave" if highest < 1 else ": not quadratic"
-        if laws.most([r["verdict"] for r in shared]) != "not confirmed":
-            words += ". The quadratic law comes from the shared bottleneck"
-    return words + "."
-
-
-@figure.one_panel("Accuracy against the width of the heads", "head width d_h",
-                  "accuracy (training sample)", top=1.03)  # fmt: skip
-def draw(panel: figure.Panel, rows: list[Row]) -> None:
+def add_widths(known: Published, panel: figure.Panel, rows: list[Row]) -> None:
     """Accuracy against d_h for both models, fits and the bound φ(H d_h + d)."""
+    experiment.draw_published(panel, known, "d_h")
     for i, (variant, H, same) in enumerate(laws.lines(rows, "H")):
         x, y = figure.series(same, "d_h", "train_accuracy")
         figure.points(panel, x, y, f"{NAMES[variant]}, H = {H}", i, line=False)
@@ -121,59 +108,60 @@ def draw(panel: figure.Panel, rows: list[Row]) -> None:
             figure.curve(panel, at, power(at), f"p = {power.values['p']:.2f}", i, "-")
         if same[0]["layers"] == 1 and variant == OWN:
             at = np.linspace(x.min(), x.max(), 50)
-            bound = np.array([lower_bound(same[0], d_h=v) for v in at])
+            bound = np.array([experiment.lower_bound(same[0], d_h=v) for v in at])
             figure.curve(panel, at, bound, f"Corollary 2, H = {H}", i, "--")
-    if any(r.experiment == "exp2" for r in rows):
-        published(panel, "exp2", "H = 20")
 
 
 def pieces(rows: list[Row], measure: str) -> Record | None:
-    """Slopes below and above d = d_h; above, up to the first accuracy over 0.95."""
+    """Slopes below and above d = d_h, and the second over the first; above, up to the first
+    accuracy over 0.95."""
     x, y = figure.series(rows, "d", measure)
-    above, reached = laws.below_ceiling(x, y)
-    left, right = x <= BREAK, above >= BREAK
-    if len(np.unique(x[left])) < 3 or len(np.unique(above[right])) < 2:
+    reached, _ = laws.below_ceiling(x, y)
+    at = np.unique(x)
+    left, right = at <= BREAK, (at >= BREAK) & np.isin(at, reached)
+    if left.sum() < 3 or right.sum() < 2:
         return None
-    first = fit("linear", x[left], y[left], validate=False).values["b"]
-    second = laws.slope(above[right], reached[right])
-    ratio, low, high = (second[name] / first for name in ("estimate", "low", "high"))
-    return {
-        "accuracy": measure, "slope below d_h": first, "slope above d_h": second["estimate"],
-        **laws.columns("ratio", laws.span(ratio, low, high)), "break": high < SLOWER,
-    }  # fmt: skip
+
+    def slopes(means: np.ndarray) -> list[float]:
+        return [float(np.polyfit(at[side], means[side], 1)[0]) for side in (left, right)]
+
+    def ratio(means: np.ndarray) -> float:
+        below, above = slopes(means)
+        return above / below
+
+    groups = [y[x == value] for value in at]
+    below, above = slopes(np.array([group.mean() for group in groups]))
+    found = laws.columns("ratio", of_means(groups, ratio))
+    return {"accuracy": measure, "slope below d_h": below, "slope above d_h": above, **found}
 
 
 def analyse_2a(rows: list[Row]) -> Finding:
-    table = []
+    """The slope beyond d = d_h over that below, a claim for each model and accuracy."""
+    table, claims, words = [], [], []
     for variant, mine in laws.by_variant(rows).items():
-        both = [pieces(mine, measure) for measure in MEASURES]
-        table += [{"variant": variant, **line} for line in both if line is not None]
-    coded = [r for r in table if r["variant"] == CODED]
-    own = [r for r in table if r["variant"] == CORRECTED]
-    if not coded:
+        for measure in MEASURES:
+            line = pieces(mine, measure)
+            if line is not None:
+                table.append({"variant": variant, **line})
+                name = f"slope above d = d_h over that below, {HOW[variant]} ({SHOWN[measure]})"
+                claim = Claim(name, laws.column(line, "ratio"), most=SLOWER)
+                claims.append(claim)
+                words.append(f"{claim.verdict} {HOW[variant]} ({line['ratio']:.2f} times as fast, "
+                             f"{SHOWN[measure]})")  # fmt: skip
+    if not claims:
         return laws.too_few("three d below and two above d_h are needed")
-    verdict: Verdict = "confirmed" if all(r["break"] for r in coded) else "not confirmed"
-    if verdict == "confirmed" and own and not any(r["break"] for r in own):
-        verdict = "artefact"
-    name = "slope above / below d = d_h, {}, {}".format
-    ratios = [(NAMES[r["variant"]], r["accuracy"], laws.column(r, "ratio")) for r in table]
-    numbers = {name(model, accuracy): ratio for model, accuracy, ratio in ratios}
-    words = (
-        f"Beyond d = d_h accuracy grows {coded[0]['ratio']:.2f} times as fast as below it with one "
-        "bottleneck for all heads"
-    )
-    if own:
-        words += f", {own[0]['ratio']:.2f} times with projections of each head"
-    return Finding(verdict, words + ".", numbers, {"two pieces": table})
+    sentence = f"Slower growth beyond d = d_h: {', '.join(words)}."
+    return Finding(sentence, tuple(claims), {}, {"two pieces": table})
 
 
 @figure.one_panel("Accuracy against the embedding dimension", "embedding dimension d", "accuracy",
                   top=1.03)  # fmt: skip
 def draw_2a(panel: figure.Panel, rows: list[Row]) -> None:
+    experiment.draw_published(panel, FIGURE_2A, "d")
     for i, (variant, mine) in enumerate(laws.by_variant(rows).items()):
         x, y = figure.series(mine, "d", "train_accuracy")
         figure.points(panel, x, y, NAMES[variant], i)
-        bound = {row["d"]: lower_bound(row) for row in mine}
+        bound = {row["d"]: experiment.lower_bound(row) for row in mine}
         at = np.unique(x)
         label = "Corollary 2" if i == 0 else None
         figure.curve(panel, at, np.array([bound[int(v)] for v in at]), label, 7, "--")
@@ -204,43 +192,50 @@ def free_dimensions(row: Row) -> int:
     return H * (2 * d * rank - rank**2 + 2 * d * value - value**2)
 
 
-def dimensions(rows: list[Row], measure: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Free dimensions, parameters and associations of the settings below the ceiling."""
+def below(rows: list[Row], measure: str) -> list[list[Row]]:
+    """The rows of every setting below the ceiling."""
     cells = laws.by_cell(rows).values()
-    kept = [r for same in cells if np.mean([r[measure] for r in same]) < BELOW for r in same]
-    x = np.array([float(free_dimensions(r)) for r in kept])
-    raw = np.array([float(r["parameters"]) for r in kept])
-    return x, raw, np.array([r[MEASURES[measure]] for r in kept])
+    return [same for same in cells if np.mean([row[measure] for row in same]) < BELOW]
+
+
+def explained(x: np.ndarray, y: np.ndarray) -> float:
+    """R² of a straight line."""
+    return float(np.corrcoef(x, y)[0, 1] ** 2)
 
 
 def analyse_dof(rows: list[Row]) -> Finding:
-    table, numbers, tables = [], {}, {}
-    for measure in MEASURES:
-        x, raw, y = dimensions(rows, measure)
+    """One straight line in the free dimensions: how much it explains, more than the count of
+    parameters does, and that it is straight."""
+    claims, numbers, tables, words = [], {}, {}, []
+    for measure, associations in MEASURES.items():
+        cells = below(rows, measure)
+        x = np.array([float(free_dimensions(same[0])) for same in cells])
+        raw = np.array([float(same[0]["parameters"]) for same in cells])
         if len(np.unique(x)) < 4:
             continue
-        line, plain = laws.fitted("linear", x, y), fit("linear", raw, y, validate=False)
-        bent = choose(x, y, ("linear", "power", "saturating"), resamples=0)
-        numbers[f"κ, {measure}"] = line.interval("b")
-        numbers[f"X0, {measure}"] = line.interval("a")
-        worst = float(np.abs(figure.means(x, y - line(x))[1]).max())
-        table.append(
-            {"accuracy": measure, "kappa": line.values["b"], "X0": line.values["a"],
-             "R2": line.r2, "R2_parameters": plain.r2, "largest_residual": worst,
-             "settings": len(np.unique(x)), "law": bent.best or "cannot tell"}
-        )  # fmt: skip
-        tables[f"laws in dof, {measure}"] = bent.table()
-    if not table:
+        groups = [[row[associations] for row in same] for same in cells]
+        r2 = of_means(groups, lambda y: explained(x, y))  # noqa: B023
+        more = of_means(groups, lambda y: explained(x, y) - explained(raw, y))  # noqa: B023
+        at = np.repeat(x, [len(group) for group in groups])
+        y = np.concatenate(groups)
+        line, bent = laws.fitted("linear", at, y), laws.fitted("power", at, y)
+        by = SHOWN[measure]
+        claims += [
+            Claim(f"R² of X0 + κ dof ({by})", r2, GOOD),
+            Claim(f"R² of X0 + κ dof minus that of the parameter count ({by})", more, 0.0),
+            laws.exponent_claim(f"associations ({by}) as a + b dof^p", bent.interval("p"), 1.0),
+        ]
+        numbers |= {f"κ, {by}": line.interval("b"), f"X0, {by}": line.interval("a")}
+        numbers[f"largest residual, {by}"] = float(np.abs(figure.means(at, y - line(at))[1]).max())
+        laws_of = choose(at, y, ("linear", "power", "saturating"))
+        tables[f"laws in dof, {measure}: {laws_of.best or 'cannot tell'}"] = laws_of.table()
+        law = f"{line.values['a']:.0f} + {line.values['b']:.3f} dof"
+        share = f"{r2['estimate']:.3f} of the variance of {len(cells)} settings"
+        words.append(f"{law} explains {share} ({by})")
+    if not claims:
         return laws.too_few("four settings below accuracy 0.9 are needed")
-    good = [r["R2"] >= GOOD and r["R2"] > r["R2_parameters"] for r in table]
-    first = table[0]
-    sentence = (
-        f"X = {first['X0']:.0f} + {first['kappa']:.3f} dof explains {first['R2']:.3f} of the "
-        f"variance over {first['settings']} different dof (parameters: {first['R2_parameters']:.3f}"
-        f"); largest residual {first['largest_residual']:.0f} of 2,500."
-    )
-    verdict = laws.judged(all(good), not any(good))
-    return Finding(verdict, sentence, numbers, {"X = X0 + κ dof": table, **tables})
+    sentence = f"Post hoc, at N = 50 and d = 10 alone: {'; '.join(words)}."
+    return Finding(sentence, tuple(claims), numbers, tables)
 
 
 def draw_dof(rows: list[Row], finding: Finding) -> figure.Figure:
@@ -251,7 +246,8 @@ def draw_dof(rows: list[Row], finding: Finding) -> figure.Figure:
             x, y = figure.series(same, lambda r: float(free_dimensions(r)), name)
             label = NAMES[SHARED if family == "shared" else OWN]
             figure.points(panel, x, y, label, i, line=False)
-        x, _, y = dimensions(rows, measure)
+        kept = [row for same in below(rows, measure) for row in same]
+        x, y = figure.series(kept, lambda r: float(free_dimensions(r)), name)
         if len(np.unique(x)) >= 2:
             line = fit("linear", x, y, validate=False)
             at = np.array([0, x.max()])
@@ -273,13 +269,28 @@ GRIDS = {
 }  # fmt: skip
 GRID_2A = grid_of("exp3", {"d": (5, 8, 10, 11, 12, 15), "d_h": BREAK, "H": 20},
                   {"d": range(5, 16), "d_h": BREAK, "H": 20}, shared=True)  # fmt: skip
+FIGURE_2A = published("2a")
+PUBLISHED = {
+    "fig1b": published("1b"), "dh-law": published("1b"), "fig6": published("6"),
+    "fig9": published("9"),
+}  # fmt: skip
+POWERS = {"fig6": (2.0, 1.0)}  # drawn, and in the text
+LABELS = "Accuracy against the width of the heads", "head width d_h", "accuracy (training sample)"
 STUDIES = (
     *(
-        declare(f"dana2025/{name}", grid, analyse, AXES, draw, LESS=2 - laws.NEAR)
+        declare(
+            f"dana2025/{name}", grid,
+            beside(PUBLISHED[name], partial(analyse, powers=POWERS.get(name, (2.0,)))), AXES,
+            figure.one_panel(*LABELS, top=1.03)(partial(add_widths, PUBLISHED[name])),
+            published=PUBLISHED[name], CEILING=BELOW,
+        )
         for name, grid in GRIDS.items()
     ),
-    declare("dana2025/fig2a", GRID_2A, analyse_2a, AXES_2A, draw_2a, SLOWER=SLOWER),
+    declare(
+        "dana2025/fig2a", GRID_2A, beside(FIGURE_2A, analyse_2a), AXES_2A, draw_2a,
+        published=FIGURE_2A, SLOWER=SLOWER,
+    ),
     declare(
         "dana2025/dof-law", grid_dof, analyse_dof, AXES_DOF, draw_dof, GOOD=GOOD, CEILING=BELOW
     ),
-)
+)  # fmt: skip

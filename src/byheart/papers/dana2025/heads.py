@@ -5,12 +5,15 @@ Figures 1a, 2b, 4, 5 and 8, and the demonstration.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from byheart.papers.dana2025 import experiment
-from byheart.papers.dana2025.experiment import AS_PUBLISHED, CODED, HEADS, PRINTED, TRAIN, grid_of
+from byheart.papers.dana2025.experiment import AS_PUBLISHED, CODED, HEADS, SHOWN, TRAIN, measure_of
 from byheart.papers.declare import declare
-from byheart.studies import Axes, Cell, Finding, Record, Row, choose, figure, fit, laws
+from byheart.studies import Axes, Cell, Claim, Finding, Published, Record, Row, figure, laws
+from byheart.studies.fits import choose, fit
 
 WIDTHS = tuple(range(3, 14))
 
@@ -18,7 +21,7 @@ WIDTHS = tuple(range(3, 14))
 def grid_1a(variant: str, profile: str) -> list[Cell]:
     """As published (.1 -> .05, batches of 1,024): d = 10 and every second H."""
     if variant == AS_PUBLISHED:
-        return TRAIN.grid("exp1", d=10, H=HEADS[::2], **PRINTED)
+        return TRAIN.grid("exp1", d=10, H=HEADS[::2], **experiment.PRINTED)
     if profile == "quick":
         return TRAIN.grid("exp1", d=10, H=HEADS[:5] if variant == CODED else HEADS[::2])
     return TRAIN.grid("exp1", d=WIDTHS, H=HEADS)
@@ -27,13 +30,13 @@ def grid_1a(variant: str, profile: str) -> list[Cell]:
 def grid_6(variant: str, profile: str) -> list[Cell]:
     """d_h = 2 as coded, d_h = 5 as published."""
     if variant == AS_PUBLISHED:
-        return TRAIN.grid("exp6", N=10, d=2, d_h=5, H=(1, 10, 20), **PRINTED)
+        return TRAIN.grid("exp6", N=10, d=2, d_h=5, H=(1, 10, 20), **experiment.PRINTED)
     return TRAIN.grid("exp6", N=10, d=2, H=range(1, 22, 4))
 
 
 def line_in_heads(variant: str, d: int, rows: list[Row]) -> Record | None:
     """The slope in H and the exponent of one line, with their intervals."""
-    x, y = figure.series(rows, "H", experiment.measure_of(variant))
+    x, y = figure.series(rows, "H", measure_of(variant))
     kept, under = laws.below_ceiling(x, y), laws.below_ceiling(x, y, including=False)
     if len(np.unique(kept[0])) < 4:
         return None
@@ -45,73 +48,81 @@ def line_in_heads(variant: str, d: int, rows: list[Row]) -> Record | None:
     bent = fit("power", *kept, validate=False)
     first = rows[0]
     promised = (1 - 1 / first["N"]) * first["d_h"] / first["N"] ** first["S"]
+    times = laws.span(*(slope[end] / promised for end in ("estimate", "low", "high")))
     return {
         "variant": variant, "d": d, **laws.columns("slope", slope),
-        "times_bound": slope["estimate"] / promised, "R2": line.r2, **laws.columns("p", p),
-        "p_as_coded": bent.values["p"], "verdict": laws.exponent_verdict(p, 1.0),
+        **laws.columns("times_bound", times), "R2": line.r2,
+        **laws.columns("p", p), "p_as_coded": bent.values["p"],
     }  # fmt: skip
 
 
-def analyse(rows: list[Row]) -> Finding:
-    """Linear in H below the ceiling, for each width and variant; the bound of Corollary 2."""
+def above_bound(rows: list[Row]) -> Claim | None:
+    """That every setting is above the bound, over all facts as Corollary 2 says."""
+    trained = [r for r in rows if r.variant != AS_PUBLISHED and "accuracy" in r.measurements]
+    cells = laws.by_cell(trained).values()
+    if not cells:
+        return None
+    bounds = [experiment.lower_bound(same[0]) for same in cells]
+    margin = laws.least([[row["accuracy"] for row in same] for same in cells], bounds)
+    statement = f"least of accuracy (all facts) minus Corollary 2 over {len(cells)} settings"
+    return Claim(statement, margin, 0.0)
+
+
+def analyse(rows: list[Row], *, bounded: bool = False, steep: float | None = None) -> Finding:
+    """Linear in H below the ceiling, a claim for each width and accuracy; `bounded`: all settings
+    above Corollary 2; `steep`: the slope in units of the bound's, as the paper says it."""
     lines = [line_in_heads(*line) for line in laws.lines(rows, "d")]
     table = [line for line in lines if line is not None]
     judged = [r for r in table if r["variant"] != AS_PUBLISHED]
     if not judged:
         return laws.too_few("at least four numbers of heads below the ceiling are needed")
-    chosen = next((r for r in table if r["d"] == 10), table[len(table) // 2])
-    numbers: Record = {
-        f"{name} at d={chosen['d']}, {chosen['variant']}": laws.column(chosen, name)
-        for name in ("slope", "p")
+    name = "accuracy ({}) as a + b H^p at d = {}".format
+    of = [(SHOWN[measure_of(r["variant"])], r) for r in judged]
+    claims = [laws.exponent_claim(name(by, r["d"]), laws.column(r, "p"), 1.0) for by, r in of]
+    p, times = (laws.extent([r[name] for r in judged]) for name in ("p", "times_bound"))
+    sentence = f"Accuracy grows as H^p with p = {p} (linear, by width and accuracy: "
+    sentence += f"{laws.tally(claims)})"
+    if rows[0]["layers"] == 1:
+        sentence += f"; its slope is {times} times the bound's d_h a head"
+    if steep is not None:
+        for by, r in of:
+            statement = f"slope in H over that of Corollary 2 ({by}): {steep:g}"
+            found = laws.column(r, "times_bound")
+            claims.append(Claim(statement, found, steep - laws.NEAR, steep + laws.NEAR))
+    bound = above_bound(rows) if bounded else None
+    if bound is not None:
+        claims.append(bound)
+        sentence += f"; least of accuracy minus Corollary 2 {bound.found['estimate']:+.3f}"
+    numbers = {
+        f"{what} at d = {r['d']}, {r['variant']}": laws.column(r, what)
+        for what in ("slope", "p")
+        for r in table
+        if (what == "slope" and r["d"] in (2, 10)) or r["variant"] == AS_PUBLISHED
     }
-    numbers["least R2 of a line"] = min(r["R2"] for r in judged)
-    verdicts = [r["verdict"] for r in judged]
-    p, ratios = ([line[name] for line in judged] for name in ("p", "times_bound"))
-    slope = " to ".join(dict.fromkeys(f"{v:.1f}" for v in (min(ratios), max(ratios))))
-    sentence = (
-        f"Accuracy is linear in H for {verdicts.count('confirmed')} of {len(judged)} lines (width "
-        f"and accuracy; exponents {min(p):.2f} to {max(p):.2f}); the slope is {slope} times the "
-        "bound's d_h a head"
-    )
-    trained = [row for row in rows if row.variant != AS_PUBLISHED and row["layers"] == 1]
-    if trained:
-        cells = laws.by_cell(trained).values()
-        means = [(float(np.mean([r["accuracy"] for r in same])), same[0]) for same in cells]
-        below = sum(mean < experiment.lower_bound(row) for mean, row in means)
-        numbers["settings below the bound of Corollary 2"] = below
-        sentence += f"; {below} of {len(cells)} settings lie below Corollary 2"
-    numbers |= experiment.mean_distance(rows, "exp1", "H", " at d=10")
-    return Finding(laws.most(verdicts), f"{sentence}.", numbers, {"linear in H": table})
+    return Finding(f"{sentence}.", tuple(claims), numbers, {"linear in H": table})
 
 
-def draw(rows: list[Row], finding: Finding) -> figure.Figure:
+def draw(known: Published, rows: list[Row], _: Finding) -> figure.Figure:
     """Accuracy against H, one line a width; the bound φ(H d_h + d) dashed."""
     variants = laws.by_variant(rows) or {CODED: []}
     labels = "Accuracy against the number of heads", "heads H", "accuracy"
     drawn, panels = figure.panels(*labels, len(variants))
     ink = dict(zip(widths := list(laws.by(rows, "d")), figure.shades(len(widths)), strict=True))
     for panel, (variant, mine) in zip(panels, variants.items(), strict=True):
-        measure = experiment.measure_of(variant)
+        measure = measure_of(variant)
         for d, same in laws.by(mine, "d").items():
+            if variant == CODED:
+                experiment.draw_published(panel, known, "H", ink[d], d=d)
             x, y = figure.series(same, "H", measure)
             figure.points(panel, x, y, f"d = {d}", ink[d])
             if same[0]["layers"] == 1:
                 H = np.linspace(1, x.max(), 50)
                 bound = np.array([experiment.lower_bound(same[0], H=h) for h in H])
                 figure.curve(panel, H, bound, None, ink[d], "--")
-        if variant == CODED and any(r.experiment == "exp1" and r["d"] == 10 for r in mine):
-            published(panel, "exp1", "d = 10")
-        shown = "training sample" if measure == "train_accuracy" else "all facts"
-        panel.set_title(f"{variant}, {shown} (dashed: Corollary 2)", fontsize=9)
+        panel.set_title(f"{variant}, {SHOWN[measure]} (dashed: Corollary 2)", fontsize=9)
         panel.set_ylim(0, 1.03)
         figure.legend(panel)
     return drawn
-
-
-def published(panel: figure.Panel, name: str, sizes: str) -> None:
-    """The authors' numbers as crosses."""
-    known = experiment.PUBLISHED[name]
-    panel.plot(list(known), list(known.values()), "kx", ms=6, label=f"published, {sizes}")
 
 
 def slopes(rows: list[Row], variant: str) -> tuple[np.ndarray, np.ndarray]:
@@ -120,7 +131,7 @@ def slopes(rows: list[Row], variant: str) -> tuple[np.ndarray, np.ndarray]:
     As coded the first point above the ceiling counts; it bends the lines of large d, so that
     `corrected` leaves it out.
     """
-    measure, pairs = experiment.measure_of(variant), []
+    measure, pairs = measure_of(variant), []
     for d, same in laws.by(rows, "d").items():
         x, y = figure.series(same, "H", measure)
         kept, _ = laws.below_ceiling(x, y, including=variant == CODED)
@@ -132,34 +143,31 @@ def slopes(rows: list[Row], variant: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def analyse_2b(rows: list[Row]) -> Finding:
-    table, tables, numbers = [], {}, {}
+    """p of slope = a + b d^p, a claim for each accuracy."""
+    claims, tables, words = [], {}, []
     for variant, mine in laws.by_variant(rows).items():
         x, y = slopes(mine, variant)
         if len(np.unique(x)) < 4:
             continue
-        compared = choose(x, y, ("quadratic", "cubic"), resamples=0)
+        compared = choose(x, y, ("quadratic", "cubic"))
         p = laws.fitted("power", x, y).interval("p")
-        numbers[f"p of slope = a + b d^p, {variant}"] = p
-        table.append({"variant": variant, "law": compared.best or "cannot tell", **p})
-        tables[f"laws, {variant}"] = compared.table()
-    if not table:
+        by = SHOWN[measure_of(variant)]
+        statement = f"slope of accuracy ({by}) in H as a + b d^p"
+        words.append(f"p = {p['estimate']:.2f}, {by}")
+        claims.append(Claim(statement, p, 2 - laws.NEAR, 3 + laws.NEAR))
+        tables[f"laws, {variant}: {compared.best or 'cannot tell'}"] = compared.table()
+    if not claims:
         return laws.too_few("slopes at four d are needed")
-    judged = table[-1]  # corrected, if it is there
-    outside = judged["high"] < 2 - laws.NEAR or judged["low"] > 3 + laws.NEAR
-    narrow = judged["high"] - judged["low"] <= laws.WIDE
-    favoured = ", ".join(f"{r['variant']}: {r['law']}" for r in table)
-    words = "; ".join(
-        f"{r['estimate']:.2f} (95 %: {r['low']:.2f} to {r['high']:.2f}, {r['variant']})"
-        for r in table
-    )
-    sentence = f"The slope in H grows as d^p with p = {words}; of quadratic and cubic: {favoured}."
-    verdict = laws.judged(narrow and not outside, outside)
-    return Finding(verdict, sentence, numbers, {"exponent": table, **tables})
+    said = "; ".join(words)
+    sentence = f"Slope in H between quadratic and cubic in d: {laws.tally(claims)} ({said})."
+    return Finding(sentence, tuple(claims), {}, tables)
 
 
 @figure.one_panel("Slope of accuracy in H against d = d_h", "embedding dimension d",
                   "accuracy per head")  # fmt: skip
 def draw_2b(panel: figure.Panel, rows: list[Row]) -> None:
+    theirs = experiment.published_rows(FIGURE_1A)
+    figure.crosses(panel, *slopes(theirs, CODED))
     for i, (variant, mine) in enumerate(laws.by_variant(rows).items()):
         x, y = slopes(mine, variant)
         if len(np.unique(x)) < 2:
@@ -175,19 +183,39 @@ def draw_2b(panel: figure.Panel, rows: list[Row]) -> None:
             figure.curve(panel, at, bound, "Corollary 2: d_h a head", 7, "--")
 
 
+FIGURE_1A = experiment.published("1a")
 AXES = Axes("H", "train_accuracy", "d", "heads H", "accuracy")
 GRIDS = {
     "fig1a": grid_1a,
     "fig4": grid_6,
-    "fig5": grid_of("exp1 dim", {"d": 50, "H": (1, 3, 5, 7)},
+    "fig5": experiment.grid_of("exp1 dim", {"d": 50, "H": (1, 3, 5, 7)},
                     {"d": (40, 50, 60), "H": range(1, 12, 2)}, "N = 200"),
-    "fig8": grid_of("exp1 depth", {"d": 7, "H": (1, 5, 9, 13)},
+    "fig8": experiment.grid_of("exp1 depth", {"d": 7, "H": (1, 5, 9, 13)},
                     {"d": (7, 10, 13), "H": range(1, 22, 4)}, "three layers"),
     "demo": TRAIN.grid("exp1", d=10, H=HEADS),
 }  # fmt: skip
 # The cells of experiment 1: every second d in the quick profile.
-GRID_2B = grid_of("exp4", {"d": (3, 5, 7, 9), "H": (1, 11, 21, 31)}, {"d": WIDTHS, "H": HEADS})
+QUICK_2B = {"d": (3, 5, 7, 9), "H": (1, 11, 21, 31)}
+GRID_2B = experiment.grid_of("exp4", QUICK_2B, {"d": WIDTHS, "H": HEADS})
+PUBLISHED = {
+    "fig1a": FIGURE_1A, "demo": experiment.published("1a", d=10),
+    **{f"fig{number}": experiment.published(number) for number in ("4", "5", "8")},
+}  # fmt: skip
+STEEP = 1.3  # slope of experiment 6 in units of the bound's, as the paper prints it
+ANALYSES = {
+    "fig1a": partial(analyse, bounded=True), "demo": partial(analyse, bounded=True),
+    "fig4": partial(analyse, bounded=True, steep=STEEP), "fig5": analyse, "fig8": analyse,
+}  # fmt: skip
 STUDIES = (
-    *(declare(f"dana2025/{name}", grid, analyse, AXES, draw) for name, grid in GRIDS.items()),
-    declare("dana2025/fig2b", GRID_2B, analyse_2b, AXES, draw_2b),
-)
+    *(
+        declare(
+            f"dana2025/{name}", grid, experiment.beside(PUBLISHED[name], ANALYSES[name]), AXES,
+            partial(draw, PUBLISHED[name]), published=PUBLISHED[name], STEEP=STEEP,
+        )
+        for name, grid in GRIDS.items()
+    ),
+    declare(
+        "dana2025/fig2b", GRID_2B, experiment.beside(FIGURE_1A, analyse_2b), AXES, draw_2b,
+        published=FIGURE_1A,
+    ),
+)  # fmt: skip

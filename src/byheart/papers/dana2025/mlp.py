@@ -1,25 +1,28 @@
-"""Attention-only against MLP at equal parameters: experiment 5 and its versions.
+"""Attention only against one head and an MLP, at equal parameter counts.
 
-Figures 3, 7 and 10, and the same with both trained out.
+Figures 3, 7 and 10, and the same trained longer, until neither gains.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
-from byheart.papers.dana2025.experiment import CODED, HEADS, TRAIN, measure_of, training
+from byheart.papers.dana2025 import experiment
+from byheart.papers.dana2025.experiment import HEADS, SHOWN, TRAIN, beside, published
 from byheart.papers.declare import Grid, declare
-from byheart.studies import Axes, Cell, Finding, Params, Record, Row, Verdict, figure, laws
-from byheart.studies.fits import interval_of_mean
+from byheart.studies import Axes, Cell, Claim, Finding, Published, Record, Row, figure, laws
+from byheart.studies.fits import combined
+from byheart.studies.study import Interval
 
 Sizes = tuple[Sequence[int], Sequence[int]]
 """Widths d = d_h, and numbers of heads H."""
 NAMES = {"attention": "attention only", "mlp": "one head and an MLP"}
 SAME = 0.01  # accuracies nearer than this are called equal
-CEILING = 0.98  # where both are perfect there is nothing to compare
+EPOCHS = (64, 256, 512, 1024)  # the authors' length, and longer; the last two tell what is gained
 
 
 def equal_width(d: int, H: int) -> int:
@@ -31,133 +34,167 @@ def equal_width(d: int, H: int) -> int:
     return round(4 * d * d * (H - 1) / (2 * d + 1))
 
 
-def both(experiment: str, sizes: Sizes, how: Params, coded: bool = False) -> list[Cell]:
-    """Attention-only Transformers of all widths and numbers of heads, each beside one with an MLP
-    of (about) its size; `coded`: of 2 d (H - 1) units, which the authors' code takes for it."""
-    cells = []
-    for d, H in itertools.product(*sizes):
-        width = 2 * d * (H - 1) if coded else equal_width(d, H)
-        cells.append(TRAIN.cell(experiment, d=d, H=H, **how))
-        cells.append(TRAIN.cell(experiment, family="mlp", d=d, H=1, width=width, **how))
-    return cells
+def grid_of(name: str, models: str, quick: Sizes, paper: Sizes) -> Grid:
+    """Attention-only Transformers of all widths and numbers of heads, and as many with an MLP of
+    2 d (H - 1) units, which the authors' code takes for as large."""
 
-
-def grid_of(experiment: str, models: str, quick: Sizes, full: Sizes) -> Grid:
     def grid(variant: str, profile: str) -> list[Cell]:
-        sizes = quick if profile == "quick" else full
-        return both(experiment, sizes, training(models, profile), variant == CODED)
+        how = {family: experiment.training(models, profile, family) for family in NAMES}
+        cells = []
+        for d, H in itertools.product(*(quick if profile == "quick" else paper)):
+            mlp = {"family": "mlp", "H": 1, "width": 2 * d * (H - 1), **how["mlp"]}
+            cells.append(TRAIN.cell(name, d=d, H=H, **how["attention"]))
+            cells.append(TRAIN.cell(name, d=d, **mlp))
+        return cells
 
     return grid
 
 
-def grid_out(variant: str, profile: str) -> list[Cell]:
-    """The usual 64 epochs, and four times as many."""
-    sizes = ((10,), (6, 11, 16, 21) if profile != "quick" else (6, 16))
-    short = both("as long as experiment 1", sizes, {})
-    return short + both("four times as long", sizes, {"epochs": 256})
+def grid_longer(variant: str, profile: str) -> list[Cell]:
+    """Models of equal true counts, trained as long as experiment 1 and longer."""
+    heads, lengths = ((6, 16), (16, 32)) if profile == "quick" else ((6, 11, 16, 21), EPOCHS)
+    cells = []
+    for epochs, H in itertools.product(lengths, heads):
+        name, how = f"{epochs:,} epochs", {"d": 10, "epochs": epochs}
+        cells.append(TRAIN.cell(name, H=H, **how))
+        cells.append(TRAIN.cell(name, family="mlp", H=1, width=equal_width(10, H), **how))
+    return cells
 
 
-def difference(rows: Sequence[Row], measure: str) -> list[Record]:
-    """Attention minus MLP at the parameter counts of the attention-only models, where both are
-    measured; the MLP's mean is interpolated linearly in its true count."""
-    table = []
-    for d, same in laws.by(rows, "d").items():
+def difference(rows: Sequence[Row], measure: str) -> tuple[list[Record], Interval]:
+    """Attention minus MLP at the true parameter counts of the attention-only models of more than
+    one head (one head is the same model), where both are measured, and the mean over them.
+
+    The MLP's accuracy there is interpolated linearly in its true count, so that every difference,
+    and their mean, is a linear combination of means over seeds.
+    """
+    table, groups, weights = [], [], []
+    for d, same in laws.by([row for row in rows if measure in row.measurements], "d").items():
         families = laws.by(same, "family")
         if families.keys() != NAMES.keys():
             continue
-        x, y = figure.series(families["mlp"], "parameters", measure)
-        at, mean, deviation = figure.means(x, y)
-        number = len(y) / len(at)
+        others = laws.by(families["mlp"], "parameters")
+        at = np.array(list(others), float)
+        mlps = [[row[measure] for row in mine] for mine in others.values()]
+        share = np.zeros(len(mlps))
         for parameters, mine in laws.by(families["attention"], "parameters").items():
-            if not at[0] <= parameters <= at[-1] * 1.01:
+            if mine[0]["H"] == 1 or not at[0] <= parameters <= at[-1] * 1.01:
                 continue
-            other = float(np.interp(parameters, at, mean))
-            spread = float(np.interp(parameters, at, deviation)) / max(1.0, number) ** 0.5
-            own = np.array([r[measure] for r in mine])
-            if min(own.mean(), other) > CEILING:
-                continue
-            low, high = interval_of_mean(own)
-            table.append({
-                "d": d, "H": mine[0]["H"], "parameters": parameters,
-                "attention": float(own.mean()), "mlp": other,
-                "difference": float(own.mean()) - other,
-                "low": low - other - 2 * spread, "high": high - other + 2 * spread,
-            })  # fmt: skip
-    return table
+            own = [row[measure] for row in mine]
+            near = np.array([np.interp(parameters, at, unit) for unit in np.eye(len(at))])
+            found = combined([own, *mlps], [1.0, *-near])
+            mlp = float(np.mean(own)) - found["estimate"]
+            line = {"d": d, "H": mine[0]["H"], "parameters": parameters}
+            line |= {"attention": float(np.mean(own)), "mlp": mlp}
+            drawn = [r[measure] for r in families["mlp"] if r["width"] == 2 * d * (line["H"] - 1)]
+            line["difference at equal k"] = float(np.mean(own) - np.mean(drawn)) if drawn else None
+            table.append(line | laws.columns("difference", found))
+            groups.append(own)
+            weights.append(1.0)
+            share += near
+        groups += mlps
+        weights += (-share).tolist()
+    if not table:
+        return [], laws.span(np.nan, np.nan, np.nan)
+    return table, combined(groups, np.array(weights) / len(table))
 
 
-def compare(table: list[Record]) -> tuple[Verdict, str]:
-    """Who is ahead, where the interval of the difference leaves ± 0.01 out; one head: the same."""
-    told = [r for r in table if r["H"] > 1]
-    ahead = sum(r["low"] > SAME for r in told)
-    behind = sum(r["high"] < -SAME for r in told)
-    words = f"attention only is ahead in {ahead} of {len(told)} settings, behind in {behind}"
-    if not told:
-        return "undecided", "no sizes to compare"
-    return laws.judged(2 * ahead > len(told), 2 * behind > len(told)), words
+def counts(table: list[Record], by: str) -> Record:
+    """Settings in which one or the other is better by more than 0.01, by the means: at equal true
+    parameters, and at equal k, as the authors draw them."""
+    tally = {}
+    for column, at in (("difference", "true parameters"), ("difference at equal k", "k")):
+        found = [line[column] for line in table if line[column] is not None]
+        for where, sign in (("ahead", 1), ("behind", -1)):
+            name = f"settings of {len(found)} with attention {where} by more than {SAME}"
+            tally[f"{name} at equal {at} ({by})"] = sum(sign * value > SAME for value in found)
+    return tally
 
 
 def analyse(rows: list[Row]) -> Finding:
-    tables, numbers, words, verdicts = {}, {}, [], []
-    for variant, mine in laws.by_variant(rows).items():
-        table = difference(mine, measure_of(variant))
+    """Attention minus MLP, mean over all sizes, a claim for each accuracy."""
+    claims, numbers, tables, words = [], {}, {}, []
+    for measure, by in SHOWN.items():
+        table, mean = difference(rows, measure)
         if not table:
             continue
-        verdict, said = compare(table)
-        verdicts.append(verdict)
-        words.append(f"{said} ({variant})")
-        tables[f"attention minus MLP, {variant}"] = table
-        inner = [r["difference"] for r in table if r["H"] > 1]
-        if inner:
-            numbers[f"mean difference, {variant}"] = float(np.mean(inner))
-    if not tables:
-        return laws.too_few("both architectures are needed")
-    verdict = verdicts[0] if len(set(verdicts)) == 1 else "undecided"
-    sentence = f"At equal true parameter counts {'; '.join(words)}."
-    return Finding(verdict, sentence, numbers, tables)
+        what = f"attention minus MLP at equal true parameters, mean of {len(table)} settings ({by})"
+        claims.append(Claim(what, mean, 0.0))
+        found = counts(table, by)
+        ahead, behind, *_ = found.values()
+        words.append(f"{mean['estimate']:+.3f} on average ({by}; better by more than {SAME} in "
+                     f"{ahead}, worse in {behind} of {len(table)} settings)")  # fmt: skip
+        numbers |= found
+        tables[f"attention minus MLP, {by}"] = table
+    if not claims:
+        return laws.too_few("both architectures, with more than one head, are needed")
+    sentence = f"At equal true parameter counts attention only minus MLP is {'; '.join(words)}."
+    return Finding(sentence, tuple(claims), numbers, tables)
 
 
-def analyse_out(rows: list[Row]) -> Finding:
-    """Trained out: four times the steps add less than a point to the mean."""
-    groups = laws.by(rows, "experiment").items()
-    differences = {name: difference(same, "accuracy") for name, same in groups}
-    tables = {name: table for name, table in differences.items() if table}
-    gains = []
-    models = laws.group(rows, lambda r: (r["family"], r["H"], r["width"]))
-    for (family, H, w), same in models.items():
-        lengths = laws.by(same, "epochs").values()
-        if len(lengths) == 2:
-            short, long = (float(np.mean([r["accuracy"] for r in mine])) for mine in lengths)
-            gain = {"family": family, "H": H, "width": w, "short": short, "long": long}
-            gains.append({**gain, "gain": long - short})
-    gains.sort(key=lambda gain: gain["family"])
-    if "four times as long" not in tables or not gains:
-        return laws.too_few("both lengths of training are needed")
-    ahead, said = compare(tables["four times as long"])
-    turned: dict[Verdict, Verdict] = {"confirmed": "not confirmed", "not confirmed": "confirmed"}
-    verdict = turned.get(ahead, ahead)  # the claim is about the MLP here
-    last = max(g["gain"] for g in gains)
-    out = "both are trained out" if last < SAME else f"four times the steps still add {last:.3f}"
-    mean = {f: float(np.mean([g["gain"] for g in gains if g["family"] == f])) for f in NAMES}
-    numbers = {f"mean gain of four times the steps, {NAMES[f]}": gain for f, gain in mean.items()}
-    sentence = f"Trained four times as long, at equal true counts, {said}; {out}."
-    return Finding(verdict, sentence, numbers, {**tables, "gain": gains})
+def gains(rows: list[Row]) -> dict[str, tuple[list[Record], Interval]]:
+    """What the last doubling of the epochs adds, for every model and on average, by family."""
+    longest = max(row["epochs"] for row in rows)
+    found = {}
+    for family, same in laws.by(rows, "family").items():
+        table, pairs = [], []
+        for (H, width), mine in laws.group(same, lambda r: (r["H"], r["width"])).items():
+            lengths = laws.by(mine, "epochs")
+            if lengths.keys() >= {longest, longest // 2}:
+                both = [[r["accuracy"] for r in lengths[n]] for n in (longest, longest // 2)]
+                gain = laws.columns("gain", combined(both, [1.0, -1.0]))
+                table.append({"family": family, "H": H, "width": width, **gain})
+                pairs += both
+        if table:
+            found[family] = table, combined(pairs, [1 / len(table), -1 / len(table)] * len(table))
+    return found
 
 
-def draw(rows: list[Row], finding: Finding) -> figure.Figure:
-    groups = laws.by(rows, "experiment")
-    panels = [(v, e) for v in laws.by_variant(rows) for e in groups] or [(CODED, "")]
+def analyse_longer(rows: list[Row]) -> Finding:
+    """Whether the MLP is ahead after the longest training, and whether both are trained out."""
+    groups = laws.by(rows, "epochs")
+    tables = {f"attention minus MLP, {n:,} epochs": difference(same, "accuracy")[0]
+              for n, same in groups.items()}  # fmt: skip
+    gained = gains(rows) if rows else {}
+    if gained.keys() != NAMES.keys() or not all(tables.values()):
+        return laws.too_few("both architectures and two lengths of training are needed")
+    longest = max(groups)
+    _, mean = difference(groups[longest], "accuracy")
+    turned = laws.span(-mean["estimate"], -mean["high"], -mean["low"])
+    name = f"MLP minus attention at equal true parameters after {longest:,} epochs (all facts)"
+    claims = [Claim(name, turned, 0.0)]
+    words = []
+    for family, (table, gain) in gained.items():
+        what = f"gain from {longest // 2:,} to {longest:,} epochs, {NAMES[family]}"
+        claims.append(Claim(what, gain, most=SAME))
+        words.append(f"{gain['estimate']:+.3f} ({NAMES[family]})")
+        tables[f"last doubling, {family}"] = table
+    sentence = (
+        f"After {longest:,} epochs MLP minus attention is {turned['estimate']:+.3f} at equal true "
+        f"counts; the last doubling adds {', '.join(words)}, and a model that still gains more "
+        f"than {SAME} is not trained out."
+    )
+    return Finding(sentence, tuple(claims), {}, tables)
+
+
+def draw(known: Published | None, rows: list[Row], _: Finding) -> figure.Figure:
+    """Accuracy against the true count, a panel for each accuracy, or for each length."""
+    groups = laws.by(rows, "epochs")
+    several = len(groups) > 1
+    wanted = [(n, "accuracy") for n in groups] if several else [(None, m) for m in SHOWN]
     title = "Attention only against one head and an MLP"
-    drawn, columns = figure.panels(title, "parameters", "accuracy", len(panels))
-    for panel, (variant, experiment) in zip(columns, panels, strict=True):
-        mine = [r for r in groups.get(experiment, []) if r.variant == variant]
-        lines = {
-            f"{NAMES[family]}, d = {d}": models
-            for d, same in laws.by(mine, "d").items()
-            for family, models in laws.by(same, "family").items()
-        }
-        figure.groups(panel, lines, "parameters", measure_of(variant))
-        panel.set_title(f"{variant}, {experiment}", fontsize=9)
+    drawn, columns = figure.panels(title, "parameters", "accuracy", len(wanted))
+    for panel, (epochs, measure) in zip(columns, wanted, strict=True):
+        mine = rows if epochs is None else groups[epochs]
+        kinds = laws.group(mine, lambda row: (row["d"], row["family"]))
+        for i, ((d, family), models) in enumerate(sorted(kinds.items())):
+            if measure == "train_accuracy":
+                ink, only = figure.colour(i), {"d": d, "family": family}
+                experiment.draw_published(panel, known, "parameters", ink, **only)
+            x, y = figure.series(models, "parameters", measure)
+            figure.points(panel, x, y, f"{NAMES[family]}, d = {d}", i)
+        length = "" if epochs is None else f", {epochs:,} epochs"
+        panel.set_title(f"{SHOWN[measure]}{length}", fontsize=9)
         panel.set_ylim(0, 1.03)
         figure.legend(panel)
     return drawn
@@ -171,10 +208,16 @@ GRIDS = {
         "exp5 depth", "three layers", ((7,), (1, 5, 9)), ((7, 10, 13), range(1, 22, 4))
     ),
 }
+# Figures 7 and 10 take their attention-only models from Figures 5 and 8.
+PUBLISHED = {"fig3": published("3"), "fig7": published("5", "7"), "fig10": published("8", "10")}
 STUDIES = (
     *(
-        declare(f"dana2025/{name}", grid, analyse, AXES, draw, CEILING=CEILING, SAME=SAME)
+        declare(
+            f"dana2025/{name}", grid, beside(PUBLISHED[name], analyse), AXES,
+            partial(draw, PUBLISHED[name]), published=PUBLISHED[name], SAME=SAME,
+        )
         for name, grid in GRIDS.items()
     ),
-    declare("dana2025/aot-vs-mlp-trained-out", grid_out, analyse_out, AXES, draw, SAME=SAME),
-)
+    declare("dana2025/aot-vs-mlp-longer", grid_longer, analyse_longer, AXES, partial(draw, None),
+            SAME=SAME),
+)  # fmt: skip
