@@ -167,10 +167,11 @@ def span(value: float, low: float, high: float) -> Interval:
 
 def combined(
     groups: Sequence[Array | Sequence[float]], weights: Array | Sequence[float],
-    estimate: float | None = None,
+    estimate: float | None = None, *, chosen_of: int = 1,
 ) -> Interval:  # fmt: skip
     """Σ weight x mean of a group, with its interval; `estimate`: of a number that moves so with the
-    means. NaN for the ends where a group has fewer than three values.
+    means. `chosen_of`: how many numbers this one was picked from by looking at them, which all
+    have to be covered (Bonferroni). NaN for the ends where a group has fewer than three values.
 
     >>> shown = combined([[1.0, 1.2, 0.8, 1.1, 0.9], [0.4, 0.5, 0.6]], [1, -1])
     >>> [round(v, 2) for v in shown.values()]
@@ -188,7 +189,8 @@ def combined(
     if total == 0:
         return span(value, value, value)
     freedom = total**2 / float((parts**2 / (n - 1)).sum())
-    half = float(t.ppf((1 + LEVEL) / 2, freedom)) * math.sqrt(total)
+    outside = (1 - LEVEL) / chosen_of
+    half = float(t.ppf(1 - outside / 2, freedom)) * math.sqrt(total)
     return span(value, value - half, value + half)
 
 

@@ -220,8 +220,8 @@ class Study:
     as a whole. `part`: an expression in the parameters, true of the cells of the profile "part",
     a stated share of the paper's grid. `own_setting`: the profile "paper" is the setting that the
     claims speak of; without it everything is a trend. `source`, `claim`, `measurement`, `settings`
-    (what a reader must know of the grid and the training) and `disagreements` (of paper, code and
-    data) are words.
+    (what a reader must know of the grid and the training), `disagreements` (of paper, code and
+    data) and `compared` (a setting, the paper's, the authors' code's, ours) are words.
     """
 
     name: str
@@ -241,6 +241,7 @@ class Study:
     own_setting: bool = True
     settings: str = ""
     disagreements: tuple[str, ...] = ()
+    compared: tuple[tuple[str, str, str, str], ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
 
