@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,7 +34,7 @@ def rows_of_law(
                 measured = {}
                 for name, value in law(dict(cell.params)).items():
                     if type(value) is float:
-                        value *= 1 + noise(cell, seed, scatter)
+                        value *= math.exp(noise(cell, seed, scatter))
                     measured[name] = value
                 rows.append(
                     Row(study.name, cell.experiment, variant, cell.hash, seed,

@@ -80,7 +80,8 @@ def recalled(few: float, own: float, constant: float = 1.0) -> Law:
         ("fig1", curve(0.02, 0.01), 0.0003, "confirmed"),
         ("fig2", curve(-0.002, 0.9), 0.003, "refuted"),
         ("fig2", curve(0.001, 0.9), 0.003, "mixed"),  # it rises, and does not get there
-        ("fig2", lambda q: {"accuracy": 0.98 + 1e-3 * q["blocks"], "loss": 0.05}, 0.05, "undecided"),
+        ("fig2", lambda q: {"accuracy": 0.98 + q["blocks"] / 1000, "loss": 0.05}, 0.05,
+         "undecided"),
         ("fig3", sizes(0.5, beyond=2.0), 0.003, "confirmed"),
         ("fig3", sizes(1.0, built=1.0, beyond=0.5), 0.003, "mixed"),
         ("length", needed(lambda q: 4.0), 0.003, "confirmed"),
@@ -88,7 +89,7 @@ def recalled(few: float, own: float, constant: float = 1.0) -> Law:
         ("length", needed(lambda q: 4.375 + 0.25 * math.log10(q["n"])), 0.05, "undecided"),
         ("precision", bits(1.0, 0.5), 0.003, "confirmed"),
         ("precision", bits(0.5, 1.0), 0.003, "refuted"),
-        ("precision", bits(0.9, 0.6), 0.25, "undecided"),
+        ("precision", bits(1.0, 0.5), 1.0, "undecided"),
         ("hardmax-vs-softmax", attention({}), 0.003, "confirmed"),
         ("hardmax-vs-softmax", attention({"softmax": 0.2, "hardmax": 0.2}), 0.003, "refuted"),
         ("hardmax-vs-softmax", attention({"softmax": 0.2}), 0.003, "mixed"),
