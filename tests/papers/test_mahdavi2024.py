@@ -202,6 +202,10 @@ def test_part_has_the_ends_and_the_middle(name: str):
     whole, part = ({c.params[x] for c in made.cells("as-coded", p)} for p in ("paper", "part"))
     assert {min(whole), max(whole)} <= part < whole and len(part) >= 4
     assert made.estimate("part")[0] < 6 * 3600  # CPU seconds: three hours of two cores
+    # The part can decide, and says that it is one.
+    law = share(lambda p: 0.1 + 0.012 * min(p[x], p["n"] if x == "d_h" else 60))
+    found = finding(made, law, profile="part", seeds=3)
+    assert (found.setting, found.verdict) == ("sub-grid", "confirmed")
 
 
 def test_figure_2_quick_is_estimated_below_half_an_hour_on_two_cores():

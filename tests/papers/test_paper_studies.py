@@ -37,6 +37,8 @@ def test_the_words_are_those_of_the_studies(paper: str):
     for study in find(paper):
         for text in (study.claim, study.rule, study.measurement, *study.disagreements):
             assert text and "{" not in text.replace("φ^{-1}", "")
+        assert all(len(line) == 4 and all(line) for line in study.compared)
+        assert study.compared or study.source.startswith(("new", "appendix F"))
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=ids)

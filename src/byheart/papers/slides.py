@@ -94,7 +94,7 @@ def analyse(rows: list[Row]) -> Finding:
         ]  # fmt: skip
     if not table:
         return laws.too_few("three widths are needed")
-    told = "; ".join(f"{c.statement}: {c.found['estimate']:.2f}" for c in claims)
+    told = "; ".join(f"{c.statement}, found {c.found['estimate']:.2f}" for c in claims)
     return Finding(f"{told}.", tuple(claims), tables={"widths": table})
 
 

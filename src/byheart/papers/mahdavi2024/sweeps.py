@@ -14,9 +14,9 @@ import numpy as np
 from byheart.papers.declare import by_profile, declare, words_of
 from byheart.papers.mahdavi2024.experiment import PAPER, SCALED, TRAIN, TRAIN_DEEP, TRAIN_OWN
 from byheart.studies import Cell, Params, Study, figure, fit, laws
-from byheart.studies.fits import combined
+from byheart.studies.fits import combined, span
 from byheart.studies.laws import CEILING, below_ceiling, by, fitted
-from byheart.studies.study import Axes, Claim, Finding, Record, Row
+from byheart.studies.study import Axes, Claim, Finding, Interval, Record, Row
 
 Judgement = tuple[Record, list[Claim]]
 """Of the rows of one T: the line of the table, and the claims."""
@@ -66,16 +66,22 @@ def linear_in_heads(x: np.ndarray, y: np.ndarray, n: int) -> Judgement | None:
     return told, [laws.exponent_claim("linear in H", p, 1.0)]
 
 
+def smallest_step(groups: list[np.ndarray]) -> Interval:
+    """The smallest difference of neighbouring means: no lower than the lowest of all, and no
+    higher, allowing for one of many coming out low by chance."""
+    pairs = list(pairwise(groups))
+    one, wide = ([combined(p, [-1, 1], chosen_of=k) for p in pairs] for k in (1, len(pairs)))
+    ends = ("estimate", one), ("low", one), ("high", wide)
+    return span(*(float(np.min([step[name] for step in steps])) for name, steps in ends))
+
+
 def grows(x: np.ndarray, y: np.ndarray, n: int) -> Judgement | None:
     """The slope against n is positive, and no step of the means falls by more than GAIN."""
     at, groups = laws.at_each(x, y)
     if len(at) < 3:
         return None
     slope = laws.slope(x, y)
-    pairs = list(pairwise(groups))
-    steps = [combined(pair, [-1, 1], chosen_of=len(pairs)) for pair in pairs]
-    known = [step for step in steps if not math.isnan(step["low"])]
-    least = min(known or steps, key=lambda step: step["low" if known else "estimate"])
+    least = smallest_step(groups)
     told = {"first": float(groups[0].mean()), "last": float(groups[-1].mean())}
     told |= laws.columns("slope", slope) | laws.columns("smallest_step", least)
     claims = [
