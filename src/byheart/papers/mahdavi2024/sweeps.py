@@ -92,8 +92,8 @@ def grows(x: np.ndarray, y: np.ndarray, n: int) -> Judgement | None:
 
 
 def flat_beyond(x: np.ndarray, y: np.ndarray, n: int) -> Judgement | None:
-    """Growth up to d_h = n; beyond, the slope is at most LITTLE of that, where the share was not at
-    its ceiling by then."""
+    """Growth up to d_h = n; beyond, the slope is at most LITTLE of that, where the share at n leaves
+    room for more."""
     at, groups = laws.at_each(x, y)
     early, late = at <= n, at >= n
     if early.sum() < 2 or late.sum() < 2:
@@ -104,7 +104,8 @@ def flat_beyond(x: np.ndarray, y: np.ndarray, n: int) -> Judgement | None:
     rise = growth["estimate"] or math.nan
     ratio = gain["estimate"] / rise
     share = combined(groups, (beyond - ratio * up) / rise, ratio)  # to first order in the means
-    full = max(float(g.mean()) for g, kept in zip(groups, early, strict=True) if kept) > CEILING
+    room = 1 - max(float(g.mean()) for g, kept in zip(groups, early, strict=True) if kept)
+    full = room <= LITTLE * rise * float(np.ptp(at[late]))
     told = laws.columns("slope_up_to_n", growth) | laws.columns("slope_beyond_n", gain)
     told |= laws.columns("beyond_by_up_to", share) | {"full_at_n": full}
     claims = [Claim("grows up to d_h = n: share for each dimension", growth, 0.0)]
@@ -120,7 +121,7 @@ Judge = Callable[[np.ndarray, np.ndarray, int], Judgement | None]
 SHAPES: dict[str, tuple[str, Judge, str, str]] = {
     "H": ("heads H", linear_in_heads, "What is memorized goes as a + b H^p, p", "p"),
     "n": ("context size n", grows, "Each token of context adds to the share memorized", "slope"),
-    "d_h": ("head width d_h", flat_beyond, "The slope beyond d_h = n, as a share of that up to n,",
+    "d_h": ("head width d_h", flat_beyond, "The slope beyond d_h = n as a share of that up to n",
             "beyond_by_up_to"),
 }  # fmt: skip
 
