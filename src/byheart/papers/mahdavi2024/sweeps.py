@@ -92,7 +92,7 @@ def grows(x: np.ndarray, y: np.ndarray, n: int) -> Judgement | None:
 
 
 def flat_beyond(x: np.ndarray, y: np.ndarray, n: int) -> Judgement | None:
-    """Growth up to d_h = n; beyond, the slope is at most LITTLE of that, where the share at n leaves
+    """Growth up to d_h = n; beyond, the slope is at most LITTLE of that, if the share at n leaves
     room for more."""
     at, groups = laws.at_each(x, y)
     early, late = at <= n, at >= n
