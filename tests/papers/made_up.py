@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from byheart.studies import Cell, Row, Study
+from byheart.studies import Cell, Finding, Row, Study
 
 Law = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -23,7 +24,7 @@ def noise(cell: Cell, seed: int, size: float) -> float:
 
 
 def rows_of_law(
-    study: Study, law: Law, *, profile: str = "full", seeds: int = 4, scatter: float = 0.003
+    study: Study, law: Law, *, profile: str = "paper", seeds: int = 4, scatter: float = 0.003
 ) -> list[Row]:
     """`law(params)` gives the measurements; numbers (not whole, not true or false) get noise."""
     rows = []
@@ -33,7 +34,7 @@ def rows_of_law(
                 measured = {}
                 for name, value in law(dict(cell.params)).items():
                     if type(value) is float:
-                        value *= 1 + noise(cell, seed, scatter)
+                        value *= math.exp(noise(cell, seed, scatter))
                     measured[name] = value
                 rows.append(
                     Row(study.name, cell.experiment, variant, cell.hash, seed,
@@ -42,11 +43,17 @@ def rows_of_law(
     return rows
 
 
-def verdict(study: Study, law: Law, **options: Any) -> str:
+def finding(study: Study, law: Law, **options: Any) -> Finding:
+    """What the study finds in such rows, and that it can draw them."""
     rows = rows_of_law(study, law, **options)
-    finding = study.analyse(rows)
-    study.draw(rows, finding)
-    return finding.verdict
+    found = study.find(rows)
+    study.draw(rows, found)
+    return found
+
+
+def verdicts(found: Finding) -> dict[str, str]:
+    """Every claim's verdict, by the last words of what it states."""
+    return {claim.statement: claim.verdict for claim in found.claims}
 
 
 def tiny(study: Study, cells: int = 4, **changes: Any) -> Study:

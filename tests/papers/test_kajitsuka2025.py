@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from made_up import Law, verdict
+import torch
+from made_up import Law, finding, verdicts
 
 from byheart.errors import ByheartError, FactsError
 from byheart.papers import find, slides
@@ -19,10 +21,18 @@ def study(name: str):
     return find(name if "/" in name else f"kajitsuka2025/{name}")[0]
 
 
-def sizes(p: float, built: float = 0.5) -> Law:
+def sizes(p: float | None, built: float = 0.5, beyond: float | None = None, least: int = 0) -> Law:
+    """Blocks ~ N^p up to 1,400 and N^beyond from there on, none below `least`; built, parameters ~
+    N^built."""
+
     def law(q: dict[str, Any]) -> dict[str, Any]:
-        mine = built if "ff1" in q else p
-        return {"parameters": 20.0 * q["N"] ** mine, "blocks": 4.0, "depth": 9.0}
+        N = q["N"]
+        if "ff1" in q:
+            return {"parameters": 20.0 * N**built, "depth": 9.0}
+        if p is None or N < least:
+            return {"parameters": None, "blocks": None}
+        blocks = 0.2 * min(N, 1400) ** p * max(N / 1400, 1) ** (p if beyond is None else beyond)
+        return {"parameters": 84 * blocks, "blocks": blocks}
 
     return law
 
@@ -40,32 +50,89 @@ def attention(gains: dict[str, float]) -> Law:
     return lambda q: {"accuracy": 0.6 + gains.get(q["attention"], 0.0)}
 
 
+def curve(rise: float, loss: float) -> Law:
+    return lambda q: {"accuracy": min(0.999, 0.4 + rise * q["blocks"]), "loss": loss}
+
+
+def needed(blocks) -> Law:
+    def law(q: dict[str, Any]) -> dict[str, Any]:
+        return {"blocks": blocks(q), "parameters": blocks(q) and 90.0 * blocks(q)}
+
+    return law
+
+
+def recalled(few: float, own: float, constant: float = 1.0) -> Law:
+    """T = d^few / 2 and 2 T log T = constant d^own."""
+
+    def law(q: dict[str, Any]) -> dict[str, Any]:
+        if q["answers"]:
+            return {"T": 0.5 * q["d"] ** few}
+        T = wanted = constant * float(q["d"]) ** own
+        for _ in range(60):
+            T = wanted / (2 * math.log(T))
+        return {"T": T}
+
+    return law
+
+
 @pytest.mark.parametrize(
-    ("name", "law", "expected"),
+    ("name", "law", "scatter", "expected"),
     [
-        ("fig1", lambda q: {"accuracy": min(1.0, 0.4 + 0.02 * q["blocks"]), "loss": 0.1},
+        ("fig1", curve(0.02, 0.01), 0.0003, "confirmed"),
+        ("fig2", curve(-0.002, 0.9), 0.003, "refuted"),
+        ("fig2", curve(0.001, 0.9), 0.003, "mixed"),  # it rises, and does not get there
+        ("fig2", lambda q: {"accuracy": 0.98 + q["blocks"] / 1000, "loss": 0.05}, 0.05,
+         "undecided"),
+        ("fig3", sizes(0.5, beyond=2.0), 0.003, "confirmed"),
+        ("fig3", sizes(1.0, built=1.0, beyond=0.5), 0.003, "mixed"),
+        ("length", needed(lambda q: 4.0), 0.003, "confirmed"),
+        ("length", needed(lambda q: 2.0 + 2 * len(str(q["n"]))), 0.003, "refuted"),
+        ("length", needed(lambda q: 4.375 + 0.25 * math.log10(q["n"])), 0.05, "undecided"),
+        ("precision", bits(1.0, 0.5), 0.003, "confirmed"),
+        ("precision", bits(0.5, 1.0), 0.003, "refuted"),
+        ("precision", bits(1.0, 0.5), 1.0, "undecided"),
+        ("hardmax-vs-softmax", attention({}), 0.003, "confirmed"),
+        ("hardmax-vs-softmax", attention({"softmax": 0.2, "hardmax": 0.2}), 0.003, "refuted"),
+        ("hardmax-vs-softmax", attention({"softmax": 0.2}), 0.003, "mixed"),
+        ("hardmax-vs-softmax", attention({"softmax": 0.05, "hardmax": 0.05}), 0.1, "undecided"),
+        ("embedding-dimension", lambda q: {"parameters": 300.0, "blocks": 3.0}, 0.003,
          "confirmed"),
-        ("fig2", lambda q: {"accuracy": 0.6 - 0.002 * q["blocks"], "loss": 0.1}, "not confirmed"),
-        ("fig2", lambda q: {"accuracy": 0.5 + 0.001 * q["blocks"], "loss": 0.1}, "undecided"),
-        ("fig3", sizes(0.5), "confirmed"),
-        ("fig3", sizes(1.0), "not confirmed"),
-        ("length", lambda q: {"blocks": 4.0}, "confirmed"),
-        ("length", lambda q: {"blocks": 2.0 * len(str(q["n"]))}, "not confirmed"),
-        ("length", lambda q: {"blocks": None}, "undecided"),
-        ("precision", bits(1.0, 0.5), "confirmed"),
-        ("precision", bits(0.5, 0.5), "not confirmed"),
-        ("hardmax-vs-softmax", attention({}), "confirmed"),
-        ("hardmax-vs-softmax", attention({"softmax": 0.2}), "not confirmed"),
-        ("embedding-dimension", lambda q: {"parameters": 300.0, "blocks": 3.0}, "confirmed"),
-        ("embedding-dimension", lambda q: {"parameters": 9.0 * q["m"] ** 2, "blocks": 3.0},
-         "not confirmed"),
-        ("slides/associative", lambda q: {"T": 0.5 * q["d"]}, "confirmed"),
-        ("slides/associative", lambda q: {"T": 0.5 * q["d"] ** (1 if q["answers"] else 2)},
-         "not confirmed"),
+        ("embedding-dimension", lambda q: {"parameters": 9.0 * q["m"] ** 2, "blocks": 3.0}, 0.003,
+         "refuted"),
+        ("embedding-dimension", lambda q: {"parameters": 9.0 * q["m"] ** 0.25, "blocks": 3.0}, 0.1,
+         "undecided"),
+        ("slides/associative", recalled(1, 2), 0.003, "confirmed"),
+        ("slides/associative", recalled(2, 3, 4.0), 0.003, "refuted"),
+        ("slides/associative", recalled(1, 1.5), 0.003, "mixed"),
     ],
 )  # fmt: skip
-def test_verdicts_follow_from_the_rows(name: str, law: Law, expected: str):
-    assert verdict(study(name), law) == expected
+def test_verdicts_follow_from_the_rows(name: str, law: Law, scatter: float, expected: str):
+    found = finding(study(name), law, scatter=scatter)
+    assert found.verdict == expected, verdicts(found)
+    # Two seeds have no interval, and quick is another setting: neither decides anything.
+    few = finding(study(name), law, scatter=scatter, seeds=2)
+    assert few.verdict == finding(study(name), law, profile="quick").verdict == "trend"
+    assert all(c.verdict == "undecided" for c in few.claims if "found none" not in c.statement)
+
+
+def test_a_search_that_found_no_size_has_no_interval_but_counts():
+    missing = finding(study("fig3"), sizes(None))
+    found = verdicts(missing)
+    claim = "offline-text: a size suffices: searches that found none up to 16 blocks"
+    assert found[claim] == "refuted" and found.keys() == {
+        claim, "parameters ~ N^p, built (Theorem 4.1): p = 0.5",
+    }  # fmt: skip
+    some = verdicts(finding(study("fig3"), sizes(0.5, beyond=2.0, least=700)))
+    assert some[claim] == "refuted"
+    assert some["offline-text: blocks ~ N^p, trained: p = 0.5"] == "undecided"
+    slope, mean = finding(study("length"), needed(lambda q: None)).claims
+    assert (slope.verdict, mean.verdict) == ("undecided", "refuted")
+    assert mean.found["low"] == 11 and mean.found["high"] == math.inf
+    # One length without a size: the others' 4 blocks confirm nothing.
+    slope, mean = finding(study("length"), needed(lambda q: None if q["n"] == 10 else 4.0)).claims
+    assert (slope.verdict, mean.verdict) == ("undecided", "refuted")
+    lost = finding(study("embedding-dimension"), needed(lambda q: None if q["m"] == 2 else 4.0))
+    assert lost.verdict == "undecided"
 
 
 def test_the_model_is_the_papers():
@@ -78,14 +145,28 @@ def test_the_model_is_the_papers():
         True,
         0,
     )
-    full = study("fig1").cells("offline-text", "full")
-    assert [c.params["blocks"] for c in full] == [1, 10, 20, 30, 40, 50]
-    assert {(c.params["N"], c.params["n"], c.params["epochs"]) for c in full} == {(2000, 8, 1000)}
-    trained = [c for c in study("fig3").cells("offline-text", "full") if c.experiment == "trained"]
-    assert [c.params["N"] for c in trained] == list(range(600, 1701, 100))
-    lengths = study("length").cells("as-published", "full")
-    assert [c.params["n"] for c in lengths] == [10, 100, 1000, 10_000]
-    assert {(c.params["N"], c.params["d"]) for c in lengths} == {(500, 6)}
+    for name, N, classes, last in (("fig1", 2000, 3, 50), ("fig2", 3000, 2, 40)):
+        cells = study(name).cells("offline-text", "paper")
+        assert [c.params["blocks"] for c in cells] == [1, *range(10, last + 1, 10)]
+        for p in (cell.params for cell in cells):
+            assert (p["N"], p["n"], p["epochs"], p["m"]) == (N, 8, 1000, 2)
+            assert p["classes"] == classes and len(p["rates"]) * p["starts"] == 10
+    cells = study("fig3").cells("offline-text", "paper")
+    trained = [c.params for c in cells if c.experiment == "trained"]
+    assert [p["N"] for p in trained] == list(range(600, 1701, 100))
+    lengths = [c.params for c in study("length").cells("as-published", "paper")]
+    assert [p["n"] for p in lengths] == [10, 100, 1000, 10_000]
+    assert {(p["N"], p["d"], p["data"]) for p in lengths} == {(500, 6, "random")}
+    for p in trained + lengths:
+        assert (p["epochs"], p["m"], len(p["rates"]) * p["starts"]) == (1000, 2, 10)
+        assert 4 in p["sizes"]
+    assert {max(p["sizes"]) for p in trained} == {16}  # the figure's axis
+    part = study("fig3").cells("offline-text", "part")
+    assert [c.params["N"] for c in part if c.experiment == "trained"] == [
+        600, 800, 1000, 1200, 1400, 1700,
+    ]  # fmt: skip
+    built = [c.params["N"] for c in part if c.experiment == "built"]
+    assert built == [c.params["N"] for c in cells if c.experiment == "built"]
 
 
 def test_published_data_come_from_a_local_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -37,6 +37,8 @@ def test_the_words_are_those_of_the_studies(paper: str):
     for study in find(paper):
         for text in (study.claim, study.rule, study.measurement, *study.disagreements):
             assert text and "{" not in text.replace("φ^{-1}", "")
+        assert all(len(line) == 4 and all(line) for line in study.compared)
+        assert study.compared or study.source.startswith(("new", "appendix F"))
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=ids)
@@ -57,7 +59,7 @@ def test_grids_and_hashes(study: Study, monkeypatch: pytest.MonkeyPatch):
                 changed = dataclasses.replace(cell, params={**cell.params, "n": 3, "d": 5})
                 assert changed.hash != cell.hash
     assert study.claim and study.rule and study.settings and study.measurement and study.source
-    assert study.estimate("quick")[0] <= study.estimate("full")[0]
+    assert study.estimate("quick")[0] <= study.estimate("part")[0] <= study.estimate("paper")[0]
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=ids)

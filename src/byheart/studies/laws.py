@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -39,6 +40,36 @@ def slope(x: Array, y: Array) -> Interval:
 def exponent(x: Array, y: Array) -> Interval:
     """p of y ~ x^p: the slope of the logarithms."""
     return slope(np.log(x), np.log(y))
+
+
+def slope_weights(x: Array) -> Array:
+    """The slope against these x is Σ weight x mean: what `combined` needs to compare slopes.
+
+    >>> slope_weights(np.array([1.0, 2.0, 3.0])).tolist()
+    [-0.5, 0.0, 0.5]
+    """
+    off = x - x.mean()
+    return off / (off @ off)
+
+
+def at_each(x: Array, y: Array) -> tuple[Array, list[Array]]:
+    """Different x in order, and the y at each: the groups of `combined`."""
+    values = np.unique(x)
+    return values, [y[x == value] for value in values]
+
+
+def unknown(found: Interval) -> Interval:
+    """The estimate without its interval, where that would say nothing: no claim is decided by it.
+
+    >>> unknown(span(1.0, 0.9, 1.1))
+    {'estimate': 1.0, 'low': nan, 'high': nan}
+    """
+    return span(found["estimate"], math.nan, math.nan)
+
+
+def counted(number: float) -> Interval:
+    """What was counted, not estimated: an interval without width."""
+    return span(number, number, number)
 
 
 def exponent_claim(statement: str, p: Interval, claimed: float) -> Claim:

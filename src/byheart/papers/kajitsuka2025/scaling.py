@@ -3,41 +3,71 @@ the smallest model that suffices, trained and built. New: hardmax against softma
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 import numpy as np
 
 from byheart.papers.declare import by_profile, declare
 from byheart.papers.kajitsuka2025 import text
 from byheart.papers.kajitsuka2025.experiment import BUILT, ERROR, MINIMAL, TRAIN
-from byheart.studies import Axes, Cell, Finding, Record, Row, Study, figure, laws
+from byheart.studies import Axes, Cell, Claim, Finding, Params, Record, Row, Study, figure, laws
+from byheart.studies.fits import combined, span
+from byheart.studies.study import Interval
 from byheart.theory.kajitsuka2025 import theorem42_parameters
 
 OFFLINE = "offline-text"  # the variant on texts that every machine has
 KINDS = ("uniform", "softmax", "hardmax", "hardmax, annealed")
+DECADE = 0.25  # blocks for ten times the length: less than one over the paper's three decades
+ONE = 1.0  # block
+FLAT = 0.25  # exponent of m: closer to 0 counts as none
 SAME = 0.05  # of accuracy: closer counts as equal
 FORMATS = ("float16", "float32", "float64", "longdouble")
+LOSS = 0.05  # "about 0" of a cross-entropy
+# Of the profile paper: vectors of words as wide as usual ones (the paper does not say which it
+# took), and ten trials.
+VECTORS: Params = {"d": 300}
+TEN: Params = {"rates": [0.06, 0.03, 0.02, 0.01, 0.005], "starts": 2}
 LIMITS = {32: "32 bits", 40: "40 bits", 53: "53 bits", None: "no limit"}
 
 
+def largest(sizes: Mapping[int, list[Row]]) -> Interval:
+    """The largest mean accuracy: no higher than the highest of all, and no lower, allowing for one
+    of many coming out high by chance."""
+    groups = [[row["accuracy"] for row in same] for same in sizes.values()]
+    one, wide = ([combined([g], [1.0], chosen_of=k) for g in groups] for k in (1, len(groups)))
+    ends = ("estimate", one), ("low", wide), ("high", one)
+    return span(*(float(np.max([found[name] for found in some])) for name, some in ends))
+
+
 def analyse_curves(rows: list[Row]) -> Finding:
-    table, verdicts = [], []
-    numbers: Record = {}
+    table, claims = [], []
     for variant, same, x, y in laws.enough(laws.by_variant(rows), "blocks", "accuracy", 3):
-        at, mean, _ = figure.means(x, y)
-        rise = laws.slope(np.log2(x), y)
-        top = float(mean.max())
-        verdicts.append(laws.judged(rise["low"] > 0 and top >= 1 - ERROR, rise["high"] <= 0))
-        loss = figure.means(*figure.series(same, "blocks", "loss"))[1]
+        sizes = laws.by(same, "blocks")
+        best = max(sizes, key=lambda blocks: laws.mean(sizes[blocks], "accuracy") or 0.0)
+        claims += [
+            Claim(f"{variant}: more blocks memorize more: accuracy for a doubling",
+                  laws.slope(np.log2(x), y), 0.0),
+            Claim(f"{variant}: accuracy rises to about 1: best of {min(sizes)} to {max(sizes)} "
+                  "blocks", largest(sizes), 1 - ERROR),
+        ]  # fmt: skip
+        losses = [row["loss"] for row in sizes[best] if row["loss"] is not None]
+        if losses:
+            statement = f"{variant}: loss falls to about 0: at the same blocks"
+            claims.append(Claim(statement, combined([losses], [1.0]), most=LOSS))
         table += [
-            {"variant": variant, "blocks": int(b), "accuracy": a, "loss": c}
-            for b, a, c in zip(at, mean, loss, strict=True)
+            {"variant": variant, "blocks": b}
+            | {name: laws.mean(rows, name) for name in ("accuracy", "loss")}
+            for b, rows in sizes.items()
         ]
-        numbers[f"accuracy for a doubling of the blocks, {variant}"] = rise
-        numbers[f"best accuracy, {variant}"] = top
-    if not verdicts:
+    if not table:
         return laws.too_few("three numbers of blocks are needed")
-    best = max(row["accuracy"] for row in table)
-    sentence = f"More blocks memorize more; the best of the trials reaches {best:.3f}."
-    return Finding(verdicts[0], sentence, numbers, {"blocks": table})
+    first, best = table[0], max(table, key=lambda row: row["accuracy"])
+    sentence = (
+        f"Accuracy, best of the trials, is {first['accuracy']:.3f} with {first['blocks']} "
+        f"and {best['accuracy']:.3f} with {best['blocks']} blocks, the best."
+    )
+    return Finding(sentence, tuple(claims), tables={"blocks": table})
 
 
 def curves(
@@ -52,15 +82,14 @@ def curves(
         how = {"classes": classes, "corpus": corpus}
         if profile == "quick":
             return TRAIN.grid(name, blocks=(1, 2, 4, 6, 8, 12), N=N[0], **how)
-        how |= {"rates": [0.06, 0.03, 0.01], "starts": 4}
-        return TRAIN.grid(name, blocks=blocks, N=N[1], **how)
+        return TRAIN.grid(name, blocks=blocks, N=N[1], **how, **VECTORS, **TEN)
 
     x = "blocks on either side"
     axes = (
         Axes("blocks", "accuracy", "variant", x, "best accuracy of the trials", label="{value}"),
         Axes("blocks", "loss", "variant", x, label="{value}"),
     )
-    return declare(f"kajitsuka2025/{name}", grid, analyse_curves, axes)
+    return declare(f"kajitsuka2025/{name}", grid, analyse_curves, axes, ERROR=ERROR, LOSS=LOSS)
 
 
 FIG1 = curves("fig1", "multinli", 3, (200, 2000), (1, 10, 20, 30, 40, 50))
@@ -68,9 +97,9 @@ FIG2 = curves("fig2", "imdb", 2, (300, 3000), (1, 10, 20, 30, 40))
 
 LADDER = [1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 32, 40, 50]
 QUICK_N = (100, 120, 140, 160, 180, 200)
-FULL_N = tuple(range(600, 1701, 100))
+PAPER_N = tuple(range(600, 1701, 100))
 BUILT_N = (100, 300, 1000, 3000, 10_000)
-STRAIGHT = 0.9  # R² of a log-log line from which its slope is called an exponent
+BREAK = 1400  # N up to which the paper sees sqrt N, and beyond which a sharp increase
 
 
 def grid(variant: str, profile: str) -> list[Cell]:
@@ -79,21 +108,23 @@ def grid(variant: str, profile: str) -> list[Cell]:
     corpus = text.SYSTEM if variant == OFFLINE else text.local("multinli")
     cells = []
     if corpus is not None:
-        # Five starts at two learning rates: best of 10 trials, as in the paper.
-        how = {"sizes": LADDER[:10] if quick else LADDER, "corpus": corpus, "starts": 5}
-        cells += MINIMAL.grid("trained", N=QUICK_N if quick else FULL_N, **how)
+        how = {"N": QUICK_N, "sizes": LADDER[:10], "starts": 5}
+        if not quick:  # sizes: as far as the figure's axis goes
+            how = {"N": PAPER_N, "sizes": LADDER[:11], **VECTORS, **TEN}
+        cells += MINIMAL.grid("trained", corpus=corpus, **how)
     if variant == OFFLINE:
         cells += BUILT.grid("built", N=BUILT_N if quick else (*BUILT_N, 30_000, 100_000))
     return cells
 
 
-def loglog(rows: list[Row], y: str) -> laws.Interval | None:
-    """The exponent of y ~ N^p by least squares of logarithms, 95 % bootstrap over seeds, R²."""
+def loglog(rows: list[Row], y: str) -> Interval | None:
+    """The exponent of y ~ N^p by least squares of logarithms; no interval where a search found no
+    size, since what it would have found is not known."""
     x, values = figure.series(rows, "N", y)
-    if len(np.unique(x)) < 3:
+    if len(np.unique(x)) < 2:
         return None
-    line = laws.fitted("linear", np.log(x), np.log(values))
-    return line.interval("b") | {"R2": line.r2}
+    p = laws.exponent(x, values)
+    return p if len(x) == len(rows) else laws.unknown(p)
 
 
 def sizes_of(way: str, rows: list[Row]) -> list[Record]:
@@ -108,22 +139,33 @@ def sizes_of(way: str, rows: list[Row]) -> list[Record]:
 
 
 def analyse(rows: list[Row]) -> Finding:
-    ways = {way: [r for r in rows if r.experiment == way] for way in ("trained", "built")}
-    learned, built = (loglog(mine, "parameters") for mine in ways.values())
-    if learned is None or built is None:
-        return laws.too_few("three N of trained and of built networks are needed")
-    numbers = {"exponent of N, trained": learned, "exponent of N, built": built}
-    table = [line for way, mine in ways.items() for line in sizes_of(way, mine)]
-    failed = sum(row["parameters"] is None for row in ways["trained"])
-    straight = learned["R2"] >= STRAIGHT
-    verdict = laws.exponent_verdict(learned, 0.5) if straight else "undecided"
-    sentence = (
-        f"Parameters grow as N^{learned['estimate']:.2f} when trained"
-        + ("" if straight else f" (no straight line: R² = {learned['R2']:.2f})")
-        + f" and as N^{built['estimate']:.2f} in the construction (nonzero weights); "
-        f"{failed} trained searches found no size."
-    )
-    return Finding(verdict, sentence, numbers, {"sizes": table})
+    claims: list[Claim] = []
+    table: list[Record] = []
+    told = []
+    for variant, mine in laws.by_variant([r for r in rows if r.experiment == "trained"]).items():
+        none = sum(row["blocks"] is None for row in mine)
+        most = max(mine[0]["sizes"])
+        statement = f"{variant}: a size suffices: searches that found none up to {most} blocks"
+        claims.append(Claim(statement, laws.counted(none), most=0))
+        learned = loglog([row for row in mine if row["N"] <= BREAK], "blocks")
+        if learned is not None:
+            claims.append(laws.exponent_claim(f"{variant}: blocks ~ N^p, trained", learned, 0.5))
+            told.append(f"blocks as N^{learned['estimate']:.2f} when trained ({variant})")
+        beyond = loglog([row for row in mine if row["N"] >= BREAK], "blocks")
+        if beyond is not None:
+            statement = f"{variant}: a sharp increase beyond N = {BREAK:,}: p from there on"
+            claims.append(Claim(statement, beyond, 0.5 + laws.NEAR))
+        told.append(f"{none} of {len(mine)} searches found no size")
+        table += sizes_of("trained", mine)
+    networks = [row for row in rows if row.experiment == "built"]
+    built = loglog(networks, "parameters")
+    if built is not None:
+        claims.append(laws.exponent_claim("parameters ~ N^p, built (Theorem 4.1)", built, 0.5))
+        told.append(f"parameters as N^{built['estimate']:.2f} in the construction")
+    if not claims:
+        return laws.too_few("trained networks, or two N of built ones, are needed")
+    table += sizes_of("built", networks)
+    return Finding(f"Needed: {'; '.join(told)}.", tuple(claims), tables={"sizes": table})
 
 
 @figure.one_panel("Parameters needed for N sequences", "sequences N", "parameters")
@@ -146,43 +188,54 @@ def draw(panel: figure.Panel, rows: list[Row]) -> None:
 
 
 AXES = Axes("N", "parameters", "experiment", "sequences N", log="xy", label="{value}")
-FIG3 = declare("kajitsuka2025/fig3", grid, analyse, AXES, draw, STRAIGHT=STRAIGHT)
+FIG3 = declare("kajitsuka2025/fig3", grid, analyse, AXES, draw, BREAK=f"{BREAK:,}")
 
 
 def analyse_length(rows: list[Row]) -> Finding:
+    lengths = laws.by(rows, "n")
+    if len(lengths) < 2:
+        return laws.too_few("two lengths are needed")
     x, y = figure.series(rows, "n", "blocks")
-    failed = sum(row["blocks"] is None for row in rows)
-    if len(np.unique(x)) < 3:
-        needed = "three lengths with a size that suffices are needed"
-        return laws.too_few(f"{needed}; {failed} had none")
-    slope = laws.slope(np.log10(x), y)
-    at, mean, _ = figure.means(x, y)
-    meets = slope["low"] <= 0.5 and slope["high"] >= -0.5
-    verdict = laws.judged(meets and slope["high"] - slope["low"] <= 2, not meets)
-    table = [{"n": int(n), "blocks": float(b)} for n, b in zip(at, mean, strict=True)]
-    sentence = (
-        f"Ten times the length needs {slope['estimate']:.2f} blocks more (mean "
-        f"{mean.mean():.1f}); {failed} searches found no size."
+    none = sum(row["blocks"] is None for row in rows)
+    slope = laws.slope(np.log10(x), y) if len(np.unique(x)) > 1 else laws.counted(math.nan)
+    # Of a search that found no size only this is known: more than its largest is needed.
+    least = [[row["blocks"] or max(row["sizes"]) + 1 for row in same] for same in lengths.values()]
+    mean = combined(least, np.full(len(least), 1 / len(least)))
+    if none:
+        slope, mean = laws.unknown(slope), {**mean, "high": math.inf}
+    claims = (
+        Claim("no log n: blocks more for ten times the length", slope, -DECADE, DECADE),
+        Claim("4 blocks for every length: mean of the smallest", mean, 4 - ONE, 4 + ONE),
     )
-    return Finding(verdict, sentence, {"blocks for a tenfold length": slope}, {"lengths": table})
+    table = [{"n": n, "blocks": laws.mean(same, "blocks")} for n, same in lengths.items()]
+    sentence = (
+        f"Blocks needed, mean over lengths: {mean['estimate']:.1f}{' or more' if none else ''}, "
+        f"{slope['estimate']:+.2f} for ten times the length; {none} of {len(rows)} searches found "
+        "no size."
+    )
+    return Finding(sentence, claims, tables={"lengths": table})
 
 
 LENGTHS = by_profile(
     MINIMAL, "length",
     {"n": (5, 10, 30, 100), "N": 60, "sizes": LADDER[:8], "starts": 3, "epochs": 600},
-    {"n": (10, 100, 1000, 10_000), "N": 500, "sizes": LADDER}, data="random", d=6,
+    {"n": (10, 100, 1000, 10_000), "N": 500, "sizes": LADDER[:8], **TEN}, data="random", d=6,
 )  # fmt: skip
 BLOCKS = Axes("n", "blocks", None, "tokens n", "blocks needed", log="x", bottom=0)
-LENGTH = declare("kajitsuka2025/length", LENGTHS, analyse_length, BLOCKS)
+LENGTH = declare(
+    "kajitsuka2025/length", LENGTHS, analyse_length, BLOCKS, DECADE=DECADE, ONE=ONE,
+    SIZES=LADDER[7],
+)  # fmt: skip
 
 
 def analyse_dimension(rows: list[Row]) -> Finding:
     x, y = figure.series(rows, "m", "parameters")
-    failed = sum(row["parameters"] is None for row in rows)
+    none = sum(row["parameters"] is None for row in rows)
     if len(np.unique(x)) < 3:
-        return laws.too_few(f"three m with a size that suffices are needed; {failed} had none")
+        return laws.too_few(f"three m with a size that suffices are needed; {none} had none")
     p = laws.exponent(x, y)
-    verdict = laws.judged(p["low"] <= 0.25 and p["high"] >= -0.25, True)
+    p = laws.unknown(p) if none else p
+    claims = (Claim("parameters ~ m^p: p = 0", p, -FLAT, FLAT),)
     table = [
         {"m": m} | {name: laws.mean(same, name) or 0.0 for name in ("blocks", "parameters")}
         for m, same in laws.by(rows, "m").items()
@@ -190,9 +243,9 @@ def analyse_dimension(rows: list[Row]) -> Finding:
     least = min((row for row in table if row["parameters"]), key=lambda row: row["parameters"])
     sentence = (
         f"The parameters that training needs go as m^{p['estimate']:.2f}; fewest at m = "
-        f"{least['m']} ({least['parameters']:.0f}); {failed} searches found no size."
+        f"{least['m']} ({least['parameters']:.0f}); {none} searches found no size."
     )
-    return Finding(verdict, sentence, {"exponent of m": p}, {"dimensions": table})
+    return Finding(sentence, claims, tables={"dimensions": table})
 
 
 DIMENSIONS = by_profile(
@@ -203,7 +256,9 @@ NEEDED = (
     Axes("m", "parameters", None, "dimension m", "parameters needed", bottom=0),
     Axes("m", "blocks", None, "dimension m", "blocks needed", bottom=0),
 )
-DIMENSION = declare("kajitsuka2025/embedding-dimension", DIMENSIONS, analyse_dimension, NEEDED)
+DIMENSION = declare(
+    "kajitsuka2025/embedding-dimension", DIMENSIONS, analyse_dimension, NEEDED, FLAT=FLAT
+)
 
 
 def kind_of(row: Row) -> str:
@@ -226,30 +281,24 @@ def analyse_attention(rows: list[Row]) -> Finding:
         kind: {size: [row["accuracy"] for row in r] for size, r in laws.by(same, "blocks").items()}
         for kind, same in laws.group(rows, kind_of).items()
     }
-    if "uniform" not in accuracies or len(accuracies) < 2:
-        return laws.too_few("uniform attention and another one are needed")
-    table, gains = [], []
+    uniform = accuracies.get("uniform", {})
+    table, claims = [], []
     for kind in [k for k in KINDS if k in accuracies and k != "uniform"]:
-        both = sorted(accuracies[kind].keys() & accuracies["uniform"].keys())
-        differences = np.array(
-            [a - b for size in both
-             for a, b in zip(accuracies[kind][size], accuracies["uniform"][size], strict=False)]
-        )  # fmt: skip
-        if len(differences) < 2:
+        both = sorted(accuracies[kind].keys() & uniform.keys())
+        if not both:
             continue
-        error = float(differences.std(ddof=1) / np.sqrt(len(differences)))
-        mean = float(differences.mean())
-        gains.append(laws.span(mean, mean - 2 * error, mean + 2 * error))
-        level = float(np.mean([v for s in both for v in accuracies[kind][s]]))
-        table.append({"attention": kind, "gain_over_uniform": mean, "standard_error": error,
-                      "accuracy": level})  # fmt: skip
-    if not gains:
-        return laws.too_few("two sizes are needed")
-    equal, ahead = all(g["high"] <= SAME for g in gains), any(g["low"] > SAME for g in gains)
-    words = ", ".join(f"{row['attention']} {row['gain_over_uniform']:+.3f}" for row in table)
-    sentence = f"Accuracy against uniform attention at equal blocks: {words}."
-    numbers = {f"gain of {row['attention']}": gain for row, gain in zip(table, gains, strict=True)}
-    return Finding(laws.judged(equal, ahead), sentence, numbers, {"attention": table})
+        ours, theirs = [accuracies[kind][size] for size in both], [uniform[size] for size in both]
+        share = np.full(len(both), 1 / len(both))
+        gain = combined([*ours, *theirs], [*share, *-share])
+        claims.append(Claim(f"{kind} gains nothing over uniform attention: accuracy", gain,
+                            most=SAME))  # fmt: skip
+        table.append({"attention": kind, **laws.columns("gain", gain),
+                      "accuracy": combined(ours, share)["estimate"]})  # fmt: skip
+    if not table:
+        return laws.too_few("uniform attention and another one are needed")
+    told = ", ".join(f"{row['attention']} {row['gain']:+.3f}" for row in table)
+    sentence = f"Accuracy against uniform attention at equal blocks: {told}."
+    return Finding(sentence, tuple(claims), tables={"attention": table})
 
 
 @figure.one_panel("Hardmax, softmax and uniform attention", "blocks", "accuracy")
@@ -285,18 +334,17 @@ def largest_right(rows: list[Row], name: str) -> int:
 
 
 def analyse_precision(rows: list[Row]) -> Finding:
-    numbers: Record = {}
-    table, verdicts = [], []
+    table, claims = [], []
     for limit, same in limited(rows).items():
         p = loglog(same, "parameters")
         if p is not None:
-            numbers[f"exponent of N, {limit}"] = p
-            verdicts.append(laws.exponent_verdict(p, 0.5 if limit == LIMITS[None] else 1.0))
-            table.append({"limit": limit, "p": p["estimate"], "low": p["low"], "high": p["high"]})
+            claimed = 0.5 if limit == LIMITS[None] else 1.0
+            claims.append(laws.exponent_claim(f"{limit}: parameters ~ N^p", p, claimed))
+            table.append({"limit": limit, **laws.columns("p", p)})
     if not table:
-        return laws.too_few("three N at one limit are needed")
+        return laws.too_few("two N at one limit are needed")
     right = {name: largest_right(rows, name) for name in FORMATS}
-    numbers |= {f"largest N all right in {name}": N for name, N in right.items()}
+    numbers = {f"largest N all right in {name}": N for name, N in right.items()}
     exponents = ", ".join(f"{row['limit']}: {row['p']:.2f}" for row in table)
     upto = {name: f"up to N = {N}" if N else "at no N" for name, N in right.items()}
     sentence = (
@@ -304,7 +352,7 @@ def analyse_precision(rows: list[Row]) -> Finding:
         f"in float32 {upto['float32']}, in float64 {upto['float64']}."
     )
     formats = [{"format": k, "largest_N": v} for k, v in right.items()]
-    return Finding(laws.worst(verdicts), sentence, numbers, {"bits": table, "formats": formats})
+    return Finding(sentence, tuple(claims), numbers, {"bits": table, "formats": formats})
 
 
 def draw_bits(rows: list[Row], finding: Finding) -> figure.Figure:

@@ -131,10 +131,13 @@ def train(jobs: Jobs) -> list[Measurements]:
 
 def train_seconds(p: Params) -> float:
     """CPU seconds of one model: an overhead of a step, the entries of the attention and, for own
-    contexts, the tokens; from one timed cell of each shape (benchmarks/paper_studies.py)."""
+    contexts, the tokens; an evaluation costs about half as much for each example. From a few
+    timed shapes of the paper's sizes."""
     B, H, n, d = min(p["batch"], p["T"]), p["H"], p["n"], p["d"]
-    tokens = B * n * d if p["context"] == "own" else 0
-    return steps_of(p) * (600 + 0.004 * B * H * (n + d) + 0.0085 * tokens) * 1e-6
+    own = p["context"] == "own"
+    entries, tokens = (0.0145, 0.006 * B * n * d) if own else (0.0053, 0.0)
+    step = 600 + entries * B * H * (n + d) + tokens
+    return steps_of(p) * step * (1 + 0.5 * p["T"] / (LOOKS * B)) * 1e-6
 
 
 def complete(params: Params) -> Params:

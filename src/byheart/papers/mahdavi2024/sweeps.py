@@ -3,36 +3,35 @@ contexts, and regression. New: the same heads in one layer or spread over severa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
 from byheart.papers.declare import by_profile, declare, words_of
 from byheart.papers.mahdavi2024.experiment import PAPER, SCALED, TRAIN, TRAIN_DEEP, TRAIN_OWN
 from byheart.studies import Cell, Params, Study, figure, fit, laws
-from byheart.studies.laws import below_ceiling, by, fitted
-from byheart.studies.study import Axes, Finding, Record, Row, Verdict
+from byheart.studies.fits import combined, span
+from byheart.studies.laws import CEILING, below_ceiling, by, fitted
+from byheart.studies.study import Axes, Claim, Finding, Interval, Record, Row
 
-Judgement = tuple[Verdict, Record, Record]
-"""The verdict on the rows of one T, the line of the table, and the numbers of the finding."""
+Judgement = tuple[Record, list[Claim]]
+"""Of the rows of one T: the line of the table, and the claims."""
 GAIN = 0.03  # a share smaller than this counts as no fall
-LITTLE = 0.25  # of the growth up to n: a smaller gain beyond n is none
+LITTLE = 0.25  # of the slope up to n: a smaller one beyond n is none
 SAME = 0.03  # accuracy for a doubling of the depth: closer to 0 counts as no difference
 
 
 @dataclass(frozen=True)
 class Points:
-    """One profile of a sweep: values of x, numbers of examples T, everything else fixed.
-
-    `rates`: learning rates that are tried, the best of which counts at each x (none: the base's).
-    """
+    """One profile of a sweep: values of x, numbers of examples T, everything else fixed."""
 
     values: tuple[int, ...]
     T: tuple[int, ...]
     fixed: Params
-    rates: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -43,111 +42,111 @@ class Sweep:
     task: str
     context: str
     quick: Points
-    full: Points
+    paper: Points
 
     @property
     def measured(self) -> str:
         return "accuracy" if self.task == "classes" else "share of the variance explained"
 
     def grid(self, variant: str, profile: str) -> list[Cell]:
-        points, base = (self.quick, SCALED) if profile == "quick" else (self.full, PAPER)
+        points, base = (self.quick, SCALED) if profile == "quick" else (self.paper, PAPER)
         settings = {"T": points.T, self.x: points.values, **base, **points.fixed}
         settings |= {"task": self.task, "context": self.context}
-        settings |= {"lr": points.rates} if points.rates else {}
         return (TRAIN_OWN if self.context == "own" else TRAIN).grid(self.x, **settings)
 
 
-def best_rate(rows: Sequence[Row], x: str) -> list[Row]:
-    """The rows of the learning rate with the best mean share, at each x."""
-    kept: list[Row] = []
-    for same in by(rows, x).values():
-        tried = by(same, "lr").values()
-        kept += max(tried, key=lambda some: float(np.mean([row["share"] for row in some])))
-    return kept
-
-
-def linear_in_heads(x: np.ndarray, y: np.ndarray, T: int, n: int) -> Judgement | None:
+def linear_in_heads(x: np.ndarray, y: np.ndarray, n: int) -> Judgement | None:
     """share = a + b H: the exponent of a + b H^p below the ceiling is 1."""
     x, y = below_ceiling(x, y)
     if len(np.unique(x)) < 4:
         return None
     line, p = fitted("linear", x, y), fitted("power", x, y).interval("p")
-    slope, low, high = line.values["b"], *line.intervals["b"]
-    told = {"slope": slope, "low": low, "high": high, "R2": line.r2, **laws.columns("p", p)}
-    numbers = {"exponent of H": p, "examples a head": laws.span(T * slope, T * low, T * high)}
-    return laws.exponent_verdict(p, 1.0), told, numbers
+    told = {"R2_of_the_line": line.r2, **laws.columns("slope", line.interval("b"))}
+    told |= laws.columns("p", p)
+    return told, [laws.exponent_claim("linear in H", p, 1.0)]
 
 
-def grows(x: np.ndarray, y: np.ndarray, T: int, n: int) -> Judgement | None:
-    """The slope against x is positive, and no step of the means falls by more than GAIN and twice
-    its standard error."""
-    at, mean, deviation = figure.means(x, y)
+def smallest_step(groups: list[np.ndarray]) -> Interval:
+    """The smallest difference of neighbouring means: no lower than the lowest of all, and no
+    higher, allowing for one of many coming out low by chance."""
+    pairs = list(pairwise(groups))
+    one, wide = ([combined(p, [-1, 1], chosen_of=k) for p in pairs] for k in (1, len(pairs)))
+    ends = ("estimate", one), ("low", one), ("high", wide)
+    return span(*(float(np.min([step[name] for step in steps])) for name, steps in ends))
+
+
+def grows(x: np.ndarray, y: np.ndarray, n: int) -> Judgement | None:
+    """The slope against n is positive, and no step of the means falls by more than GAIN."""
+    at, groups = laws.at_each(x, y)
     if len(at) < 3:
         return None
-    line = fitted("linear", x, y)
-    low, high = line.intervals["b"]
-    error = deviation / np.sqrt([max(1, int((x == v).sum())) for v in at])
-    noise = 2 * np.hypot(error[1:], error[:-1])
-    fall = float(max(0.0, (-np.diff(mean) - noise).max()))
-    told = {"slope": line.values["b"], "low": low, "high": high, "R2": line.r2,
-            "largest_fall": fall, "first": float(mean[0]), "last": float(mean[-1])}  # fmt: skip
-    verdict = laws.judged(low > 0 and fall <= GAIN, high <= 0)
-    return verdict, told, {"share for each token": line.interval("b")}
+    slope = laws.slope(x, y)
+    least = smallest_step(groups)
+    told = {"first": float(groups[0].mean()), "last": float(groups[-1].mean())}
+    told |= laws.columns("slope", slope) | laws.columns("smallest_step", least)
+    claims = [
+        Claim("grows with n: share for each token", slope, 0.0),
+        Claim("never falls: smallest step from one n to the next", least, -GAIN),
+    ]
+    return told, claims
 
 
-def flat_beyond(x: np.ndarray, y: np.ndarray, T: int, n: int) -> Judgement | None:
-    """Growth up to d_h = n, none beyond: the line through d_h >= n gains nothing, or little."""
-    below, beyond = x <= n, x >= n
-    if len(np.unique(x[below])) < 2 or len(np.unique(x[beyond])) < 2:
+def flat_beyond(x: np.ndarray, y: np.ndarray, n: int) -> Judgement | None:
+    """Growth up to d_h = n; beyond, the slope is at most LITTLE of that, if the share at n leaves
+    room for more."""
+    at, groups = laws.at_each(x, y)
+    early, late = at <= n, at >= n
+    if early.sum() < 2 or late.sum() < 2:
         return None
-    width = float(x.max() - x[beyond].min())
-    early, late = fitted("linear", x[below], y[below]), fitted("linear", x[beyond], y[beyond])
-    gain, gain_low, gain_high = (width * v for v in (late.values["b"], *late.intervals["b"]))
-    _, mean, _ = figure.means(x, y)
-    low, high = early.intervals["b"]
-    told = {"slope_up_to_n": early.values["b"], "low": low, "high": high, "gain_beyond_n": gain,
-            "gain_low": gain_low, "gain_high": gain_high, "first": float(mean[0]),
-            "at_n": float(late([n])[0]), "last": float(mean[-1])}  # fmt: skip
-    little = LITTLE * float(x[below].max() - x.min()) * early.values["b"]
-    refuted = high <= 0 or gain_low > max(little, 0.0)
-    flat = low > 0 and gain_low <= 0 and gain <= little
-    numbers = {"gain beyond n": laws.span(gain, gain_low, gain_high)}
-    return laws.judged(flat and not refuted, refuted), told, numbers
+    up, beyond = (np.zeros(len(at)) for _ in range(2))
+    up[early], beyond[late] = laws.slope_weights(at[early]), laws.slope_weights(at[late])
+    growth, gain = combined(groups, up), combined(groups, beyond)
+    rise = growth["estimate"] or math.nan
+    ratio = gain["estimate"] / rise
+    share = combined(groups, (beyond - ratio * up) / rise, ratio)  # to first order in the means
+    room = 1 - max(float(g.mean()) for g, kept in zip(groups, early, strict=True) if kept)
+    full = room <= LITTLE * rise * float(np.ptp(at[late]))
+    told = laws.columns("slope_up_to_n", growth) | laws.columns("slope_beyond_n", gain)
+    told |= laws.columns("beyond_by_up_to", share) | {"full_at_n": full}
+    claims = [Claim("grows up to d_h = n: share for each dimension", growth, 0.0)]
+    if not full:
+        statement = "gains nothing beyond d_h = n: slope as a share of that up to n"
+        known = growth["low"] > 0
+        claims.append(Claim(statement, share if known else laws.unknown(share), most=LITTLE))
+    return told, claims
 
 
-Judge = Callable[[np.ndarray, np.ndarray, int, int], Judgement | None]
-# The label of a size, what is claimed of the share memorized against it, and how it is judged.
-SHAPES: dict[str, tuple[str, str, Judge]] = {
-    "H": ("heads H", "grows linearly in H", linear_in_heads),
-    "n": ("context size n", "grows with n", grows),
-    "d_h": ("head width d_h", "grows with d_h up to n and gains nothing beyond", flat_beyond),
-}
+Judge = Callable[[np.ndarray, np.ndarray, int], Judgement | None]
+# The label of a size, how it is judged, and what of it the sentence says.
+SHAPES: dict[str, tuple[str, Judge, str, str]] = {
+    "H": ("heads H", linear_in_heads, "What is memorized goes as a + b H^p, p", "p"),
+    "n": ("context size n", grows, "Each token of context adds to the share memorized", "slope"),
+    "d_h": ("head width d_h", flat_beyond, "The slope beyond d_h = n as a share of that up to n",
+            "beyond_by_up_to"),
+}  # fmt: skip
 
 
 def _analyse(sweep: Sweep, rows: list[Row]) -> Finding:
-    _, claim, judge = SHAPES[sweep.x]
+    _, judge, words, name = SHAPES[sweep.x]
     table: list[Record] = []
-    numbers: Record = {}
-    for T, tried in by(rows, "T").items():
-        same = best_rate(tried, sweep.x)
-        judgement = judge(*figure.series(same, sweep.x, "share"), T, same[0]["n"])
+    claims: list[Claim] = []
+    for T, same in by(rows, "T").items():
+        judgement = judge(*figure.series(same, sweep.x, "share"), same[0]["n"])
         if judgement is not None:
-            verdict, told, named = judgement
-            table.append({"T": T, **told, "verdict": verdict})
-            numbers |= {f"{name}, T = {T}": value for name, value in named.items()}
+            told, mine = judgement
+            table.append({"T": T, **told})
+            claims += [replace(c, statement=f"T = {T:,}: {c.statement}") for c in mine]
     if not table:
-        return laws.too_few(f"at least four values of {sweep.x} for one T are needed")
-    verdicts = [row["verdict"] for row in table]
-    agree = sum(v == "confirmed" for v in verdicts)
-    sentence = f"What is memorized {claim} for {agree} of {len(verdicts)} sizes T."
-    return Finding(laws.worst(verdicts), sentence, numbers, {f"against {sweep.x}": table})
+        return laws.too_few(f"several values of {sweep.x} below the ceiling for one T are needed")
+    told = ", ".join(f"{line[name]:.3g} (T = {line['T']:,})" for line in table)
+    tables = {f"against {sweep.x}": table}
+    return Finding(f"{words}: {told}.", tuple(claims), tables=tables)
 
 
 def _draw(sweep: Sweep, name: str, rows: list[Row], finding: Finding) -> figure.Figure:
     title = words_of("mahdavi2024")[name]["title"]
     drawn, panel = figure.axes(title, SHAPES[sweep.x][0], sweep.measured)
-    for i, (T, tried) in enumerate(by(rows, "T").items()):
-        same = best_rate(tried, sweep.x)
+    for i, (T, same) in enumerate(by(rows, "T").items()):
         x, y = figure.series(same, sweep.x, "share")
         figure.points(panel, x, y, f"T = {T:,}", i)
         if sweep.x == "H" and len(np.unique(x)) >= 4:
@@ -162,15 +161,12 @@ def _draw(sweep: Sweep, name: str, rows: list[Row], finding: Finding) -> figure.
 
 
 def sweep_study(name: str, sweep: Sweep) -> Study:
-    """The study of a sweep."""
-    settings = (
-        f"Quick, scaled: {_settings(sweep, sweep.quick, SCALED)}. Full, the paper's: "
-        f"{_settings(sweep, sweep.full, PAPER)}. Warm-up 5 %, cosine to 0, batches of 256."
-    )
+    """The study of a sweep; its words may say {QUICK} and {GRID}, the grids of its profiles."""
     return declare(
         f"mahdavi2024/{name}", sweep.grid, partial(_analyse, sweep),
         Axes(sweep.x, "share", "T", SHAPES[sweep.x][0], sweep.measured),
-        partial(_draw, sweep, name), settings=settings, GAIN=GAIN, LITTLE=LITTLE,
+        partial(_draw, sweep, name), GAIN=GAIN, LITTLE=LITTLE, CEILING=CEILING,
+        QUICK=_settings(sweep, sweep.quick, SCALED), GRID=_settings(sweep, sweep.paper, PAPER),
     )  # fmt: skip
 
 
@@ -183,8 +179,7 @@ def _settings(sweep: Sweep, points: Points, base: Params) -> str:
     steps = f"{points.fixed.get('least_steps', base['least_steps']):,}"
     if base["epochs"]:
         steps = f"max({base['epochs']} T / {base['batch']}, {steps})"
-    rates = " or ".join(f"{rate:g}" for rate in points.rates or (base["lr"],))
-    words = [f"d = {base['d']}", labels, *fixed, *grid, f"{steps} steps of Adam at {rates}"]
+    words = [f"d = {base['d']}", labels, *fixed, *grid, f"{steps} steps of Adam at {base['lr']:g}"]
     return ", ".join(words)
 
 
@@ -199,7 +194,7 @@ SWEEPS = {
     "fig2b": Sweep("n", "classes", "shared", Points(SIZES, (1000, 1500), {"H": 6}),
         Points(HEADS, (6_000, 10_000, 14_000, 18_000), {"H": 20})),
     "fig2c": Sweep("d_h", "classes", "shared",
-        Points(KEYS, (1000,), {"H": 10, "n": 4}, (0.02, 0.04)),
+        Points(KEYS, (1000,), {"H": 10, "n": 4}),
         Points(WIDTHS, (10_000, 15_000, 20_000), {"H": 30, "n": 32, "least_steps": 300_000})),
     "heads-own-contexts": Sweep("H", "classes", "own", Points(FEW, (1000, 1500), {"n": 8}),
         Points(HEADS, tuple(range(30_000, 130_001, 20_000)), {"n": 32})),
@@ -218,14 +213,10 @@ FIGURES: tuple[Study, ...] = tuple(sweep_study(name, sweep) for name, sweep in S
 
 
 def analyse_depth(rows: list[Row]) -> Finding:
-    table, verdicts = [], []
-    numbers: Record = {}
+    table, claims = [], []
     for T, _, x, y in laws.enough(by(rows, "T"), "layers", "accuracy", 3):
-        slope = laws.slope(np.log2(x), y)
-        inside = slope["low"] >= -SAME and slope["high"] <= SAME
-        outside = slope["low"] > SAME or slope["high"] < -SAME
-        verdicts.append(laws.judged(inside, outside))
-        numbers[f"accuracy for twice the depth, T = {T}"] = slope
+        statement = f"T = {T:,}: accuracy for twice the depth, the same heads in all"
+        claims.append(Claim(statement, laws.slope(np.log2(x), y), -SAME, SAME))
         table += [
             {"T": T, "layers": int(L), "accuracy": mean, "deviation": deviation}
             for L, mean, deviation in zip(*figure.means(x, y), strict=True)
@@ -233,12 +224,12 @@ def analyse_depth(rows: list[Row]) -> Finding:
     if not table:
         return laws.too_few("three depths are needed")
     best = max(table, key=lambda row: row["accuracy"])
-    told = ", ".join(f"{slope['estimate']:+.3f}" for slope in numbers.values())
+    told = ", ".join(f"{claim.found['estimate']:+.3f}" for claim in claims)
     sentence = (
         f"With the same heads in all, twice the depth changes the accuracy by {told}; best at "
         f"{best['layers']} layers."
     )
-    return Finding(laws.worst(verdicts), sentence, numbers, {"depths": table})
+    return Finding(sentence, tuple(claims), tables={"depths": table})
 
 
 DEPTHS = by_profile(
