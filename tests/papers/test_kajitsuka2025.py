@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from made_up import Law, finding, verdicts
 
 from byheart.errors import ByheartError, FactsError
