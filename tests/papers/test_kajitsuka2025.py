@@ -49,6 +49,11 @@ def attention(gains: dict[str, float]) -> Law:
     return lambda q: {"accuracy": 0.6 + gains.get(q["attention"], 0.0)}
 
 
+def ten(p: Any) -> int:
+    """How many trials a cell has."""
+    return p.get("trials") or len(p["rates"]) * p["starts"]
+
+
 def curve(rise: float, loss: float) -> Law:
     return lambda q: {"accuracy": min(0.999, 0.4 + rise * q["blocks"]), "loss": loss}
 
@@ -149,7 +154,7 @@ def test_the_model_is_the_papers():
         assert [c.params["blocks"] for c in cells] == [1, *range(10, last + 1, 10)]
         for p in (cell.params for cell in cells):
             assert (p["N"], p["n"], p["epochs"], p["m"]) == (N, 8, 1000, 2)
-            assert p["classes"] == classes and len(p["rates"]) * p["starts"] == 10
+            assert p["classes"] == classes and ten(p) == 10
     cells = study("fig3").cells("offline-text", "paper")
     trained = [c.params for c in cells if c.experiment == "trained"]
     assert [p["N"] for p in trained] == list(range(600, 1701, 100))
@@ -157,7 +162,7 @@ def test_the_model_is_the_papers():
     assert [p["n"] for p in lengths] == [10, 100, 1000, 10_000]
     assert {(p["N"], p["d"], p["data"]) for p in lengths} == {(500, 6, "random")}
     for p in trained + lengths:
-        assert (p["epochs"], p["m"], len(p["rates"]) * p["starts"]) == (1000, 2, 10)
+        assert (p["epochs"], p["m"], ten(p)) == (1000, 2, 10)
         assert 4 in p["sizes"]
     assert {max(p["sizes"]) for p in trained} == {16}  # the figure's axis
     part = study("fig3").cells("offline-text", "part")
