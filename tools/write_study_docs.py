@@ -179,7 +179,8 @@ def write_times(studies: list[Study], file: Path = TIMES) -> int:
     """CPU seconds of every study and profile whose rows are all recorded."""
     known: dict[str, dict[str, float]] = {}
     for study in studies:
-        for profile in PROFILES if study.name not in VARIES else ():
+        whole = [p for p in PROFILES if p != "part" or study.part is not None]
+        for profile in whole if study.name not in VARIES else ():
             rows = {(r.cell, r.seed): r.seconds for r in recorded_rows(study, profile)}
             cells = {c.hash for v in study.variants for c in study.cells(v, profile)}
             if rows and len(rows) == len(cells) * len(study.seed_numbers(profile, None)):
