@@ -477,7 +477,7 @@ def native_accuracy(name: str) -> Row:
     """A short training of 5 seeds by both paths: share of all facts that are right, mean over the
     seeds with half its 95 % interval."""
     spec, batch = DEEP_CASES[name]
-    recipe = dana2025(batch, batches=16, epochs=1 if QUICK else 24)
+    recipe = dana2025(batch, batches=16, epochs=1 if QUICK else 64)
     runs = [train_stack(spec, pairs(spec.N), recipe, range(5), path=p) for p in ("torch", "auto")]
     plain, compiled = ([outcome.accuracy for outcome in run.outcomes] for run in runs)
     half = T_95 * statistics.stdev(plain) / math.sqrt(5)

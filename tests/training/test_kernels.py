@@ -204,7 +204,7 @@ def literally_trained(spec):
 
 
 STEPPED = [c for c in CASES if c[1] != "autograd"]
-STEPPED += [(spec, path) for spec in DEEP for path in ("deep pairs", COMPILED)]
+STEPPED += [(DEEP[i], path) for i in (0, 3, 5) for path in ("deep pairs", COMPILED)]
 
 
 @pytest.mark.parametrize(("spec", "path"), STEPPED, ids=str)

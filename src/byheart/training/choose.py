@@ -82,7 +82,7 @@ def compiling(spec: TrainableSpec, loss: str, device: str, dtype: str) -> Iterat
         yield "compiling the training kernels for this machine, once: some ten seconds."
     reason = native.missing(library)
     if reason is not None:
-        yield f"no compiled training kernels: {reason}. Training takes two to four times as long."
+        yield f"no compiled training kernels: {reason}. Training takes about 2.5 times as long."
 
 
 def check_device(device: torch.device | str, kinds: tuple[str, ...] = ("cuda", "mps")) -> None:
