@@ -252,8 +252,8 @@ def evaluate(
         hit = right(outputs, targets, data.kind, recipe.tolerance)
         share = data.row_weights(start, start + losses.shape[1])
         if share is not None:
-            hit, losses = hit & (share > 0), torch.where(share > 0, losses, 0)
-        hits += hit.sum(1).double().cpu()
-        loss += losses.sum(1, dtype=torch.float64).cpu()
+            hit, losses = hit & (share > 0), losses.masked_fill(share == 0, 0)
+        hits += hit.sum(1).cpu()
+        loss += losses.cpu().sum(1, dtype=torch.float64)  # not every device has float64
     count = torch.tensor(float(data.T)) if data.rows is None else data.rows.cpu()
     return hits / count, loss / count
