@@ -21,7 +21,7 @@ from byheart.training.kernels.compiled_vectors import CompiledVectors
 from byheart.training.kernels.one_layer import UZ, Bilinear
 from byheart.training.kernels.regrouped import DeepPairs, TokenTables
 from byheart.training.kernels.scalar_heads import ScalarHeads
-from byheart.training.learner import Learner, Weights
+from byheart.training.learner import Learner, MixedPrecision, Weights
 from byheart.training.losses import check_loss
 from byheart.training.recipe import Recipe, TrainableSpec
 
@@ -34,6 +34,7 @@ KERNELS: dict[type, tuple[Kernel, ...]] = {
     MLPTransformerSpec: (DeepPairs, Bilinear, UZ),
     MultiHeadSpec: (CompiledVectors, ScalarHeads),
 }
+ANY_SHAPE: dict[str, Kernel] = {k.name: k for k in (Learner, MixedPrecision)}
 BY_NAME: dict[str, Kernel] = {k.name: k for kernels in KERNELS.values() for k in kernels}
 
 
@@ -42,13 +43,15 @@ def choose(
     dtype: torch.dtype = torch.float32,
 ) -> Kernel:  # fmt: skip
     """The learner for this shape (docs/training.md has the measurements); `path` forces one."""
-    check_choice("path", path, ("auto", Learner.name, *BY_NAME))
+    check_choice("path", path, ("auto", *ANY_SHAPE, *BY_NAME))
     here = torch.device(device), dtype
     own = [kernel for kernel in KERNELS.get(type(spec), ()) if kernel.runs_on(*here)]
     if path == "auto":
         return next((k for k in own if k.pays(spec) and k.covers(spec, loss, data)), Learner)
-    kernel = BY_NAME.get(path, Learner)
-    if kernel is not Learner and not (kernel in own and kernel.covers(spec, loss, data)):
+    if path in ANY_SHAPE:
+        return ANY_SHAPE[path]
+    kernel = BY_NAME[path]
+    if not (kernel in own and kernel.covers(spec, loss, data)):
         raise ByheartError(
             f"the kernel {path} does not do this: {kernel.covers.__doc__} Found {spec} with loss "
             f"{loss}. Leave `path` to byheart."

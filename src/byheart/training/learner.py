@@ -174,6 +174,17 @@ class Learner(Generic[SpecT]):
         return (hit if weights is None else hit & (weights > 0)).sum(1)
 
 
+class MixedPrecision(Learner[SpecT]):
+    """The general path with its products in bfloat16 (torch's autocast); weights, gradients, the
+    optimizer and all evaluations stay as they are. Never chosen unless it is named."""
+
+    name = "bfloat16"
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        with torch.autocast(self.device.type, torch.bfloat16):
+            return super().forward(*inputs).to(self.dtype)
+
+
 class FlatOptimizer:
     """The recipe's Adam, AdamW or SGD: `step(lr)` moves `theta` along `grad`. What it keeps is `t`,
     the steps so far, and the tensors that `state` names: to go on from an earlier run, write both.
