@@ -407,7 +407,7 @@ def multihead() -> list[Row]:
 
 
 def one_shape(shared: bool, H: int, models: int) -> Row:
-    """A model-step and the evaluation of a batch, by every path, interleaved; least of five."""
+    """A model-step and the evaluation of a batch, by every path, interleaved; least of three."""
     spec = MultiHeadSpec.reference(n=32, H=H, d_out=100, shared=shared)
     source = torch.Generator().manual_seed(0)
     T = 4096
@@ -419,7 +419,7 @@ def one_shape(shared: bool, H: int, models: int) -> Row:
     made = {name: warm_learner(spec, models, data, BATCH, name) for name in (*fits, "autograd")}
     steps: dict[str, list[float]] = {name: [] for name in made}
     looks: dict[str, list[float]] = {name: [] for name in made}
-    for _ in range(1 if QUICK else 5):
+    for _ in range(1 if QUICK else 3):
         for name, (learner, step) in made.items():
             steps[name].append(step_seconds(step, 0.1 if QUICK else 0.5))
             began = time.process_time()
