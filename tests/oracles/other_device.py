@@ -23,15 +23,15 @@ class MixedDevices(RuntimeError):
 class Elsewhere(torch.Tensor):
     """A tensor on the other device."""
 
-    inner: torch.Tensor
+    kept: torch.Tensor
 
     @staticmethod
-    def __new__(cls, inner: torch.Tensor):
+    def __new__(cls, kept: torch.Tensor):
         made = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
-            cls, inner.size(), strides=inner.stride(), storage_offset=inner.storage_offset(),
-            dtype=inner.dtype, device=DEVICE,
+            cls, kept.size(), strides=kept.stride(), storage_offset=kept.storage_offset(),
+            dtype=kept.dtype, device=DEVICE,
         )  # fmt: skip
-        made.inner = inner
+        made.kept = kept
         return made
 
     @classmethod
@@ -45,9 +45,9 @@ class Elsewhere(torch.Tensor):
         stays = "device" not in kwargs or torch.device(kwargs["device"]).type != "cpu"
         if "device" in kwargs:
             kwargs["device"] = torch.device("cpu")
-        a, k = tree_map(lambda x: x.inner if isinstance(x, Elsewhere) else x, (args, kwargs))
+        a, k = tree_map(lambda x: x.kept if isinstance(x, Elsewhere) else x, (args, kwargs))
         out = func(*a, **k)
-        known = {id(x.inner): x for x in flat if isinstance(x, Elsewhere)}
+        known = {id(x.kept): x for x in flat if isinstance(x, Elsewhere)}
 
         def wrapped(x):
             if not isinstance(x, torch.Tensor):
@@ -67,7 +67,7 @@ class OtherDevice(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         if func is torch.Tensor.tolist and isinstance(args[0], Elsewhere):
-            return args[0].inner.tolist()
+            return args[0].kept.tolist()
         if func is torch.Tensor.__getitem__ and isinstance(args[0], Elsewhere):
             # torch would make the list a tensor on `meta`, which really has no numbers
             lists = args[1] if isinstance(args[1], tuple) else (args[1],)

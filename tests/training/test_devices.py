@@ -1,5 +1,5 @@
-"""Nothing in the trainer assumes the CPU: on a second device, which refuses to meet the first, every
-path trains to the same bits (`oracles.other_device`; no machine of ours has a real one)."""
+"""Nothing in the trainer assumes the CPU: on a second device, which refuses to meet the first,
+every path trains to the same bits (`oracles.other_device`; no machine of ours has a real one)."""
 
 import pytest
 import torch
