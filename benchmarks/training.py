@@ -28,6 +28,8 @@ from byheart.models import multi_head
 from byheart.models.threads import one_thread
 from byheart.papers.dana2025.experiment import HEADS as PUBLISHED_HEADS
 from byheart.papers.dana2025.experiment import published
+from byheart.papers.mahdavi2024.experiment import LOOKS, PAPER, steps_of
+from byheart.papers.mahdavi2024.sweeps import SWEEPS
 from byheart.specs import (
     AttentionOnlySpec,
     MLPTransformerSpec,
@@ -35,7 +37,7 @@ from byheart.specs import (
     SharedBottleneckSpec,
 )
 from byheart.training import Data, Recipe, dana2025, token_data, train_stack
-from byheart.training.choose import choose
+from byheart.training.choose import KERNELS, choose
 from byheart.training.learner import FlatOptimizer, Learner
 from byheart.training.recipe import TrainableSpec
 from byheart.training.trainer import initial
@@ -502,6 +504,57 @@ def native() -> list[Row]:
     return rows + show("Accuracy of short trainings, 5 seeds, by both paths", accuracies)
 
 
+def one_shape(shared: bool, H: int, models: int) -> Row:
+    """A model-step and the evaluation of a batch, by every path, interleaved; least of three."""
+    spec = MultiHeadSpec.reference(n=32, H=H, d_out=100, shared=shared)
+    source = torch.Generator().manual_seed(0)
+    T = 4096
+    query = torch.rand(T, spec.d, generator=source)
+    context = torch.rand(*(() if shared else (T,)), spec.n, spec.d, generator=source)
+    answers = torch.randint(spec.d_out, (T,), generator=source)
+    data = Data(query, answers, context=context, contexts_differ=not shared)
+    fits = (k.name for k in KERNELS[MultiHeadSpec] if k.covers(spec, "cross-entropy", data))
+    made = {name: warm_learner(spec, models, data, BATCH, name) for name in (*fits, "autograd")}
+    steps: dict[str, list[float]] = {name: [] for name in made}
+    looks: dict[str, list[float]] = {name: [] for name in made}
+    for _ in range(1 if QUICK else 3):
+        for name, (learner, step) in made.items():
+            steps[name].append(step_seconds(step, 0.1 if QUICK else 0.5))
+            began = time.process_time()
+            with one_thread():
+                learner.score(data)
+            looks[name].append((time.process_time() - began) * BATCH / T)
+    row: Row = {"contexts": "shared" if shared else "own", "H": H, "models": models}
+    for name in made:
+        row[f"{name}, ms a step"] = min(steps[name]) / models * 1e3
+        row[f"{name}, ms a batch evaluated"] = min(looks[name]) / models * 1e3
+    first = next(iter(made))
+    return row | {"step s": min(steps[first]) / models, "look s": min(looks[first]) / models}
+
+
+def figure2() -> list[Row]:
+    """Mahdavi et al.'s Figure 2 and its appendix: a model-step at their sizes, and what the sweeps
+    over heads take in all if no model stops early."""
+    rows: list[Row] = []
+    for name in ("fig2a", "heads-own-contexts"):
+        points, shared = SWEEPS[name].full, name == "fig2a"
+        heads = [
+            fresh(one_shape, shared, H, 3 if shared else 1) for H in _some(list(points.values))
+        ]
+        hours = 0.0
+        for T in points.T:
+            count = steps_of({**PAPER, "T": T})
+            evaluated = count // LOOKS * T / BATCH  # batches of all evaluations
+            hours += sum(count * r["step s"] + evaluated * r["look s"] for r in heads) / 3600
+        told = [{k: v for k, v in r.items() if k not in ("step s", "look s")} for r in heads]
+        show(f"{name}: d = 64, n = 32, batch {BATCH}, 100 classes", told)
+        print(
+            f"{name}, one seed, no early stop: {hours:.1f} CPU hours, {hours / 2:.1f} on two cores"
+        )
+        rows += [*told, {"sweep": name, "CPU hours": hours}]
+    return rows
+
+
 # Name, where the published and the reproduced means are.
 EXPERIMENTS: dict[str, tuple[str | None, str]] = {
     "experiment 1, H": ("exp1", "exp1"),
@@ -658,6 +711,7 @@ PARTS: dict[str, Callable[[], list[Row]]] = {
     "peak": peak,
     "multihead": multihead,
     "native": native,
+    "figure2": figure2,
     "experiments": experiments,
     "growth": growth,
     "capacities": capacities,

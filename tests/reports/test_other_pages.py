@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import sqlite3
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -13,10 +14,24 @@ import numpy as np
 import pytest
 
 import byheart as bh
+from byheart._json import typed
 from byheart.errors import ByheartError
+from byheart.models.construction import Curve
 from byheart.reports.page import LIMIT
-from byheart.studies import Axes, Cell, Claim, Finding, Procedure, Row, Study, figure, run
+from byheart.studies import (
+    Axes,
+    Cell,
+    Claim,
+    Finding,
+    Procedure,
+    Row,
+    Study,
+    figure,
+    open_store,
+    run,
+)
 from byheart.studies.fits import fit
+from byheart.studies.work import compute
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
@@ -268,3 +283,41 @@ def test_pages_are_the_same_twice(memories, tmp_path):
     for name in ("a.html", "b.html"):
         bh.report(memories["classes"], tmp_path / name)
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+
+
+def trained(params: Any, seed: int) -> dict[str, Any]:
+    """A row with its training curve, as procedures that train hand it over."""
+    steps = list(range(0, 100, 5))
+    curve = {"steps": steps, "loss": [1 / (1 + s) for s in steps], "accuracy": [None, *steps[1:]]}
+    return {**measure(params, seed), "curve": curve}
+
+
+def test_curves_are_drawn_folded_and_are_no_part_of_the_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr("byheart.papers.registry.all_studies", list)
+    cells = [Cell(Procedure(trained), {"H": H, "d": 1}) for H in (1, 2, 4, 8)]
+    study = Study(
+        name="tiny/trained", title="Trained", source="", claim="", measurement="", rule="",
+        grid=lambda variant, profile: cells, analyse=analyse, axes=Axes("H", "accuracy"),
+    )  # fmt: skip
+    monkeypatch.setattr("byheart.studies.store.KEPT_CURVES", 5)
+    path = tmp_path / "trained.db"
+    assert run(study, path, profile="full", seeds=3).complete
+    with open_store(path) as store:
+        assert all(row.measurements.keys() == {"accuracy", "note"} for row in store.rows())
+        kept = store.curves("tiny/trained")
+        whole = [typed(curve, Curve, "curve") for curve in kept.values()]
+        assert len(whole) == 5 and all(len(curve.steps) == 20 for curve in whole)
+        assert store.curves("tiny/other") == {}
+    (page,) = bh.report(path, tmp_path / "study.html")
+    text = page.path.read_text()
+    assert "<summary>Training curves of the last 5 rows</summary>" in text
+    for wrong in ('{"steps": [1]}', "no JSON"):
+        with sqlite3.connect(path) as connection:
+            connection.execute("UPDATE curves SET curve = ?", (wrong,))
+        with pytest.raises(ByheartError, match="damaged"):
+            bh.report(path, tmp_path / "study.html", force=True)
+
+
+def test_another_thing_of_the_name_is_a_measurement():
+    (result,) = compute(lambda params, seed: {"curve": 2.5}, False, [({"H": 1}, 0)])
+    assert result.measurements == {"curve": 2.5} and result.curve is None

@@ -82,7 +82,9 @@ def test_its_page_has_figure_and_verdict_without_the_file(file: Path):
     assert call("report", "byheart-studies/mine.db", "-o", "page.html").exit_code == 0
     page = Path("page.html").read_text()
     assert "</span> Confirmed</h2>" in page and "It is a line." in page
-    assert "Rule of the verdict: Confirmed if the interval of the slope lies within 0.1 of 3." in page
+    assert (
+        "Rule of the verdict: Confirmed if the interval of the slope lies within 0.1 of 3." in page
+    )
     assert "data:image/png;base64," in page
 
 

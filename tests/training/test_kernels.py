@@ -356,3 +356,24 @@ def test_compiled_vectors_keep_to_one_context_s_memory():
         made.prepare(sliced, order)
         made.gradient(0)
         assert torch.equal(made.grad, expected) and expected.abs().max() > 0
+
+
+def test_bfloat16_is_a_path_that_is_named():
+    """Products in bfloat16: gradients near those of float32 and not the same, everything that is
+    kept in float32, and never chosen by itself."""
+    for spec in (ONE_LAYER[0], VECTORS[-1]):
+        data = some_data(spec).to("cpu", torch.float32)
+        assert choose(spec, "cross-entropy", data).name != "bfloat16"
+        grads = {}
+        for path in ("autograd", "bfloat16"):
+            made = learner(spec, M, data, path=path)
+            made.load(some_weights(spec))
+            made.prepare(data, torch.arange(T).expand(1, M, -1))
+            made.gradient(0)
+            grads[path] = made.grad.clone()
+            assert made.name == path and made.theta.dtype == made.grad.dtype == torch.float32
+        size = float(grads["autograd"].abs().max())
+        off = float((grads["autograd"] - grads["bfloat16"]).abs().max())
+        assert 1e-6 * size < off < 0.1 * size
+        accuracy, _ = made.score(data)
+        assert accuracy.tolist() == evaluate(spec, made.weights(), data, Recipe())[0].tolist()

@@ -336,6 +336,15 @@ class Curve:
         if not len(self.steps) == len(self.loss) == len(self.accuracy):
             raise ValueError("curve: lists of different lengths")
 
+    def brief(self, most: int = 32) -> dict[str, Json]:
+        """As JSON, at most so many points: what a row of a study hands over as its `curve`.
+
+        >>> Curve(tuple(range(100)), (0.5,) * 100, (None,) * 100).brief(10)["steps"]
+        [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]
+        """
+        every = -(-len(self.steps) // most)
+        return {k: plain(v[:: max(1, every)]) for k, v in vars(self).items()}
+
 
 @dataclass(frozen=True)
 class Outcome:

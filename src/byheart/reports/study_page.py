@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from byheart._json import Json, plain
+from byheart._json import Json, plain, typed
 from byheart.errors import ByheartError
+from byheart.models.construction import Curve
 from byheart.reports.page import Page, render
 from byheart.studies.result import claim_lines, number_text
 from byheart.studies.study import PROFILES, Axes, Finding, Record, Row
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 DIGITS = 3  # of a number in the page's tables
 TABLE = 1_200_000  # bytes of rows in the page
 FIGURES = 900_000  # bytes of all static pictures
+CURVES = 150_000  # of those, of training curves
 SKIPPED = {"study", "cell", "device", "threads", "stack", "versions", "error"}
 MARKS = {"confirmed": "proved", "refuted": "damaged"}
 UNKNOWN = "This byheart does not know the study: only its rows are shown."
@@ -100,7 +102,7 @@ def _part(store: Store, name: str, room: int) -> Record:
     numbers = [(key, number_text(value, DIGITS)) for key, value in finding.numbers.items()]
     tables = [(key, *_table(table)) for key, table in finding.tables.items() if table]
     fits = part["picture"] is not None and len(part["picture"]) <= room
-    return part | {
+    return part | _curves(store, name, part["rows"], room) | {
         "verdict": _verdict(finding) if account else "", "sentence": finding.sentence,
         "claims": claim_lines(finding),
         "numbers": numbers, "tables": tables, "figure": part["picture"] if fits else None,
@@ -112,6 +114,27 @@ def _verdict(finding: Finding) -> str:
     if finding.verdict == "trend":
         return "a trend, at sizes of its own"
     return finding.verdict + (", on a part of the grid" if finding.setting == "sub-grid" else "")
+
+
+def _curves(store: Store, name: str, rows: Sequence[Row], room: int) -> Record:
+    """The latest curves of the study's trainings as one small picture, if it has any."""
+    from byheart.studies import figure
+    from byheart.training.curves import NAMED, curves_figure
+
+    kept = store.curves(name)
+    last = [row for row in rows if (row.cell, row.seed) in kept][-NAMED:]
+    if not last:
+        return {"curves": None}
+    varying = [k for k in last[0].params if len({str(row.params.get(k)) for row in last}) > 1]
+    drawn: list[tuple[str, Curve]] = []
+    for row in last:
+        words = [*(f"{k} = {row.params.get(k)}" for k in varying), f"seed {row.seed}"]
+        try:
+            drawn.append((", ".join(words), typed(kept[row.cell, row.seed], Curve, "curve")))
+        except ValueError as error:
+            raise ByheartError(f"{store.path}: a curve of {name} is damaged: {error}.") from None
+    made = curves_figure(drawn, "Each point is a batch before its update")
+    return {"curves": figure.picture(made, min(room, CURVES)), "curve_count": len(drawn)}
 
 
 def _table(rows: Sequence[Mapping[str, object]]) -> tuple[list[str], list[list[str]]]:

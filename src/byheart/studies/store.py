@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from byheart._files import open_regular
 from byheart._folders import locked, write_bytes
+from byheart._json import Json
 from byheart.errors import BusyError, ByheartError
 from byheart.studies.cell import Cell, Job, canonical
 from byheart.studies.study import Finding, Record, Row
@@ -47,6 +48,8 @@ CREATE TABLE runs (
 """
 # Stores of earlier versions have none.
 ACCOUNTS = "CREATE TABLE IF NOT EXISTS accounts (study TEXT PRIMARY KEY, account TEXT NOT NULL)"
+CURVES = "CREATE TABLE IF NOT EXISTS curves (cell TEXT, seed INTEGER, curve TEXT NOT NULL)"
+KEPT_CURVES = 256  # the latest, of all studies together
 LABELS = ("study", "experiment", "variant", "cell", "seed")
 # What a row says of one computation: what replaces it when a failed one is computed again.
 COMPUTED = ("measurements", "error", "seconds", "versions", "device", "threads", "stack")
@@ -124,6 +127,28 @@ class Store(contextlib.AbstractContextManager["Store"]):
             + " WHERE rows.error IS NOT NULL",
             [(*row, checksum(row)) for row in rows],
         )
+
+        curves = [(*job.key, json.dumps(r.curve)) for job, r in results if r.curve is not None]
+        if curves:
+            self._write(CURVES, [()])
+            self._write("INSERT INTO curves VALUES (?, ?, ?)", curves)
+            last = "(SELECT max(rowid) FROM curves)"
+            self._write(f"DELETE FROM curves WHERE rowid <= {last} - {KEPT_CURVES}", [()])
+
+    def curves(self, study: str) -> dict[tuple[str, int], Json]:
+        """The latest curves of a study's rows by (cell, seed), the last one last."""
+        if not self._read("SELECT 1 FROM sqlite_master WHERE name = 'curves'"):
+            return {}
+        own = "SELECT cell FROM members WHERE study = ?"
+        found = self._read(
+            f"SELECT cell, seed, curve FROM curves WHERE cell IN ({own}) ORDER BY rowid", (study,)
+        )
+        try:
+            return {(cell, seed): json.loads(text) for cell, seed, text in found}
+        except (ValueError, TypeError, RecursionError):
+            raise StoreError(
+                f"{self.path}: the curves of {study!r} are damaged. {RESTORE}"
+            ) from None
 
     def sign(self) -> None:
         """Give the rows of a store of schema 1 their checksums, all of them at once. Rows that are

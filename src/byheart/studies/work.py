@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from byheart._files import read_regular
-from byheart._json import plain
+from byheart._json import Json, plain
 from byheart._machine import keep_freed_memory
 from byheart._version import __version__
 from byheart._words import written
@@ -100,7 +100,8 @@ def module_of(path: str | os.PathLike[str]) -> ModuleType:
 
 @dataclass(frozen=True)
 class Result:
-    """What a worker hands back for one job; `seconds` is its share of the CPU time."""
+    """What a worker hands back for one job; `seconds` is its share of the CPU time, `curve` the
+    training curve that a procedure gave: it is drawn, not measured, and no part of the row."""
 
     measurements: Measurements
     error: str | None
@@ -109,6 +110,7 @@ class Result:
     device: str
     threads: int
     stack: int
+    curve: Json = None
 
 
 def compute(function: Function, stacked: bool, jobs: Jobs) -> list[Result]:
@@ -139,7 +141,15 @@ def compute(function: Function, stacked: bool, jobs: Jobs) -> list[Result]:
     }  # fmt: skip
     if isinstance(function, FileFunction):
         versions |= function.version
-    return [Result(m, error, seconds, versions, "cpu", 1, len(jobs)) for m in measured]
+    rest = error, seconds, versions, "cpu", 1, len(jobs)
+    return [Result(m, *rest, curve=_curve(m)) for m in measured]
+
+
+def _curve(measured: Measurements) -> Json:
+    """Take the training curve out of the measurements; another thing of that name stays."""
+    found = measured.get("curve")
+    names = {"steps", "loss", "accuracy"}
+    return measured.pop("curve") if isinstance(found, dict) and found.keys() == names else None
 
 
 def describe(error: BaseException) -> str:

@@ -27,7 +27,7 @@ from byheart.training.kernels.narrow import Narrow
 from byheart.training.kernels.one_layer import UZ, Bilinear
 from byheart.training.kernels.regrouped import DeepPairs, TokenTables
 from byheart.training.kernels.scalar_heads import ScalarHeads
-from byheart.training.learner import Learner, Weights
+from byheart.training.learner import Learner, MixedPrecision, Weights
 from byheart.training.losses import check_loss
 from byheart.training.recipe import Recipe, TrainableSpec
 
@@ -42,6 +42,7 @@ KERNELS: dict[type, tuple[Kernel, ...]] = {
     MultiHeadSpec: (CompiledVectors, ScalarHeads),
     FeedForwardTransformerSpec: (Narrow,),
 }
+ANY_SHAPE: dict[str, Kernel] = {k.name: k for k in (Learner, MixedPrecision)}
 BY_NAME: dict[str, Kernel] = {k.name: k for kernels in KERNELS.values() for k in kernels}
 
 
@@ -50,15 +51,17 @@ def choose(
     device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32,
 ) -> Kernel:  # fmt: skip
     """The learner for this shape (docs/training.md has the measurements); `path` forces one."""
-    check_choice("path", path, (AUTO, PLAIN, Learner.name, *BY_NAME))
+    check_choice("path", path, (AUTO, PLAIN, *ANY_SHAPE, *BY_NAME))
     own = KERNELS.get(type(spec), ())
     if path in (AUTO, PLAIN):
         fitting = (k for k in own if k.covers(spec, loss, data) and k.pays(spec))
         if path == PLAIN:
             fitting = (k for k in fitting if k.library is None)
         return next((k for k in fitting if k.missing(device, dtype) is None), Learner)
-    kernel = BY_NAME.get(path, Learner)
-    if kernel is not Learner and not (kernel in own and kernel.covers(spec, loss, data)):
+    if path in ANY_SHAPE:
+        return ANY_SHAPE[path]
+    kernel = BY_NAME[path]
+    if not (kernel in own and kernel.covers(spec, loss, data)):
         raise ByheartError(
             f"the kernel {path} does not do this: {kernel.covers.__doc__} Found {spec} with loss "
             f"{loss}. Leave `path` to byheart."

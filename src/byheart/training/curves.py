@@ -78,26 +78,32 @@ def _digits(x: float) -> float | None:
 def training_figure(outcomes: Sequence[Outcome], heading: str = "") -> Figure:
     """Loss (logarithmic) and accuracy over steps, a line a start; the dot at its end is what the
     returned weights get right of all facts."""
-    figure, (left, right) = new_figure(10.0, 3.8, panels=2)
+    curves = [(f"seed {o.seed}", o.curve) for o in outcomes]
+    said = "lines: the batch before its update; dots: the kept weights on all facts"
+    figure = curves_figure(curves, f"{heading}\n{said}" if heading else said)
+    left, right = figure.axes
     for i, o in enumerate(outcomes):
-        ink = COLOURS[i % len(COLOURS)]
-        how = {"color": ink, "lw": 1.2, "alpha": 0.9}
-        ends = (o.loss if o.loss is not None and o.loss > 0 else math.nan, o.accuracy)
-        for axes, end in zip((left, right), ends, strict=True):
-            if o.curve is not None:
-                line = o.curve.loss if axes is left else o.curve.accuracy
-                axes.plot(o.curve.steps, [math.nan if y is None else y for y in line], **how)
-            mark = "x" if o.diverged is not None else "o"
-            named = f"seed {o.seed}" if i < NAMED and axes is right else None
-            axes.plot(o.steps, end, mark, color=ink, ms=5, label=named)
+        mark, ink = "o" if o.diverged is None else "x", COLOURS[i % len(COLOURS)]
+        left.plot([o.steps], [o.loss or math.nan], mark, color=ink, ms=5)
+        right.plot([o.steps], [o.accuracy], mark, color=ink, ms=5)
+    return figure
+
+
+def curves_figure(curves: Sequence[tuple[str, Curve | None]], heading: str) -> Figure:
+    """Loss (logarithmic) and accuracy over steps, a line for each curve, with its name."""
+    figure, (left, right) = new_figure(10.0, 3.8, panels=2)
+    for i, (name, curve) in enumerate(curves):
+        if curve is not None:
+            how = {"color": COLOURS[i % len(COLOURS)], "lw": 1.2, "alpha": 0.9}
+            for axes, line in ((left, curve.loss), (right, curve.accuracy)):
+                axes.plot(curve.steps, [math.nan if y is None else y for y in line], **how)
+            right.lines[-1].set_label(name if i < NAMED else f"_{name}")
     left.set_yscale("log", nonpositive="mask")
     right.set_ylim(-0.03, 1.03)
     for axes, words in ((left, "loss"), (right, "share of facts that are right")):
         title(axes, words)
         axes.set_xlabel("step")
-    more = f", {NAMED} of {len(outcomes)} named" if len(outcomes) > NAMED else ""
     legend(right)
-    text = f"{heading}\n" if heading else ""
-    text += f"lines: the batch before its update; dots: the kept weights on all facts{more}"
-    figure.suptitle(text, x=0.01, ha="left", fontsize=9)
+    more = f" ({NAMED} of {len(curves)} are named)" if len(curves) > NAMED else ""
+    figure.suptitle(f"{heading}{more}", x=0.01, ha="left", fontsize=9)
     return figure

@@ -328,7 +328,7 @@ class _Run:
 
     def result(self) -> Trained:
         models, outcomes = zip(*(self.done[m] for m in range(len(self.seeds))), strict=True)
-        stacked = {k: torch.stack([w[k] for w in models]).cpu() for k in models[0]}
+        stacked = {k: torch.stack([w[k].cpu() for w in models]) for k in models[0]}
         name = self.learner.name
         return Trained(self.spec, stacked, outcomes, self.recipe, name, tuple(self.recipes))
 

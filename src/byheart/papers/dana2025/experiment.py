@@ -107,7 +107,8 @@ def train(jobs: Jobs) -> list[Measurements]:
 
 
 def _model(p: Params, outcome: Outcome) -> Measurements:
-    return {"diverged": outcome.diverged, "parameters": spec_of(p).parameters}
+    told: Measurements = {"diverged": outcome.diverged, "parameters": spec_of(p).parameters}
+    return told if outcome.curve is None else {**told, "curve": outcome.curve.brief()}
 
 
 def _logits(p: Params, weights: dict[str, Tensor], inputs: Tensor) -> Tensor:

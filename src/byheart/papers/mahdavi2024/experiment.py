@@ -125,7 +125,8 @@ def train(jobs: Jobs) -> list[Measurements]:
             loss = math.nan if o.loss is None else o.loss
             share = 1 - loss / float(data.targets[m].var(correction=0))
         told = {} if "layers" in p else {"share": share}  # of deep models it is the accuracy
-        rows.append({**row, **told, "memorized": share * p["T"], **sizes})
+        curve = {} if o.curve is None else {"curve": o.curve.brief()}
+        rows.append({**row, **told, "memorized": share * p["T"], **sizes, **curve})
     return rows
 
 

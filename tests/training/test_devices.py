@@ -1,0 +1,116 @@
+"""Nothing in the trainer assumes the CPU: on a second device, which refuses to meet the first,
+every path trains to the same bits (`oracles.other_device`; no machine of ours has a real one)."""
+
+import pytest
+import torch
+from oracles.other_device import DEVICE, Elsewhere, MixedDevices, OtherDevice
+
+from byheart import random_associations
+from byheart.specs import (
+    AttentionOnlySpec,
+    MLPTransformerSpec,
+    MultiHeadSpec,
+    SharedBottleneckSpec,
+)
+from byheart.training import Data, Recipe, choose, token_data, train_stack, trainer
+
+FACTS = random_associations(N=8, S=2, T=30, seed=1)
+TABLES = [random_associations(N=8, S=2, T=T, seed=T) for T in (30, 2, 9)]
+ONE = AttentionOnlySpec(N=8, S=2, d=4, d_h=4, H=6, positions="attention", scale=True)
+TOKENS = [
+    (ONE, "autograd"),
+    (ONE, "bilinear"),
+    (ONE, "u/z"),
+    (ONE, "token tables"),
+    (AttentionOnlySpec(N=8, S=2, d=4, d_h=4, H=3, attention="hardmax"), "autograd"),
+    (AttentionOnlySpec(N=8, S=2, d=4, d_h=2, H=3, layers=2), "deep pairs"),
+    (SharedBottleneckSpec(N=8, S=2, d=5, d_h=3, H=4), "u/z"),
+    (MLPTransformerSpec(N=8, S=2, d=4, d_h=4, H=1, w=9), "bilinear"),
+]
+VECTORS = [
+    (MultiHeadSpec(d=8, n=3, d_h=3, H=3, d_out=5, shared=True, embed=True), "scalar heads"),
+    (MultiHeadSpec(d=8, n=3, d_h=3, H=3, d_out=5, shared=False, embed=True), "scalar heads"),
+    (MultiHeadSpec(d=8, n=3, d_h=3, H=3, d_v=2, d_out=5, shared=False, decoder=True), "autograd"),
+]
+SHORT = Recipe(steps=6, batch=6, epoch_steps=3, evaluate_every=3, stop_at=None)
+
+
+@pytest.fixture(autouse=True)
+def found(monkeypatch):
+    """The trainer takes the other device for one that torch finds here."""
+    monkeypatch.setattr(trainer, "check_device", lambda *_: None)
+
+
+def both(spec, data, recipe, seeds, **options):
+    here = train_stack(spec, data, recipe, seeds, **options)
+    with OtherDevice():
+        there = train_stack(spec, data, recipe, seeds, device=DEVICE, **options)
+    assert here.path == there.path
+    for name, w in here.weights.items():
+        assert type(there.weights[name]) is torch.Tensor and torch.equal(w, there.weights[name])
+    for one, two in zip(here.outcomes, there.outcomes, strict=True):
+        assert (one.accuracy, one.loss, one.curve) == (two.accuracy, two.loss, two.curve)
+
+
+@pytest.mark.parametrize(("spec", "path"), TOKENS, ids=str)
+def test_tokens_train_alike_on_both_devices(spec, path):
+    for sampling in ("full", "without-replacement"):
+        both(spec, token_data(FACTS), SHORT.but(sampling=sampling), [0, 1], path=path)
+
+
+@pytest.mark.parametrize(("spec", "path"), VECTORS, ids=str)
+def test_vectors_train_alike_on_both_devices(spec, path):
+    made = torch.Generator().manual_seed(0)
+    context = torch.rand(*(() if spec.shared else (20,)), spec.n, spec.d, generator=made)
+    query, labels = torch.rand(20, 8, generator=made), torch.randint(5, (20,), generator=made)
+    data = Data(query, labels, context=context, contexts_differ=not spec.shared)
+    for sampling in ("full", "with-replacement"):
+        both(spec, data, SHORT.but(sampling=sampling), [0, 1], path=path)
+
+
+def test_models_leave_runs_resume_and_losses_differ_there(tmp_path):
+    """Tables of different lengths, an early stop, the best weights kept, a run that was cut."""
+    recipe = SHORT.but(sampling="full", steps=36, stop_at=1.0, lr=0.05, keep_best=True)
+    both(ONE, token_data(TABLES), recipe, [0, 1, 2])
+    both(ONE, token_data(FACTS), SHORT.but(loss="hinge", optimizer="sgd", momentum=0.9), [0])
+
+    class Cut(Exception):
+        pass
+
+    def cut(p):
+        if p.done >= 30:
+            raise Cut
+
+    whole = train_stack(ONE, token_data(TABLES), recipe, [0, 1, 2])
+    assert min(o.steps for o in whole.outcomes) < 30 < max(o.steps for o in whole.outcomes)
+    how = {"checkpoint": tmp_path / "run", "checkpoint_seconds": 0, "device": DEVICE}
+    with OtherDevice():
+        with pytest.raises(Cut):
+            train_stack(ONE, token_data(TABLES), recipe, [0, 1, 2], progress=cut, **how)
+        resumed = train_stack(ONE, token_data(TABLES), recipe, [0, 1, 2], **how)
+    assert all(torch.equal(w, resumed.weights[k]) for k, w in whole.weights.items())
+
+
+def test_the_other_device_is_one():
+    """It refuses what a device refuses, and its numbers come back only when they are fetched."""
+    with OtherDevice():
+        x = torch.arange(3.0, device=DEVICE)
+        assert type(x) is Elsewhere and x.device == DEVICE and (x + 1).device == DEVICE
+        assert type(torch.zeros_like(x)) is Elsewhere and type(x.cpu()) is torch.Tensor
+        for mixed in (
+            lambda: x + torch.ones(3),
+            lambda: torch.stack([x, torch.ones(3)]),
+            lambda: torch.zeros(3, 2).mT @ x,
+            lambda: torch.zeros(3).add_(x),
+        ):
+            with pytest.raises(MixedDevices):
+                mixed()
+        assert (x * 2).tolist() == [0, 2, 4] and x.cpu().tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("kernel", list(choose.BY_NAME.values()), ids=lambda k: k.name)
+def test_compiled_kernels_are_for_the_cpu_in_float32_alone(kernel):
+    other = kernel.runs_on(torch.device("cuda"), torch.float32)
+    assert other == kernel.runs_on(torch.device("cpu"), torch.float64)
+    assert kernel.runs_on(torch.device("cpu"), torch.float32)
+    assert other != ("compiled" in kernel.name or "narrow" in kernel.name)
