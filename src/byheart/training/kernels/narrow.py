@@ -220,7 +220,8 @@ class Narrow(Learner[Spec]):
     def _examples_of(self, inputs: tuple[Tensor, ...], targets: Tensor, shares: Tensor) -> Examples:
         """Inputs, a table and numbers of its rows, numbers alone, or vectors, after an axis of
         models or of one."""
-        tokens, targets = inputs[-1], targets.contiguous()
+        tokens = inputs[-1]  # the kernel reads int64 and float32, side by side
+        targets = (targets if targets.is_floating_point() else targets.long()).contiguous()
         if tokens.is_floating_point():
             return Examples(tokens.flatten(1, 2), None, None, targets, shares)
         table = inputs[0] if len(inputs) == 2 else None
@@ -231,7 +232,7 @@ class Narrow(Learner[Spec]):
     def _distinct(self, tokens: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The distinct numbers of each model's tokens (models, rows, n), below `count`; and where
         each token is among them. Models with fewer repeat number 0, which nobody reads."""
-        tokens = tokens.contiguous()
+        tokens = tokens.long().contiguous()
         words = torch.zeros(len(tokens), min(count, tokens[0].numel()), dtype=torch.long)
         at = torch.empty(tokens.shape, dtype=torch.int32)
         seen = torch.full((count,), -1, dtype=torch.int32)
