@@ -537,7 +537,7 @@ def figure2() -> list[Row]:
     over heads take in all if no model stops early."""
     rows: list[Row] = []
     for name in ("fig2a", "heads-own-contexts"):
-        points, shared = SWEEPS[name].full, name == "fig2a"
+        points, shared = SWEEPS[name].paper, name == "fig2a"
         heads = [
             fresh(one_shape, shared, H, 3 if shared else 1) for H in _some(list(points.values))
         ]

@@ -115,6 +115,12 @@ def test_batches_and_data_of_each_model(kind):
         check(spec, own, order, loss)
         check(spec, own, None, loss)
         check(spec, Data(**{**vars(own), "rows": torch.tensor([37, 5, 20])}), None, loss)
+    if kind != "vectors":
+        spec = some_spec(kind)
+        data = some_data(spec, kind)
+        short = Data(**{**vars(data), "inputs": data.inputs.int(), "targets": data.targets.int()})
+        gradients = [learned(spec, d, None, "cross-entropy", "narrow")[0] for d in (data, short)]
+        assert all(torch.equal(w, gradients[1][name]) for name, w in gradients[0].items())
 
 
 def test_where_there_is_no_kernel_autograd_says_so(monkeypatch):

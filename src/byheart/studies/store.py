@@ -106,6 +106,12 @@ class Store(contextlib.AbstractContextManager["Store"]):
              json.dumps(r.versions, sort_keys=True), r.device, r.threads, r.stack)
             for job, r in results
         ])  # fmt: skip
+        curves = [(*job.key, json.dumps(r.curve)) for job, r in results if r.curve is not None]
+        if curves:
+            self._write(CURVES, [()])
+            self._write("INSERT INTO curves VALUES (?, ?, ?)", curves)
+            last = "(SELECT max(rowid) FROM curves)"
+            self._write(f"DELETE FROM curves WHERE rowid <= {last} - {KEPT_CURVES}", [()])
 
     def add_recorded(self, rows: Sequence[Recorded]) -> None:
         """Rows that were computed elsewhere, all in one transaction."""
@@ -127,13 +133,6 @@ class Store(contextlib.AbstractContextManager["Store"]):
             + " WHERE rows.error IS NOT NULL",
             [(*row, checksum(row)) for row in rows],
         )
-
-        curves = [(*job.key, json.dumps(r.curve)) for job, r in results if r.curve is not None]
-        if curves:
-            self._write(CURVES, [()])
-            self._write("INSERT INTO curves VALUES (?, ?, ?)", curves)
-            last = "(SELECT max(rowid) FROM curves)"
-            self._write(f"DELETE FROM curves WHERE rowid <= {last} - {KEPT_CURVES}", [()])
 
     def curves(self, study: str) -> dict[tuple[str, int], Json]:
         """The latest curves of a study's rows by (cell, seed), the last one last."""

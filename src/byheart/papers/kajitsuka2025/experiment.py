@@ -216,9 +216,12 @@ def built(p: Params, seed: int) -> Measurements:
 
 
 def trial_seconds(p: Params, blocks: int) -> float:
-    """CPU seconds of all trials of one size: tokens and blocks, from one timed cell of a shape."""
-    rows = p["N"] * p["n"]
-    block = 3e-5 + (rows + p["N"]) * p["m"] * 4e-8
+    """CPU seconds of all trials of one size: tokens and blocks, from one timed cell of a shape. Of
+    the compiled kernel; hardmax, and everything where there is no compiler, takes autograd."""
+    tokens = p["N"] * (p["n"] + 1)
+    block = tokens * p["m"] ** 2 * 1e-9
+    if p["attention"] == "hardmax":
+        block = 3e-5 + tokens * p["m"] * 4e-8
     number = p.get("trials") or len(p["rates"]) * p["starts"]
     return number * p["epochs"] * (1e-4 + blocks * block)
 

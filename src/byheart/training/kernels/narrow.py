@@ -25,9 +25,9 @@ Spec = FeedForwardTransformerSpec
 GROUP = 64  # columns come in multiples of it
 PIECE = 1 << 20  # numbers of X in one piece of data whose tokens are not shared
 KEEP_BYTES = 32 * 2**20  # of the blocks' inputs; what needs more is computed again, tile by tile
-WIDEST, PAYS = 64, 16  # m up to which there is a kernel, and up to which it was measured to pay
-SIZES = "m q s outputs blocks first n read uniform squares models rows columns stride keep backward"
-STEPS = "at_step target_step share_step"
+WIDTHS = (2, 3, 4, 6, 8, 12, 16)  # m of the kernels; others are filled up with features that are 0
+SIZES = "m wide q s outputs blocks first n read uniform squares"
+CALL = "models rows columns stride keep backward at_step target_step share_step"
 BLOCKS = ("W_1", "b_1", "W_2", "b_2", "W_Q", "W_K", "W_V", "W_O", "E_out")
 ARRAYS = ("x", "at", "targets", "shares", "work", "losses", "hits")
 
@@ -36,7 +36,7 @@ class Task(ctypes.Structure):
     """The `Task` of narrow.cpp, which says what each field is."""
 
     _fields_ = [
-        *((name, ctypes.c_int64) for name in f"{SIZES} {STEPS}".split()),
+        *((name, ctypes.c_int64) for name in f"{SIZES} {CALL}".split()),
         ("tolerance", ctypes.c_double),
         *((name, ctypes.c_void_p) for name in (*BLOCKS, *(f"g{name}" for name in BLOCKS), *ARRAYS)),
     ]
@@ -67,21 +67,17 @@ class Narrow(Learner[Spec]):
 
     @classmethod
     def covers(cls, spec: Spec, loss: str, data: Data) -> bool:
-        """Softmax or uniform attention, m <= 64; cross-entropy of classes or squared error of
+        """Softmax or uniform attention, m <= 16; cross-entropy of classes or squared error of
         values."""
         known = (loss, data.kind) in (("cross-entropy", "class"), ("mse", "value"))
         soft = spec.uniform or spec.attention == "softmax"
-        return known and soft and spec.m <= WIDEST
-
-    @classmethod
-    def pays(cls, spec: Spec) -> bool:
-        return spec.m <= PAYS
+        return known and soft and spec.m <= WIDTHS[-1]
 
     @classmethod
     def step_bytes(cls, spec: Spec, models: int, rows: int, itemsize: int, full: bool) -> int:
         tokens = min(rows * spec.n, max(spec.n, PIECE // (models * spec.m)))
         attention = 0 if spec.uniform else tokens
-        return itemsize * (tokens * (models + 2) * spec.m + attention) + KEEP_BYTES
+        return itemsize * (tokens * (models + 2) * _width(spec) + attention) + KEEP_BYTES
 
     def bind(self) -> None:
         code = load("narrow")
@@ -93,14 +89,15 @@ class Narrow(Learner[Spec]):
         self.E, self.gE = (part["E_in"].view(rows, -1) for part in (weights, grads))
         spec = self.spec
         self.task = Task(
-            m=spec.m, q=spec.q, s=spec.s, outputs=spec.d_out, blocks=spec.blocks, first=spec.first,
-            n=spec.n, read=spec.read % spec.n, uniform=spec.uniform, models=self.models,
-            squares=self.recipe.loss == "mse", tolerance=self.recipe.tolerance,
+            m=spec.m, wide=_width(spec), q=spec.q, s=spec.s, outputs=spec.d_out, n=spec.n,
+            blocks=spec.blocks, first=spec.first, read=spec.read % spec.n, uniform=spec.uniform,
+            squares=self.recipe.loss == "mse", tolerance=self.recipe.tolerance, models=self.models,
         )  # fmt: skip
         for name in BLOCKS:
             if name in weights:
                 setattr(self.task, name, weights[name].data_ptr())
                 setattr(self.task, f"g{name}", grads[name].data_ptr())
+        self._dense = self.task.wide == spec.m  # then X of all models is one matrix
         self.x = self.work = torch.empty(0)
         self.whole: tuple[Data, list[Examples]] | None = None
 
@@ -139,11 +136,11 @@ class Narrow(Learner[Spec]):
         spec, task, columns = self.spec, self.task, examples.columns
         stride = -(-columns // GROUP) * GROUP
         if self.x.shape[-1] != stride:  # what lies beyond the columns is read, and weighs nothing
-            self.x = torch.zeros(self.models, spec.m, stride)
-        x = self.x[..., :columns]
+            self.x = torch.zeros(self.models, task.wide, stride)
+        x = self.x[:, : spec.m, :columns]
         self._project(examples, x)
         task.rows, task.columns, task.stride = examples.targets.shape[1], columns, stride
-        kept = self.dtype.itemsize * -(-columns // 512) * 512 * spec.first * spec.m
+        kept = self.dtype.itemsize * -(-columns // 512) * 512 * spec.first * task.wide
         task.keep, task.backward = kept <= KEEP_BYTES, backward
         task.x, task.targets = self.x.data_ptr(), examples.targets.data_ptr()
         task.shares = examples.shares.data_ptr()
@@ -162,28 +159,27 @@ class Narrow(Learner[Spec]):
 
     def _project(self, examples: Examples, x: Tensor) -> None:
         """X = E_in^T V^T, (models, m, columns)."""
-        V, words, columns = examples.vectors, examples.words, examples.columns
+        V, words = examples.vectors, examples.words
         E = self.E.view(self.models, self.spec.m, -1)
         if V is None:
             assert words is not None
-            at = words[:, None].expand(self.models, self.spec.m, -1)
-            torch.gather(E, 2, at, out=x) if x.is_contiguous() else x.copy_(torch.gather(E, 2, at))
-        elif len(V) == 1:
-            torch.mm(self.E, V[0].T, out=self.x.view(-1, self.x.shape[-1])[:, :columns])
+            x.copy_(E.gather(2, words[:, None].expand(self.models, self.spec.m, -1)))
+        elif len(V) == 1 and self._dense:
+            torch.mm(self.E, V[0].T, out=_flat(x))
         else:
-            torch.bmm(E, V.transpose(1, 2), out=x)
+            torch.bmm(E, V.transpose(1, 2).expand(self.models, -1, -1), out=x)
 
     def _project_back(self, examples: Examples, dx: Tensor) -> None:
         """Adds V^T dX to the gradient of E_in."""
-        V, words, columns = examples.vectors, examples.words, examples.columns
+        V, words = examples.vectors, examples.words
         gE = self.gE.view(self.models, self.spec.m, -1)
         if V is None:
             assert words is not None
             gE.scatter_add_(2, words[:, None].expand(self.models, self.spec.m, -1), dx)
-        elif len(V) == 1:
-            self.gE.addmm_(self.x.view(-1, self.x.shape[-1])[:, :columns], V[0])
+        elif len(V) == 1 and self._dense:
+            self.gE.addmm_(_flat(dx), V[0])
         else:
-            gE.baddbmm_(dx, V)
+            gE.baddbmm_(dx, V.expand(self.models, -1, -1))
 
     def _whole(self, data: Data) -> Iterator[Examples]:
         """All examples. Those whose tokens are numbers are looked through once."""
@@ -222,7 +218,8 @@ class Narrow(Learner[Spec]):
     def _examples_of(self, inputs: tuple[Tensor, ...], targets: Tensor, shares: Tensor) -> Examples:
         """Inputs, a table and numbers of its rows, numbers alone, or vectors, after an axis of
         models or of one."""
-        tokens, targets = inputs[-1], targets.contiguous()
+        tokens = inputs[-1]  # the kernel reads int64 and float32, side by side
+        targets = (targets if targets.is_floating_point() else targets.long()).contiguous()
         if tokens.is_floating_point():
             return Examples(tokens.flatten(1, 2), None, None, targets, shares)
         table = inputs[0] if len(inputs) == 2 else None
@@ -233,7 +230,7 @@ class Narrow(Learner[Spec]):
     def _distinct(self, tokens: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The distinct numbers of each model's tokens (models, rows, n), below `count`; and where
         each token is among them. Models with fewer repeat number 0, which nobody reads."""
-        tokens = tokens.contiguous()
+        tokens = tokens.long().contiguous()
         words = torch.zeros(len(tokens), min(count, tokens[0].numel()), dtype=torch.long)
         at = torch.empty(tokens.shape, dtype=torch.int32)
         seen = torch.full((count,), -1, dtype=torch.int32)
@@ -243,6 +240,16 @@ class Narrow(Learner[Spec]):
             given = ctypes.c_void_p(ids.data_ptr()), ctypes.c_int64(ids.numel())
             most = max(most, self.code.narrow_distinct(*given, *pointers))
         return words[:, :most].contiguous(), at
+
+
+def _width(spec: Spec) -> int:
+    """The width of the kernel for a model."""
+    return next(width for width in WIDTHS if width >= spec.m)
+
+
+def _flat(x: Tensor) -> Tensor:
+    """(models, m, columns) as one matrix, a row for every feature of every model."""
+    return x.as_strided((x.shape[0] * x.shape[1], x.shape[2]), (x.stride(1), 1))
 
 
 def _step(tensor: Tensor) -> int:
