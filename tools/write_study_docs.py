@@ -112,22 +112,47 @@ def page(result: StudyResult, image: str) -> str:
         parts += ["## Numbers", "\n".join(lines)]
     for name, table in finding.tables.items():
         parts += [f"### {name}", markdown_table([dict(row) for row in table])]
-    parts += [
-        "## Settings",
-        f"{study.settings} Measured: {study.measurement}. Variants: {', '.join(study.variants)}. "
-        f"Profile `{result.profile}`: {len({r.cell for r in rows})} cells, seeds {seeds[0]} to "
-        f"{seeds[-1]}, {len(rows)} rows, {duration(seconds)} of one core.",
-    ]
+    parts += ["## Settings", f"{settings_of(study)} Profile `{result.profile}`: "
+        f"{len({r.cell for r in rows})} cells, seeds {seeds[0]} to {seeds[-1]}, {len(rows)} rows, "
+        f"{duration(seconds)} of one core."]  # fmt: skip
+    return "\n\n".join([*parts, *words_of(study)]) + "\n"
+
+
+def settings_of(study: Study) -> str:
+    variants = ", ".join(study.variants)
+    return f"{study.settings} Measured: {study.measurement}. Variants: {variants}."
+
+
+def words_of(study: Study) -> list[str]:
+    """What a page says of a study whatever its rows: settings beside the paper's, rule,
+    disagreements."""
+    parts = []
     if study.compared:
         titles = ("what", "the paper", "the authors' code", "here")
-        parts.append(
-            markdown_table([dict(zip(titles, row, strict=True)) for row in study.compared])
-        )
+        rows: list[dict[str, Any]] = [dict(zip(titles, row, strict=True)) for row in study.compared]
+        parts.append(markdown_table(rows))
     parts += ["## Rule of the verdict", study.rule]
     if study.disagreements:
         lines = [f"- {text}" for text in study.disagreements]
         parts += ["## Where paper, code and data disagree", "\n".join(lines)]
-    return "\n\n".join(parts) + "\n"
+    return parts
+
+
+def empty_page(study: Study) -> str:
+    """The page of a study that has no recorded rows: what it will judge, and how to run it."""
+    profile = "paper" if study.part is None else "part"
+    seconds, how = study.estimate(profile)
+    command = f"byheart reproduce {study.name} --profile {profile}"
+    parts = [
+        f"# {study.title}",
+        f"`{command}` · {study.source}",
+        f"**What is claimed.** {study.claim}",
+        f"**No verdict.** No rows of this study are recorded yet. The command above takes "
+        f"{duration(seconds)} of one core ({how}).",
+        "## Settings",
+        settings_of(study),
+    ]
+    return "\n\n".join([*parts, *words_of(study)]) + "\n"
 
 
 def found(study: Study) -> StudyResult | None:
@@ -163,9 +188,12 @@ def write(studies: list[Study], docs: Path, only: list[str] | None = None) -> in
     for study in studies:
         result = found(study)
         papers.setdefault(study.paper, []).extend(lines_of(study, result))
-        if result is None or (only and study.name not in only):
-            continue
         stem = study.name.replace("/", "-")
+        if only and study.name not in only:
+            continue
+        if result is None:
+            write_text(docs / f"{stem}.md", empty_page(study))
+            continue
         image = f"images/{stem}.png"
         figure.save(result.figure, docs / image)
         write_text(docs / f"{stem}.md", page(result, image))

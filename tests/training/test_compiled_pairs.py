@@ -1,6 +1,8 @@
 """The compiled kernel for pairs: every shape it covers, every batch size, and nothing leaks from
 model to model. (What it shares with the other kernels is tested in test_kernels.py.)"""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -36,15 +38,15 @@ SHAPES = [
     for i, heads in enumerate(HEADS)
     if layers < 3 or max(heads) < 70
 ]
+MLPS: tuple[tuple[int, int, dict[str, Any]], ...] = (
+    (1, 1, {"activation": "gelu", "positions": "attention"}),
+    (1, 8, {"activation": "relu", "positions": "input"}),
+    (2, 8, {"activation": "gelu", "positions": "none"}),
+    (2, 2, {"activation": "relu", "positions": "attention"}),
+    (3, 1, {"activation": "gelu", "positions": "input"}),
+)
 SHAPES += [
-    MLPTransformerSpec(11, 2, 6, 4, H, 17, layers, activation=act, positions=positions, scale=True)
-    for layers, act, H, positions in (
-        (1, "gelu", 1, "attention"),
-        (1, "relu", 8, "input"),
-        (2, "gelu", 8, "none"),
-        (2, "relu", 2, "attention"),
-        (3, "gelu", 1, "input"),
-    )
+    MLPTransformerSpec(11, 2, 6, 4, H, 17, layers, scale=True, **how) for layers, H, how in MLPS
 ]
 SHAPES += [
     SharedBottleneckSpec(11, 2, d, d_h, H, layers)
@@ -64,7 +66,8 @@ def exact(spec, weights, data, order, loss="cross-entropy"):
     inputs, targets = data.batch(order)
     outputs = module_of(spec).forward(spec, leaves, *inputs)
     example_losses(loss, outputs, targets, "class").mean(1).sum().backward()
-    return {k: w.grad for k, w in leaves.items()}
+    gradients: dict[str, torch.Tensor] = {k: w.grad for k, w in leaves.items()}  # type: ignore[misc]
+    return gradients
 
 
 def check(spec, T, batch, loss="cross-entropy"):

@@ -27,7 +27,7 @@ LOSS = 0.05  # "about 0" of a cross-entropy
 # Of the profile paper: vectors of words as wide as usual ones (the paper does not say which it
 # took), and ten trials.
 VECTORS: Params = {"d": 300}
-TEN: Params = {"rates": [0.06, 0.03, 0.02, 0.01, 0.005], "starts": 2}
+TEN: Params = {"trials": 10}
 LIMITS = {32: "32 bits", 40: "40 bits", 53: "53 bits", None: "no limit"}
 
 
