@@ -64,7 +64,8 @@ def exact(spec, weights, data, order, loss="cross-entropy"):
     inputs, targets = data.batch(order)
     outputs = module_of(spec).forward(spec, leaves, *inputs)
     example_losses(loss, outputs, targets, "class").mean(1).sum().backward()
-    return {k: w.grad for k, w in leaves.items()}
+    gradients: dict[str, torch.Tensor] = {k: w.grad for k, w in leaves.items()}  # type: ignore[misc]
+    return gradients
 
 
 def check(spec, T, batch, loss="cross-entropy"):
