@@ -37,14 +37,11 @@ SHAPES = [
     if layers < 3 or max(heads) < 70
 ]
 SHAPES += [
-    MLPTransformerSpec(11, 2, 6, 4, H, 17, layers, activation=act, positions=positions, scale=True)
-    for layers, act, H, positions in (
-        (1, "gelu", 1, "attention"),
-        (1, "relu", 8, "input"),
-        (2, "gelu", 8, "none"),
-        (2, "relu", 2, "attention"),
-        (3, "gelu", 1, "input"),
-    )
+    MLPTransformerSpec(11, 2, 6, 4, 1, 17, 1, positions="attention", scale=True),
+    MLPTransformerSpec(11, 2, 6, 4, 8, 17, 1, activation="relu", scale=True),
+    MLPTransformerSpec(11, 2, 6, 4, 8, 17, 2, positions="none", scale=True),
+    MLPTransformerSpec(11, 2, 6, 4, 2, 17, 2, activation="relu", positions="attention"),
+    MLPTransformerSpec(11, 2, 6, 4, 1, 17, 3, positions="input", scale=True),
 ]
 SHAPES += [
     SharedBottleneckSpec(11, 2, d, d_h, H, layers)
