@@ -1,8 +1,6 @@
 """The compiled kernel for pairs: every shape it covers, every batch size, and nothing leaks from
 model to model. (What it shares with the other kernels is tested in test_kernels.py.)"""
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -38,15 +36,12 @@ SHAPES = [
     for i, heads in enumerate(HEADS)
     if layers < 3 or max(heads) < 70
 ]
-MLPS: tuple[tuple[int, int, dict[str, Any]], ...] = (
-    (1, 1, {"activation": "gelu", "positions": "attention"}),
-    (1, 8, {"activation": "relu", "positions": "input"}),
-    (2, 8, {"activation": "gelu", "positions": "none"}),
-    (2, 2, {"activation": "relu", "positions": "attention"}),
-    (3, 1, {"activation": "gelu", "positions": "input"}),
-)
 SHAPES += [
-    MLPTransformerSpec(11, 2, 6, 4, H, 17, layers, scale=True, **how) for layers, H, how in MLPS
+    MLPTransformerSpec(11, 2, 6, 4, 1, 17, 1, positions="attention", scale=True),
+    MLPTransformerSpec(11, 2, 6, 4, 8, 17, 1, activation="relu", scale=True),
+    MLPTransformerSpec(11, 2, 6, 4, 8, 17, 2, positions="none", scale=True),
+    MLPTransformerSpec(11, 2, 6, 4, 2, 17, 2, activation="relu", positions="attention"),
+    MLPTransformerSpec(11, 2, 6, 4, 1, 17, 3, positions="input", scale=True),
 ]
 SHAPES += [
     SharedBottleneckSpec(11, 2, d, d_h, H, layers)
