@@ -46,7 +46,7 @@ def guarded(
     stands only if the size below it, asked again by another attempt, is refused again; else that
     one is taken, at most `guards` times.
 
-    >>> guarded(lambda k, attempt: k >= 6 - attempt)
+    >>> guarded(lambda k, attempt: k >= 6 - attempt, guards=2)
     4
     """
     found = smallest(lambda k: good(k, 0), start, limit)

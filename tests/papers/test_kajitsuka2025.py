@@ -244,6 +244,10 @@ def test_the_vectors_of_words_are_a_condition_of_a_cell(tmp_path: Path):
     # 84 blocks + 10, and E_in: 2 numbers for every word, or for every number of a word's vector.
     assert experiment.train(dict(trained.params), 0)["parameters"] == 84 + 10 + 2 * words
     assert experiment.train(dict(plain.params), 0)["parameters"] == 84 + 10 + 2 * 5
+    other = study("fig1").with_values({"embedding": ["trained"], "trials": [3]})
+    cells = other.cells("offline-text", "quick")
+    assert cells and {c.params["embedding"] for c in cells} == {"trained"}
+    assert not any("d" in c.params or "rates" in c.params for c in cells)
     known = ["the", "cat", "sat", "dog", "a", "ran"]
     rows = np.arange(24, dtype=np.float32).reshape(6, 4)
     np.save(tmp_path / "vectors.npy", rows)

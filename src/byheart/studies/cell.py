@@ -126,6 +126,12 @@ class Cell:
         seconds = self.procedure.seconds
         return 1.0 if seconds is None else max(1e-6, seconds(self.params))
 
+    @property
+    def settable(self) -> set[str]:
+        """The parameters that may be given other values: its own, and those of the procedure that
+        it leaves out because they have no consequence as they are."""
+        return {*self.params, *(self.procedure.defaults if self.settings is not None else ())}
+
     def with_settings(self, changes: Params) -> Cell:
         """The cell with some settings changed, and what follows from them."""
         if self.settings is None:

@@ -313,7 +313,8 @@ class Study:
     def with_values(self, values: Mapping[str, Sequence[object]]) -> Study:
         """The study on another grid: each of these parameters takes the values given, in every
         combination; what follows from it follows. A cell without a parameter keeps what it has."""
-        known = sorted(set().union(*map(self.parameter_names, PROFILES)))
+        every = (c for p in PROFILES for v in self.variants for c in self.cells(v, p))
+        known = sorted(set().union(*(cell.settable for cell in every)))
         for name in values:
             if name not in known:
                 expected = f"values of parameters of {self.name} ({', '.join(known)})"
@@ -322,7 +323,7 @@ class Study:
         def grid(variant: str, profile: str) -> list[Cell]:
             cells = []
             for cell in self.cells(variant, profile):
-                names = [name for name in values if name in cell.params]
+                names = [name for name in values if name in cell.settable]
                 for choice in itertools.product(*(values[name] for name in names)):
                     cells.append(cell.with_settings(dict(zip(names, choice, strict=True))))
             return cells

@@ -24,7 +24,7 @@ def drawn(
     """`trials` recipes: the learning rate uniform in its logarithm, the warm-up uniform.
 
     >>> [f"{r.lr:.4f} {r.warmup:.4f}" for r in drawn(Recipe(), 2, seed=0)]
-    ['0.0175 0.0671', '0.0118 0.1253']
+    ['0.0067 0.1041', '0.0645 0.0504']
     """
     if trials < 1:
         raise OptionError("trials", "at least 1", trials)
