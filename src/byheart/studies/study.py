@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from byheart.errors import OptionError, check_choice, did_you_mean
+from byheart.errors import ByheartError, OptionError, check_choice, did_you_mean
 from byheart.studies.cell import Cell, Params, Value, stacks
 from byheart.studies.expression import Expression
 
@@ -143,6 +143,13 @@ class Finding:
     tables: Mapping[str, Sequence[Params]] = field(default_factory=dict)
     setting: Setting = "paper"
     data: Claim | None = None
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(claim, Claim) for claim in self.claims):
+            raise ByheartError(
+                "a finding is Finding(sentence, claims, numbers, tables): its claims must be Claim "
+                f"objects, found {self.claims!r:.60}. Verdicts follow from them (docs/studies.md)."
+            )
 
     @property
     def verdict(self) -> Verdict:
