@@ -92,3 +92,9 @@ def test_words_of_the_parser_are_shown_without_controls(
     with pytest.raises(SystemExit, match="2"):
         main()
     assert "--\\u202e\\x1b[1m" in capsys.readouterr().err
+
+
+def test_half_of_a_surrogate_pair_is_no_name_of_a_file():
+    """No terminal sends it, but another program may."""
+    said = CliRunner().invoke(app, ["owner", "\ud83d", "France", "capital"])
+    assert said.exit_code == 2 and "half of a surrogate pair" in said.stderr

@@ -191,8 +191,8 @@ def test_some_starts_diverge(run: Run, capitals: Path, tmp_path: Path, monkeypat
 
     plain = trainer.initial
 
-    def spoiled(spec, seeds, init=None):
-        weights = plain(spec, seeds, init)
+    def spoiled(spec, seeds, init=None, data=None):
+        weights = plain(spec, seeds, init, data)
         weights["W_U"][0] = float("nan")
         return weights
 

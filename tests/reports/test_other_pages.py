@@ -77,6 +77,7 @@ TINY = Study(
     analyse=analyse,
     axes=Axes("H", "accuracy", "d", "heads H", "accuracy"),
     figure=draw,
+    seeds={"quick": 2, "paper": 5},
     variants=("as-coded", "corrected"),
     settings="Two widths.",
     disagreements=("The paper says otherwise.",),
@@ -301,7 +302,7 @@ def test_curves_are_drawn_folded_and_are_no_part_of_the_rows(tmp_path, monkeypat
     )  # fmt: skip
     monkeypatch.setattr("byheart.studies.store.KEPT_CURVES", 5)
     path = tmp_path / "trained.db"
-    assert run(study, path, profile="full", seeds=3).complete
+    assert run(study, path, profile="paper", seeds=3).complete
     with open_store(path) as store:
         assert all(row.measurements.keys() == {"accuracy", "note"} for row in store.rows())
         kept = store.curves("tiny/trained")
@@ -321,3 +322,11 @@ def test_curves_are_drawn_folded_and_are_no_part_of_the_rows(tmp_path, monkeypat
 def test_another_thing_of_the_name_is_a_measurement():
     (result,) = compute(lambda params, seed: {"curve": 2.5}, False, [({"H": 1}, 0)])
     assert result.measurements == {"curve": 2.5} and result.curve is None
+
+
+def test_a_part_of_an_audit_that_only_the_page_reads_is_checked_too(tmp_path: Path):
+    record = audit_record() | {"cpu_seconds": [1.0]}
+    path = tmp_path / "audit.json"
+    path.write_text(json.dumps(record))
+    with pytest.raises(ByheartError, match="an audit with a part missing or changed"):
+        bh.report(path, tmp_path / "page.html")

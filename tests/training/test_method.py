@@ -142,8 +142,9 @@ def test_the_bytes_of_a_step_are_those_of_the_buffers(spec, path):
 
 
 def test_a_run_that_memory_cannot_hold_is_refused_before_any_work(monkeypatch):
-    """10^5 facts over 2,000 tokens, whose step would have taken some 60 GB."""
-    large = bh.random_associations(N=2000, S=2, T=100_000, seed=0)
+    """10^5 facts over 2,000 tokens, whose step would have taken some 60 GB (keys of three tokens,
+    which no compiled kernel takes in pieces)."""
+    large = bh.random_associations(N=2000, S=3, T=100_000, seed=0)
     monkeypatch.setattr(_machine, "memory_bytes", lambda: 16 * 10**9)
     with pytest.raises(CapacityError) as refusal:
         bh.train(large)

@@ -94,6 +94,9 @@ def guarded(command: Command) -> Command:
                 extra = {"conflicts": error.conflicts} if isinstance(error, ConflictError) else {}
                 given = {PARAMETERS.get(name, name) for name in options} | options.keys()
                 fail(with_flags(str(error), given | ADVISED), error.exit_code, **extra)
+            except UnicodeEncodeError as error:  # no terminal sends it, another program may
+                lone = f"{error.object[:60]!a} has half of a surrogate pair"
+                fail(f"{lone}: it cannot be written, nor be the name of a file.", WRONG_USE)
             except (KeyboardInterrupt, Exception) as error:
                 ended = isinstance(error, KeyboardInterrupt) or pressed
                 if ended and not isinstance(error, typer.Exit):

@@ -5,6 +5,8 @@ Only the audit's JSON is read, so that a page can be made where the model is not
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,11 @@ EXPLAINED = {
 def audit_page(source: str | Path) -> Page:
     """The page of an audit written by `byheart audit -o FILE.json`."""
     record = read_audit(source)
+    with _unchanged(source):
+        return _page(record)
+
+
+def _page(record: Record) -> Page:
     layers, main = record["layers"], record["settings"]["queries"][0]
     names = list(layers[0]["checks"])
     grids: dict[str, list[Record]] = {}
@@ -59,18 +66,25 @@ def read_audit(source: str | Path) -> Record:
     if not isinstance(schema, int) or schema > SCHEMA:
         known = f"this byheart reads up to {SCHEMA}. Update byheart."
         raise ByheartError(f"{source}: schema {schema}, {known}")
-    try:
+    with _unchanged(source):
         for layer in record["layers"]:
             _cells(layer, list(record["layers"][0]["checks"]))
             _row(layer, record["settings"]["queries"][0])
         whole(record["model"]["parameters"])
         short(record["data"]["n"])
-    except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
-        why = f"a part missing or changed ({type(error).__name__}: {error}). Run the audit again."
-        raise ByheartError(f"{source}: an audit with {why}") from None
     if not record["layers"]:
         raise ByheartError(f"{source}: an audit without layers. Run the audit again.")
     return record
+
+
+@contextmanager
+def _unchanged(source: str | Path) -> Iterator[None]:
+    """A part that is not what an audit writes there is named with the file."""
+    try:
+        yield
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
+        why = f"a part missing or changed ({type(error).__name__}: {error}). Run the audit again."
+        raise ByheartError(f"{source}: an audit with {why}") from None
 
 
 def _cells(layer: Record, names: list[str]) -> Record:

@@ -257,7 +257,10 @@ def slides_weighted_least_squares(pi: ArrayLike, prior: ArrayLike, d: int) -> fl
     joint, L = _joint(pi, prior)
     top, bottom = float(joint.max()), float(joint.min())
     sigma = _singular(np.sqrt(joint) * L, d)
-    return top * sigma**2 + (top / bottom) ** 1.5 * sigma**3
+    ratio = top / bottom if bottom > 0 else math.inf
+    if ratio > 1e200:  # its power is no float64: nothing is promised
+        return math.inf
+    return top * sigma**2 + ratio**1.5 * sigma**3
 
 
 def shannon(pi: ArrayLike) -> Array:

@@ -121,8 +121,9 @@ class Learner(Generic[SpecT]):
         return {name: contiguous(view) for name, view in views.items()}
 
     def owner(self) -> Tensor:
-        """Which model every number of `theta` belongs to."""
-        flat, number = torch.empty_like(self.theta), torch.arange(self.models)
+        """Which model every number of `theta` belongs to. What only fills up a row of a kernel is
+        zero and stays so: it counts as the first model's."""
+        flat, number = torch.zeros_like(self.theta), torch.arange(self.models)
         shapes = self.spec.weight_shapes().items()
         self.load({name: number.view(-1, *[1] * len(shape)) for name, shape in shapes}, flat)
         return flat.long()
