@@ -53,7 +53,6 @@ STUDIES = {
     "mahdavi2024/depth": ("layers==1 and T==1000", 1),
     "kajitsuka2025/precision": ("N==100 and max_bits==32", 1),
     "kajitsuka2025/length": ("N==60 and classes==2", 4),
-    "slides/associative": ("d<=16", 1),
 }
 CHECKPOINTED = (
     *("--melt", "--d-model", 6, "--heads", 2, "--seeds", 2, "--lr", 0.0005, "--steps", 3000),

@@ -33,7 +33,7 @@ def declare(
     """The study `name` with its words, in which {NAME} stands for a text that several share, or for
     one of the `numbers`: the rule of a verdict names the constants that the analysis uses.
 
-    >>> declare("slides/associative", [], laws.too_few, Axes("d", "T"), FEW=16).source
+    >>> declare("slides/associative", [], laws.too_few, Axes("d", "T"), FEW=16, CONSTANT=1.5).source
     'slides of June 2024, associative memory'
     """
     paper, _, short = name.partition("/")
