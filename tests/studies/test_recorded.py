@@ -12,6 +12,7 @@ import pytest
 import tiny_study
 from tiny_study import tiny
 
+from byheart.errors import ByheartError
 from byheart.papers import all_studies
 from byheart.papers.registry import PAPERS
 from byheart.studies import Execution, Selection, open_store, recorded, results, rows_of, run
@@ -88,6 +89,11 @@ def test_the_most_faithful_profile_is_taken(rows: Path, tmp_path: Path):
     lines = (rows / "tiny.jsonl").read_text().splitlines()
     assert record(study, store, rows) == 48
     assert (rows / "tiny.jsonl").read_text().splitlines() == lines  # the same rows, the same bytes
+
+
+def test_a_study_without_recorded_rows_says_so(rows: Path):
+    with pytest.raises(ByheartError, match="no rows of tiny/line come with this byheart"):
+        list(results([tiny()], Selection(), Execution(rows="recorded")))
 
 
 def test_what_is_recorded_of_the_papers_names_its_cells():

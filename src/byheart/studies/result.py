@@ -14,7 +14,7 @@ from functools import cached_property
 from html import escape
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from byheart._folders import save_file
 from byheart._json import plain
@@ -220,10 +220,7 @@ def results(
     rows = {"variant": selection.variant, "only": selection.only, "seeds": selection.seeds}
     e, profile, began = execution, selection.profile or PROFILES[0], time.monotonic()
     if e.rows == "recorded":
-        for study in studies:
-            chosen = selection.profile or best_profile(study)
-            good = recorded_rows(study, chosen, **rows)
-            yield StudyResult(study, chosen, good, [], study.find(good), None)
+        yield from _recorded(studies, selection, rows)
         return
     by_store = group(studies, lambda study: Path(store or Path(folder) / f"{study.paper}.db"))
     for path, together in by_store.items():
@@ -244,6 +241,24 @@ def results(
                     opened.add_account(study.name, result.account())
             yield result
             report = None  # said once
+
+
+def _recorded(
+    studies: Sequence[Study], selection: Selection, rows: Mapping[str, Any]
+) -> Iterator[StudyResult]:
+    """What the rows say that come with the package; a study without any is left out."""
+    found = False
+    for study in studies:
+        profile = selection.profile or best_profile(study)
+        good = recorded_rows(study, profile, **rows)
+        if good:
+            found = True
+            yield StudyResult(study, profile, good, [], study.find(good), None)
+    if not found:
+        names = ", ".join(study.name for study in studies[:3])
+        raise ByheartError(
+            f"no rows of {names} come with this byheart. Leave out `recorded` to compute them."
+        )
 
 
 def flat(row: Row) -> Record:
