@@ -182,14 +182,14 @@ def logits(spec, weights: dict[str, Tensor], tokens: np.ndarray, A: Numbers) -> 
         x = A.total(np.stack([x, w["W_pos"]], -1))
     for layer in range(spec.layers):
         mine = {n: w[n][layer] for n in ("W_Q", "W_K", "W_V", "W_O")}
-        z = product(A, x, w["W_C"][layer]) if "W_C" in w else x
+        z = product(A, x, w["W_C"][0]) if "W_C" in w else x
         if heads.positions == "attention":
             z = A.total(np.stack([z, w["W_pos"]], -1))
         rows = []
         for s in range(spec.S) if layer < spec.layers - 1 else [spec.S - 1]:
             terms = head_terms(A, mine, z[: s + 1], z[s], heads.scale and heads.qk_rank)
             if "W_D" in w:
-                terms = A.times(A.total(terms)[:, None], w["W_D"][layer]).T
+                terms = A.times(A.total(terms)[:, None], w["W_D"][0]).T
             row = plus(x[s], terms) if heads.skip else A.total(terms)
             if "W_in" in w:
                 hidden = plus(w["b_in"][layer], A.times(row[:, None], w["W_in"][layer]).T)

@@ -357,6 +357,15 @@ def test_a_bottleneck_is_attention_only_with_projections_in_the_heads():
     )
 
 
+def test_all_layers_share_one_bottleneck():
+    """As coded: `linear_compress` and `linear_decompress` are made once for the whole model, so a
+    layer more costs its heads alone."""
+    sizes = {"N": 70, "S": 2, "d": 10, "d_h": 4, "H": 21}
+    one, three = (SharedBottleneckSpec(**sizes, layers=layers) for layers in (1, 3))
+    assert three.parameters - one.parameters == 2 * 4 * 4**2 * 21
+    assert initial(three, generators(0))["W_C"].shape == (1, 1, 10, 4)
+
+
 def test_without_hidden_units_the_mlp_transformer_is_attention_only():
     spec = MLPTransformerSpec(**SIZES, w=0, layers=2)
     weights, tokens = random_weights(spec, 2), inputs_for(spec, 5)

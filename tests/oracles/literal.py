@@ -145,7 +145,7 @@ def shared_bottleneck(spec: SharedBottleneckSpec, weights: Weights, tokens: Tens
     def one(w: Weights, t: Tensor) -> Tensor:
         x = [w["W_E"][token] for token in t]
         for layer in range(spec.layers):
-            z = [x_s @ w["W_C"][layer] if spec.compressed else x_s for x_s in x]
+            z = [x_s @ w["W_C"][0] if spec.compressed else x_s for x_s in x]
             z = [z_s + w["W_pos"][s] for s, z_s in enumerate(z)]
             x = [x[s] + bottleneck_heads(spec, w, layer, z[: s + 1]) for s in range(spec.S)]
         return x[-1] @ w["W_U"]
@@ -162,7 +162,7 @@ def bottleneck_heads(spec: SharedBottleneckSpec, w: Weights, layer: int, z: list
         a = torch.softmax(raw, dim=0)
         v = sum((a[s] * (z_s @ w["W_V"][layer, h]) for s, z_s in enumerate(z)), 0 * total)
         total = total + v @ w["W_O"][layer, h]
-    return total @ w["W_D"][layer] if spec.compressed else total
+    return total @ w["W_D"][0] if spec.compressed else total
 
 
 @literal_forward.register

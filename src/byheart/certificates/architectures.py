@@ -67,12 +67,12 @@ def _(spec: Stack, A: Arithmetic[Value], tokens: Tensor) -> Value:
         x = A.add(x, A.weight("W_pos"))
     for layer in range(spec.layers):
         queries = range(spec.S) if layer < spec.layers - 1 else [last]
-        z = A.einsum("bsd,de->bse", x, A.weight("W_C", layer)) if "W_C" in A.weights else x
+        z = A.einsum("bsd,de->bse", x, A.weight("W_C", 0)) if "W_C" in A.weights else x
         if heads.positions == "attention":
             z = A.add(z, A.weight("W_pos"))
         out = attention(heads, A, layer, z, queries)
         if "W_D" in A.weights:
-            out = A.einsum("bqd,de->bqe", out, A.weight("W_D", layer))
+            out = A.einsum("bqd,de->bqe", out, A.weight("W_D", 0))
         # The skip may be where the sum over all heads starts.
         x = A.add(out, x[:, list(queries)], heads.H * heads.d_h + 1) if heads.skip else out
         if "W_in" in A.weights:

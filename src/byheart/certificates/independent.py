@@ -41,7 +41,7 @@ RULES |= dict.fromkeys(("scale", "skip", "untied", "ordered"), frozenset({bool})
 RULES |= dict.fromkeys(("lam", "s1", "s2"), frozenset({float, int})) | {"ff1": {str}}
 # The tensors of each file and their sizes; where a size is 0, there is none.
 MAPS = "W_E N d; W_U d N; W_pos P a; W_Q layers H a r; W_K layers H a r; W_V layers H a d_h; "
-MAPS += "W_O layers H d_h a; W_C layers d c; W_D layers c d; W_in layers d w; b_in layers w; "
+MAPS += "W_O layers H d_h a; W_C 1 d c; W_D 1 c d; W_in layers d w; b_in layers w; "
 INDEX = "W_E N d_g; W_pos S+1 d_g; W_U d_g N; u any d_g; w any d_g; V any d_g d_h; point groups k; "
 INDEX += "far k; level groups; first groups; group N; head_start shards+1; shard_sha256 shards 32; "
 INDEX += "bits N bits; deciding D; subject N*; cancel 2* d_g out"
@@ -76,7 +76,7 @@ def read(folder: Path, name: str, sums: dict[str, str], most: int = LARGEST) -> 
 def tensors(folder: Path, file: str, sums: dict[str, str], layout: str, s: Named) -> Any:
     """Exactly the tensors of a layout: whole numbers where WHOLE says so, else floats."""
     sink, narrow = s.gate == "subject-sink", not s.qk_rank
-    z = vars(s) | {"any": -1, "32": 32, "S+1": s.S + 1, "shards+1": s.shards + 1, "2*": 2 * sink}
+    z = vars(s) | {"any": -1, "1": 1, "32": 32, "S+1": s.S + 1, "shards+1": s.shards + 1, "2*": 2 * sink}
     z |= {"out": s.d_g + s.check, "D": int(s.gate != "query"), "N*": s.N * sink}
     z |= {"P": s.S * (s.positions != "none"), "c": s.d_h * (narrow and s.d != s.d_h)}
     z |= {"a": s.d_h if narrow else s.d, "r": s.qk_rank or s.d_h}
@@ -183,10 +183,10 @@ def stack(m: Named, rows: np.ndarray) -> Any:  # the formulas of docs/models.md
         x = ball(W.W_E[tokens]) + (arb(0) if inside else positions)
         for layer in range(s.layers):
             at = [*range(s.S)] if layer < s.layers - 1 else [s.S - 1]
-            y = times(x, W.W_C[layer]) if hasattr(W, "W_C") else x
+            y = times(x, W.W_C[0]) if hasattr(W, "W_C") else x
             maps = [w[layer] for w in (W.W_Q, W.W_K, W.W_V, W.W_O)]
             out = attend(y + positions if inside else y, at, maps, root, arb(0))
-            out = times(out, W.W_D[layer]) if hasattr(W, "W_D") else out
+            out = times(out, W.W_D[0]) if hasattr(W, "W_D") else out
             x = out if s.skip is False else out + x[:, at]
             if s.w:
                 hidden = times(x, W.W_in[layer]) + ball(W.b_in[layer])

@@ -118,12 +118,12 @@ def _(spec: MLPTransformerSpec, weights: Weights, reading: Mapping, tokens: Word
 
 
 class Bottleneck(nn.Module):
-    """x + D attention(C x): one compression for all heads of a layer (none where d = d_h)."""
+    """x + D attention(C x): one compression for all heads of all layers (none where d = d_h)."""
 
-    def __init__(self, attention: nn.Module, *maps: Tensor) -> None:
+    def __init__(self, attention: nn.Module, *maps: nn.Parameter) -> None:
         super().__init__()
         self.attention = attention
-        self.W_C, self.W_D = map(nn.Parameter, maps) if maps else (None, None)
+        self.W_C, self.W_D = maps or (None, None)
         self.hook_compressed, self.hook_resid_post = nn.Identity(), nn.Identity()
 
     def forward(self, x: Tensor, positions: Tensor | None) -> Tensor:
@@ -141,11 +141,9 @@ def _(spec: SharedBottleneckSpec, weights: Weights, reading: Mapping, tokens: Wo
     model.to(weights["W_U"].dtype).load_state_dict(inner, strict=False)
     for name in ("W_E", "W_U", "W_pos"):
         setattr(model, name, nn.Parameter(weights[name].clone()))
-    maps = ("W_C", "W_D") if spec.compressed else ()
-    model.layers = nn.ModuleList(
-        Bottleneck(layer, *(weights[name][i].clone() for name in maps))
-        for i, layer in enumerate(model.layers)
-    )
+    names = ("W_C", "W_D") if spec.compressed else ()
+    maps = [nn.Parameter(weights[name][0].clone()) for name in names]
+    model.layers = nn.ModuleList(Bottleneck(layer, *maps) for layer in model.layers)
     return model
 
 

@@ -4,7 +4,7 @@ With z_s = C x_s + pos_s in R^{d_h} (x_s = e(t_s); pos is not part of the skip),
 
     T(t) = W_U ( x_S + D Σ_h W_O^h W_V^h Σ_s softmax_s(z_S^T W_QK^h z_s / sqrt(d_h)) z_s )
 
-where C (d -> d_h) and D (d_h -> d) are one map each for all heads of a layer (none for d = d_h):
+where C (d -> d_h) and D (d_h -> d) are one map each for all heads of all layers (none for d = d_h):
 what the code of Dana et al. (2025) runs where the paper has projections for each head.
 """
 
@@ -37,12 +37,11 @@ def forward(spec: SharedBottleneckSpec, weights: Weights, tokens: Tensor) -> Ten
     x, stack = embed(weights["W_E"], tokens), attention_only.Stack(spec.heads, weights)
     for layer in range(spec.layers):
         last = layer == spec.layers - 1
-        W_C = weights["W_C"][:, layer] if spec.compressed else None
-        z = x if W_C is None else torch.einsum("mbsd,mde->mbse", x, W_C)
+        z = torch.einsum("mbsd,mde->mbse", x, weights["W_C"][:, 0]) if spec.compressed else x
         F = stack.heads(layer, z, last_only=last)
         W_O = weights["W_O"][:, layer].flatten(1, 2)
         out = torch.einsum("mbqf,mfe->mbqe", F.flatten(3), W_O)
         if spec.compressed:
-            out = torch.einsum("mbqe,med->mbqd", out, weights["W_D"][:, layer])
+            out = torch.einsum("mbqe,med->mbqd", out, weights["W_D"][:, 0])
         x = (x[:, :, -1:] if last else x) + out
     return x[:, :, -1] @ weights["W_U"]

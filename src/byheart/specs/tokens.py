@@ -76,8 +76,9 @@ class AttentionOnlySpec(TokenSpec):
 class SharedBottleneckSpec(CountedSpec, TokenSpec):
     """Sizes of the `as-coded` model of Dana et al. (2025), whose heads share one bottleneck.
 
-    Each of `layers` layers compresses to `d_h` once, has `H` heads of d_h x d_h matrices there, and
-    decompresses their sum once. For d = d_h there is nothing to compress: it is attention-only.
+    One map compresses to `d_h` and one decompresses, the same in all of `layers` layers; between
+    them a layer has `H` heads of d_h x d_h matrices. For d = d_h there is nothing to compress: it is
+    attention-only.
 
     >>> SharedBottleneckSpec(N=50, S=2, d=10, d_h=5, H=20).parameters  # per head: 4 d_h^2
     3110
@@ -107,8 +108,8 @@ class SharedBottleneckSpec(CountedSpec, TokenSpec):
         return AttentionOnlySpec(*sizes, positions="attention", scale=True)
 
     def weight_shapes(self) -> Shapes:
-        N, d, layers, inside = self.N, self.d, self.layers, self.heads.weight_shapes()
-        maps: Shapes = {"W_C": (layers, d, self.d_h), "W_D": (layers, self.d_h, d)}
+        N, d, inside = self.N, self.d, self.heads.weight_shapes()
+        maps: Shapes = {"W_C": (1, d, self.d_h), "W_D": (1, self.d_h, d)}  # for all layers
         heads = {name: inside[name] for name in ("W_Q", "W_K", "W_V", "W_O")}
         bottleneck = maps if self.compressed else {}
         return {"W_E": (N, d), "W_pos": inside["W_pos"], **bottleneck, **heads, "W_U": (d, N)}

@@ -20,11 +20,11 @@ from byheart.training.learner import Learner, Weights
 from byheart.training.recipe import TrainableSpec
 
 # In the order of stack.cpp's enums.
-NAMES = ("W_E", "W_pos", "W_U", "W_Q", "W_K", "W_V", "W_O", "W_C", "W_D", "W_in", "W_out")
+NAMES = ("W_E", "W_pos", "W_U", "W_C", "W_D", "W_Q", "W_K", "W_V", "W_O", "W_in", "W_out")
 POSITIONS = ("none", "input", "attention")
 # The gradient of these on classes is that of cross-entropy times a number of each example.
 LOSSES = {"cross-entropy": 0, "kl": 0, "cross-entropy-as-coded": 1, "total-variation": 2}
-ONCE, HEADS = NAMES[:3], NAMES[3:7]  # not in every layer; of every head
+ONCE, HEADS = NAMES[:5], NAMES[5:9]  # one for all layers; of every head
 SIZES = ("N", "d", "e", "H", "qk_rank", "d_h", "w", "layers")
 OPTIONS = ("positions", "skip", "compressed", "gelu", "heads_last", "loss")
 LINE, VECTOR = 16, 8  # numbers of a cache line, where weights begin, and of a vector
@@ -72,7 +72,7 @@ class Layout:
             rank = heads.qk_rank if name in ("W_Q", "W_K") else heads.d_h
             stored[name] = (e, rank, whole(H, VECTOR)) if heads_last(heads) else (H, e, rank)
         if "W_C" in spec.weight_shapes():
-            stored |= {"W_C": (d, e), "W_D": (e, d)}
+            stored |= {"W_C": (1, d, e), "W_D": (1, e, d)}
         if w:  # b_in is the last row of W_in; W_out transposed
             stored |= {"W_in": (d + 1, w), "W_out": (d, w)}
         at, stride, numbers = {}, {}, 0

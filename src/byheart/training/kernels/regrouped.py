@@ -30,7 +30,7 @@ from byheart.training.learner import Learner, Weights
 from byheart.training.recipe import TrainableSpec
 
 WIDEST = 25  # of the heads' inputs of `DeepPairs`: d² features a pair
-PER_LAYER = ("W_C", "W_D", "W_Q", "W_K", "W_V", "W_O", "W_in", "b_in", "W_out")
+PER_LAYER = ("W_Q", "W_K", "W_V", "W_O", "W_in", "b_in", "W_out")
 
 
 class DeepPairs(Learner[TrainableSpec]):
@@ -59,8 +59,8 @@ class DeepPairs(Learner[TrainableSpec]):
         for layer in range(spec.layers):
             own = {name: w[:, layer] for name, w in weights.items() if name in PER_LAYER}
             c_0, c_1 = x_0, x_1
-            if "W_C" in own:
-                W_C = own["W_C"].transpose(1, 2)
+            if "W_C" in weights:
+                W_C = weights["W_C"][:, 0].transpose(1, 2)
                 c_0, c_1 = W_C @ x_0, W_C @ x_1
             if pos is not None:
                 c_0, c_1 = c_0 + pos[0], c_1 + pos[1]
@@ -75,7 +75,9 @@ class DeepPairs(Learner[TrainableSpec]):
     def _after(self, own: Weights, x: Tensor, out: Tensor) -> Tensor:
         """The stream x (models, d, columns) after the heads wrote `out`, and then
         x + W_out^T act(W_in^T x + b_in)."""
-        x = x + (own["W_D"].transpose(1, 2) @ out if "W_D" in own else out)
+        if "W_D" in self.leaves:
+            out = self.leaves["W_D"][:, 0].transpose(1, 2) @ out
+        x = x + out
         if "W_in" not in own:
             return x
         hidden = torch.baddbmm(own["b_in"][:, :, None], own["W_in"].transpose(1, 2), x)

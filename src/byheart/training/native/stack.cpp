@@ -26,7 +26,7 @@
 #include <cmath>
 #include <initializer_list>
 
-enum Name { W_E, W_POS, W_U, W_Q, W_K, W_V, W_O, W_C, W_D, W_IN, W_OUT, NAMES };
+enum Name { W_E, W_POS, W_U, W_C, W_D, W_Q, W_K, W_V, W_O, W_IN, W_OUT, NAMES };
 enum Positions { NO_POSITIONS, AT_INPUT, AT_ATTENTION };
 enum Loss { CROSS_ENTROPY, AS_CODED, TOTAL_VARIATION };
 
@@ -472,20 +472,20 @@ struct Step {
   // ---- what both positions do, on n columns
 
   // c <- C^T x + pos
-  void read(idx l, int position, idx n, const float* x, float* c) const {
+  void read(int position, idx n, const float* x, float* c) const {
     const float* pos = s.positions == AT_ATTENTION ? weight(W_POS) + position * e : nullptr;
     for (idx i = 0; i < e; i++)
       for (idx b = 0; b < n; b++) c[i * n + b] = (s.compressed ? 0 : x[i * n + b]) + (pos ? pos[i] : 0);
-    if (s.compressed) gemm(true, false, e, n, d, 1, weight(W_C, l), e, x, n, 1, c, n);
+    if (s.compressed) gemm(true, false, e, n, d, 1, weight(W_C), e, x, n, 1, c, n);
   }
 
   // dx, the gradient of m = x + D^T o (or D^T o alone) on entry, becomes that of x
-  void read_back(idx l, int position, idx n, const float* x, const float* dc, float* dx) const {
+  void read_back(int position, idx n, const float* x, const float* dc, float* dx) const {
     if (s.positions == AT_ATTENTION) add_rows(gradient(W_POS) + position * e, dc, e, n);
     if (!s.skip) zero(dx, d * n);
     if (s.compressed) {
-      gemm(false, true, d, e, n, 1, x, n, dc, n, 1, gradient(W_C, l), e);
-      gemm(false, false, d, n, e, 1, weight(W_C, l), e, dc, n, 1, dx, n);
+      gemm(false, true, d, e, n, 1, x, n, dc, n, 1, gradient(W_C), e);
+      gemm(false, false, d, n, e, 1, weight(W_C), e, dc, n, 1, dx, n);
     } else {
       add(dx, dc, d * n);
     }
@@ -499,15 +499,15 @@ struct Step {
     return s.compressed ? o : m;
   }
 
-  void end_write(idx l, idx n, const float* o, float* m) const {
-    if (s.compressed) gemm(true, false, d, n, e, 1, weight(W_D, l), d, o, n, 1, m, n);
+  void end_write(idx n, const float* o, float* m) const {
+    if (s.compressed) gemm(true, false, d, n, e, 1, weight(W_D), d, o, n, 1, m, n);
   }
 
   // d_o, in `buffer` if there is a bottleneck
-  const float* write_back(idx l, idx n, const float* o, const float* dm, float* buffer) const {
+  const float* write_back(idx n, const float* o, const float* dm, float* buffer) const {
     if (!s.compressed) return dm;
-    gemm(false, true, e, d, n, 1, o, n, dm, n, 1, gradient(W_D, l), d);
-    gemm(false, false, e, n, d, 1, weight(W_D, l), d, dm, n, 0, buffer, n);
+    gemm(false, true, e, d, n, 1, o, n, dm, n, 1, gradient(W_D), d);
+    gemm(false, false, e, n, d, 1, weight(W_D), d, dm, n, 0, buffer, n);
     return buffer;
   }
 
@@ -538,13 +538,13 @@ struct Step {
   void first_position() {
     for (idx l = 0; l < s.layers; l++) {
       Layer& y = layer[l];
-      read(l, 0, V0, y.x0, y.c0);
+      read(0, V0, y.x0, y.c0);
       if (l == s.layers - 1) return;  // of the last layer only position 1 is read
       float* next = layer[l + 1].x0;
       float* m = s.w ? y.m0 : next;
       float* o = begin_write(V0, y.x0, m, y.o0);
       gemm(true, false, e, V0, e, 1, y.A, e, y.c0, V0, 1, o, V0);
-      end_write(l, V0, o, m);
+      end_write(V0, o, m);
       if (s.w) mlp(l, V0, m, y.act0, y.D0, next);
     }
   }
@@ -555,11 +555,11 @@ struct Step {
       Layer& y = layer[l];
       if (l < s.layers - 1) {
         if (s.w) mlp_back(l, V0, y.m0, y.act0, y.D0, dx0, d_hidden0);
-        const float* d_o = write_back(l, V0, y.o0, dx0, columns);
+        const float* d_o = write_back(V0, y.o0, dx0, columns);
         gemm(false, true, e, e, V0, 1, y.c0, V0, d_o, V0, 1, y.dA, e);
         gemm(false, false, e, V0, e, 1, y.A, e, d_o, V0, 1, y.dc0, V0);
       }
-      read_back(l, 0, V0, y.x0, y.dc0, dx0);
+      read_back(0, V0, y.x0, y.dc0, dx0);
     }
   }
 
@@ -567,7 +567,7 @@ struct Step {
 
   void make_tables() {
     const Layer& y = layer[0];
-    read(0, 1, V1, x1_table, c1_table);
+    read(1, V1, x1_table, c1_table);
     float* R = begin_write(V1, x1_table, dx1_table, columns);  // both are free until the way back
     gemm(true, false, e, V1, e, 1, y.A, e, c1_table, V1, 1, R, V1);
     if (!heads_last)  // rows are longer than what they hold
@@ -597,7 +597,7 @@ struct Step {
     gemm(false, true, e, e, V1, 1, c1_table, V1, columns, V1, 1, y.dA, e);
     gemm(false, false, e, V1, e, 1, y.A, e, columns, V1, 1, dc1_table, V1);
     if (!s.compressed) std::memcpy(dx1_table, columns, d * V1 * sizeof(float));
-    read_back(0, 1, V1, x1_table, dc1_table, dx1_table);
+    read_back(1, V1, x1_table, dc1_table, dx1_table);
   }
 
   void attend_by_tables(const Pairs& p, float* m) {
@@ -609,7 +609,7 @@ struct Step {
       to_columns(y.o, rows, t.row, e, p.n);
       if (s.skip) gather(m, x1_table, p.x1, d, V1, p.n);
       else zero(m, d * p.n);
-      end_write(0, p.n, y.o, m);
+      end_write(p.n, y.o, m);
     } else {
       to_columns(m, rows, t.row, e, p.n);
     }
@@ -617,7 +617,7 @@ struct Step {
 
   void attend_by_tables_back(const Pairs& p, const float* dm) {
     Layer& y = layer[0];
-    const float* d_o = write_back(0, p.n, y.o, dm, d_out);
+    const float* d_o = write_back(p.n, y.o, dm, d_out);
     if (s.compressed && s.skip) scatter(dx1_table, dm, p.x1, d, V1, p.n);
     if (!heads_last) zero(rows, t.row * p.n);
     to_rows(rows, t.row, d_o, e, p.n);
@@ -629,7 +629,7 @@ struct Step {
   void attend(idx l, const Pairs& p, float* m) {
     Layer& y = layer[l];
     const idx n = p.n;
-    read(l, 1, n, y.x, y.c);
+    read(1, n, y.x, y.c);
     gather(y.delta, y.c0, p.x0, e, V0, n);
     for (idx i = 0; i < e * n; i++) y.delta[i] -= y.c[i];
     float* o = begin_write(n, y.x, m, y.o);
@@ -652,7 +652,7 @@ struct Step {
         }
       gemm(true, false, e, n, e * H, 1, y.W, e, y.wide2, n, 1, o, n);
     }
-    end_write(l, n, o, m);
+    end_write(n, o, m);
   }
 
   void features(Layer& y, idx n, float* o) {
@@ -677,12 +677,12 @@ struct Step {
   void attend_back(idx l, const Pairs& p, float* dx) {
     Layer& y = layer[l];
     const idx n = p.n;
-    const float* d_o = write_back(l, n, y.o, dx, d_out);
+    const float* d_o = write_back(n, y.o, dx, d_out);
     if (heads_last) features_back(y, n, d_o);
     else uz_back(y, n, d_o);
     scatter(y.dc0, d_delta, p.x0, e, V0, n);
     for (idx i = 0; i < e * n; i++) dc[i] -= d_delta[i];
-    read_back(l, 1, n, y.x, dc, dx);
+    read_back(1, n, y.x, dc, dx);
   }
 
   void features_back(Layer& y, idx n, const float* d_o) {
