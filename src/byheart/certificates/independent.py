@@ -76,8 +76,8 @@ def read(folder: Path, name: str, sums: dict[str, str], most: int = LARGEST) -> 
 def tensors(folder: Path, file: str, sums: dict[str, str], layout: str, s: Named) -> Any:
     """Exactly the tensors of a layout: whole numbers where WHOLE says so, else floats."""
     sink, narrow = s.gate == "subject-sink", not s.qk_rank
-    z = vars(s) | {"any": -1, "1": 1, "32": 32, "S+1": s.S + 1, "shards+1": s.shards + 1, "2*": 2 * sink}
-    z |= {"out": s.d_g + s.check, "D": int(s.gate != "query"), "N*": s.N * sink}
+    z = vars(s) | {"any": -1, "1": 1, "32": 32, "S+1": s.S + 1, "shards+1": s.shards + 1}
+    z |= {"out": s.d_g + s.check, "D": int(s.gate != "query"), "N*": s.N * sink, "2*": 2 * sink}
     z |= {"P": s.S * (s.positions != "none"), "c": s.d_h * (narrow and s.d != s.d_h)}
     z |= {"a": s.d_h if narrow else s.d, "r": s.qk_rank or s.d_h}
     rows = (row.split() for row in layout.split(";"))

@@ -77,8 +77,8 @@ class SharedBottleneckSpec(CountedSpec, TokenSpec):
     """Sizes of the `as-coded` model of Dana et al. (2025), whose heads share one bottleneck.
 
     One map compresses to `d_h` and one decompresses, the same in all of `layers` layers; between
-    them a layer has `H` heads of d_h x d_h matrices. For d = d_h there is nothing to compress: it is
-    attention-only.
+    them a layer has `H` heads of d_h x d_h matrices. For d = d_h there is nothing to compress: it
+    is attention-only.
 
     >>> SharedBottleneckSpec(N=50, S=2, d=10, d_h=5, H=20).parameters  # per head: 4 d_h^2
     3110
