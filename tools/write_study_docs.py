@@ -13,6 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,9 @@ from byheart._folders import write_text
 from byheart.papers import all_studies
 from byheart.papers.registry import PAPERS
 from byheart.studies import Claim, Study, StudyResult, duration, figure, open_store, rows_of
+from byheart.studies.published import matched
 from byheart.studies.recorded import best_profile, record, recorded_rows
-from byheart.studies.study import PROFILES
+from byheart.studies.study import PROFILES, Finding
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs" / "studies"
@@ -41,10 +44,11 @@ NAMES = {
 INTRODUCTION = """\
 # Verdicts
 
-Every line below is one claim: what is said, the band in which its number must lie, and the number
-that was found, with its 95 % interval over seeds. The band was written down before the rows were
-computed, and the seeds are ones that nobody had looked at before. A claim is **confirmed** if the
-whole interval lies in the band, **refuted** if it lies outside, and **undecided** otherwise.
+A claim is one statement about one number, with a band in which the number must lie. Below, every
+claim stands beside the number that was found, with its 95 % interval over seeds. The band was
+written down before the rows were computed, and the seeds are ones that nobody had looked at before.
+A claim is **confirmed** if the whole interval lies in the band, **refuted** if it lies outside, and
+**undecided** otherwise.
 
 A verdict stands only at the setting that the claim speaks of: `paper` is the authors' setting in
 every number, `sub-grid` a stated part of it. Anything else is a **trend** at sizes of our own, and
@@ -54,6 +58,12 @@ what they mean: `agree` if the interval of the mean difference lies within the s
 `byheart reproduce NAME --recorded` draws any of these figures again, from the rows that come with
 the package. `tools/write_study_docs.py` wrote this page from the same rows.
 """
+BESIDE = """\
+The authors of these numbers published them; ours were computed anew, from other seeds. A line says
+how many of the published values were compared, the mean of ours minus theirs with its interval
+over our seeds, the mean of the absolute differences, and the largest one.
+"""
+MANY = 8  # claims of one study that are shown unfolded
 
 
 def number(value: Any) -> str:
@@ -162,32 +172,111 @@ def found(study: Study) -> StudyResult | None:
     return StudyResult(study, profile, rows, [], study.find(rows), None) if rows else None
 
 
-def lines_of(study: Study, result: StudyResult | None) -> list[dict[str, Any]]:
-    """The study's lines of the table of verdicts: one a claim."""
-    name = f"[{study.name.partition('/')[2]}]({study.name.replace('/', '-')}.md)"
-    first = {"study": name, "source": study.source}
-    if result is None:
-        return [{**first, "setting": "-", "data": "-", "claim": "not run", "verdict": "-"}]
-    finding = result.finding
+def data_of(result: StudyResult) -> dict[str, Any] | None:
+    """Ours minus published, in one line of the table; None where nothing is published."""
+    finding, study = result.finding, result.study
+    if finding.data is None or study.published is None:
+        return None
+    largest, absolute = (
+        next(value for name, value in finding.numbers.items() if name.startswith(kind))
+        for kind in ("largest difference", "mean absolute difference")
+    )
     agree = {"confirmed": "agree", "refuted": "differ", "undecided": "undecided"}
-    data = "-" if finding.data is None else agree[finding.data.verdict]
-    if finding.data is not None:
-        data += f" ({finding.data.found['estimate']:+.4f})"
-    claims = [claim_record(c, finding.setting) for c in finding.claims]
-    table = [{**first, "setting": finding.setting, "data": data, **c} for c in claims]
-    for line in table[1:]:
-        line.update(study="", source="", setting="", data="")
-    return table or [{**first, "setting": finding.setting, "data": data, "claim": finding.sentence}]
+    points = len(matched(study.published, result.rows))
+    return {
+        "study": link(study), "values": f"{points} of {len(study.published.points)}",
+        "mean difference": finding.data.found, "mean absolute": absolute, "largest": largest,
+        "within": finding.data.band, "data": agree[finding.data.verdict],
+    }  # fmt: skip
+
+
+def link(study: Study) -> str:
+    return f"[{study.name.partition('/')[2]}]({study.name.replace('/', '-')}.md)"
+
+
+def tally(finding: Finding) -> str:
+    """How many claims came out how.
+
+    A trend decides nothing, so its claims are not counted.
+    """
+    if finding.setting == "trend":
+        return "trend"
+    verdicts = Counter(claim.verdict for claim in finding.claims)
+    return ", ".join(f"{n} {v}" for v, n in sorted(verdicts.items())) or "none judged"
+
+
+def line_of(study: Study, result: StudyResult | None) -> dict[str, Any]:
+    """The study's line of the table of all studies."""
+    first = {"study": link(study), "source": study.source}
+    if result is None:
+        return {**first, "setting": "not run", "data": "-", "claims": "-", "what follows": "-"}
+    data = data_of(result)
+    return {
+        **first, "setting": result.finding.setting, "data": data["data"] if data else "-",
+        "claims": tally(result.finding), "what follows": result.finding.sentence,
+    }  # fmt: skip
+
+
+def block(result: StudyResult) -> str:
+    """A study on the page of all verdicts: its figure, its claims line by line, and where paper,
+    code and data disagree."""
+    study, finding = result.study, result.finding
+    stem = study.name.replace("/", "-")
+    claims = markdown_table([claim_record(c, finding.setting) for c in finding.claims])
+    if len(finding.claims) > MANY:
+        summary = f"{len(finding.claims)} claims: {tally(finding)}"
+        claims = f"<details><summary>{summary}</summary>\n\n{claims}\n\n</details>"
+    parts = [
+        f"### {study.source}: [{study.title}]({stem}.md)",
+        f"**Claimed:** {study.claim}",
+        f"**Found** ({finding.setting}): {finding.sentence}",
+        f'<img src="images/{stem}.png" alt="{study.title}" width="480">',
+        claims if finding.claims else "No claim could be judged on these rows.",
+    ]
+    if study.disagreements:
+        parts += ["Where paper, code and data disagree:",
+                  "\n".join(f"- {text}" for text in study.disagreements)]  # fmt: skip
+    return "\n\n".join(parts)
+
+
+def remaining(studies: Sequence[tuple[Study, StudyResult | None]]) -> list[dict[str, Any]]:
+    """What has not been run at the paper's whole grid, and what it would take."""
+    table = []
+    for study, result in studies:
+        if result is not None and result.finding.setting == "paper":
+            continue
+        seconds, how = study.estimate("paper")
+        table.append({
+            "study": link(study), "so far": "nothing" if result is None else result.finding.setting,
+            "whole grid, one core": f"{duration(seconds)} ({how})",
+            "command": f"`byheart reproduce {study.name} --profile paper`",
+        })  # fmt: skip
+    return table
+
+
+def verdicts(studies: Sequence[tuple[Study, StudyResult | None]]) -> str:
+    """The page of all verdicts."""
+    parts = [INTRODUCTION.rstrip(), "## All studies",
+             markdown_table([line_of(study, result) for study, result in studies])]  # fmt: skip
+    data = [line for _, result in studies if result and (line := data_of(result))]
+    if data:
+        parts += ["## Ours beside the published data", BESIDE.rstrip(), markdown_table(data)]
+    for paper in dict.fromkeys(study.paper for study, _ in studies):
+        blocks = [block(r) for study, r in studies if study.paper == paper and r is not None]
+        if blocks:
+            parts += [f"## {NAMES.get(paper, paper)}", *blocks]
+    left = remaining(studies)
+    if left:
+        parts += ["## What remains to run", markdown_table(left)]
+    return "\n\n".join(parts) + "\n"
 
 
 def write(studies: list[Study], docs: Path, only: list[str] | None = None) -> int:
     """Pages of all studies, or of some, and the table of verdicts; how many pages."""
     docs.mkdir(parents=True, exist_ok=True)
-    papers: dict[str, list[dict[str, Any]]] = {}
+    results = [(study, found(study)) for study in studies]
     pages = 0
-    for study in studies:
-        result = found(study)
-        papers.setdefault(study.paper, []).extend(lines_of(study, result))
+    for study, result in results:
         stem = study.name.replace("/", "-")
         if only and study.name not in only:
             continue
@@ -198,8 +287,7 @@ def write(studies: list[Study], docs: Path, only: list[str] | None = None) -> in
         figure.save(result.figure, docs / image)
         write_text(docs / f"{stem}.md", page(result, image))
         pages += 1
-    tables = [f"## {NAMES.get(paper, paper)}\n\n{markdown_table(t)}" for paper, t in papers.items()]
-    write_text(docs / "README.md", "\n\n".join([INTRODUCTION.rstrip(), *tables]) + "\n")
+    write_text(docs / "README.md", verdicts(results))
     return pages
 
 
