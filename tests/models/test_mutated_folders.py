@@ -61,6 +61,11 @@ def test_mutated_folders_are_refused_or_judged_rightly(tmp_path):
     assert min(seen["refused"], seen["not proved"], seen["certified"]) > 10
 
 
+def test_a_negative_row_number_is_refused(tmp_path):
+    """Case 6,656 of the ten thousand: an example that could be shown, but not asked for."""
+    assert judge(tmp_path, range(6656, 6657)) == {"refused": 1}
+
+
 @pytest.mark.slow
 def test_ten_thousand_mutated_folders(tmp_path):
     seen = judge(tmp_path, range(1_000, 11_000))

@@ -418,6 +418,8 @@ def facts_from(
         raise ValueError(f"{about.count} examples of {about.classes} classes, {outputs} outputs")
     if about.classes is not None and (label.min() < 0 or label.max() >= about.classes):
         raise ValueError(f"{FACTS} has labels that are no classes")
+    if arrays["rows"].min() < 0:
+        raise ValueError(f"{FACTS} has a negative row number")
     said = about.name, about.classes, about.merged
     return VectorFacts(E, arrays["query"], label, arrays["rows"], *said)
 
