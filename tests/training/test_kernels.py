@@ -111,8 +111,9 @@ def literal(spec, weights, data, order, i, loss="cross-entropy"):
 def paths(spec):
     if isinstance(spec, MultiHeadSpec):
         by_hand = ["scalar heads"] if spec.d_v == 1 else []
-        fits = by_hand and not spec.shared and spec.d % 8 == 0
-        compiled = ["compiled vectors"] if fits and native.load("vectors") is not None else []
+        compiled = ["compiled shared" if spec.shared else "compiled vectors"]
+        if not by_hand or native.missing("vectors") or (not spec.shared and spec.d % 8):
+            compiled = []
         return ["autograd", *by_hand, *compiled]
     tables = ["token tables"] if isinstance(spec, AttentionOnlySpec) else []
     pairs = [COMPILED] if spec.S == 2 else []
@@ -297,7 +298,8 @@ def test_the_path_is_chosen_by_shape_and_refused_where_it_does_not_fit(kernels):
     assert choose(wide, loss, token).name == "token tables"
     assert choose(AttentionOnlySpec(50, 3, 10, 10, 6, layers=2), loss, token).name == "autograd"
     assert choose(AttentionOnlySpec(50, 2, 10, 10, 6), "hinge", token).name == "token tables"
-    assert choose(VECTORS[0], loss, some_data(VECTORS[0])).name == "scalar heads"
+    compiled = "scalar heads" if native.missing("vectors") else "compiled shared"
+    assert choose(VECTORS[0], loss, some_data(VECTORS[0])).name == compiled
     assert choose(VECTORS[1], loss, some_data(VECTORS[1])).name == "autograd"
     own = some_data(VECTORS[-1])
     compiled = "scalar heads" if native.missing("vectors") else "compiled vectors"

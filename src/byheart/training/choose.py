@@ -22,6 +22,7 @@ from byheart.specs import (
 from byheart.training import native
 from byheart.training.data import Data
 from byheart.training.kernels.compiled_pairs import CompiledPairs
+from byheart.training.kernels.compiled_shared import CompiledShared
 from byheart.training.kernels.compiled_vectors import CompiledVectors
 from byheart.training.kernels.narrow import Narrow
 from byheart.training.kernels.one_layer import UZ, Bilinear
@@ -39,7 +40,7 @@ KERNELS: dict[type, tuple[Kernel, ...]] = {
     AttentionOnlySpec: (CompiledPairs, DeepPairs, Bilinear, UZ, TokenTables),
     SharedBottleneckSpec: (CompiledPairs, DeepPairs, Bilinear, UZ),
     MLPTransformerSpec: (CompiledPairs, DeepPairs, Bilinear, UZ),
-    MultiHeadSpec: (CompiledVectors, ScalarHeads),
+    MultiHeadSpec: (CompiledShared, CompiledVectors, ScalarHeads),
     FeedForwardTransformerSpec: (Narrow,),
 }
 ANY_SHAPE: dict[str, Kernel] = {k.name: k for k in (Learner, MixedPrecision)}

@@ -112,14 +112,18 @@ class ScalarHeads(Learner[MultiHeadSpec]):
         self.R = torch.bmm(self.O, self.w["W_U"])
         return torch.baddbmm(self.w["b_U"][:, None], F, self.R)
 
-    def _outputs_back(self, d_out: Tensor) -> None:
-        spec, w, g = self.spec, self.w, self.g
+    def _read_back(self, d_out: Tensor) -> None:
+        """The gradients of what `_read` reads with."""
         dR = torch.bmm(self.F.transpose(1, 2), d_out)
-        if spec.decoder:
-            g["b_U"].add_(d_out.sum(1))
-            g["W_U"].baddbmm_(self.O.transpose(1, 2), dR)
-            dR = torch.bmm(dR, w["W_U"].transpose(1, 2))
+        if self.spec.decoder:
+            self.g["b_U"].add_(d_out.sum(1))
+            self.g["W_U"].baddbmm_(self.O.transpose(1, 2), dR)
+            dR = torch.bmm(dR, self.w["W_U"].transpose(1, 2))
         self.gO.add_(dR)
+
+    def _outputs_back(self, d_out: Tensor) -> None:
+        spec, g = self.spec, self.g
+        self._read_back(d_out)
         if self.shared:
             dx = self._attend_shared_back(torch.bmm(self.R, d_out.transpose(1, 2)))
         else:

@@ -174,3 +174,106 @@ API void vectors_back(idx B, idx H, idx n, idx d, idx w, const float* contexts, 
     product(H, d, n, ab, w, X, d, d_model, wide, d_model, wide);
   }
 }
+
+// One context for all examples, embedded: C (n x d). Of a head, with s the scale of the logits:
+//
+//   keys = C W_K,  P = s keys W_Q^T,  l = P x^T,  v = C W_V,  a = softmax over the n rows of l,  F = v a
+//
+// `shared_fold` makes keys (H x n x d_h), P (H x n x d) and v (H x n) from the weights alone.
+API void shared_fold(idx H, idx n, idx d, idx d_h, float scale, const float* C, const float* Q,
+                     const float* K, const float* V, float* keys, float* P, float* v) {
+  for (idx h = 0; h < H; h++) {
+    gemm(false, false, n, d_h, d, 1, C, d, K + h * d * d_h, d_h, 0, keys + h * n * d_h, d_h);
+    gemm(false, true, n, d, d_h, scale, keys + h * n * d_h, d_h, Q + h * d * d_h, d_h, 0,
+         P + h * n * d, d);
+  }
+  gemm(false, true, H, n, d, 1, V, d, C, d, 0, v, n);
+}
+
+constexpr idx COLUMNS = 64;  // examples whose maxima and sums are held at once
+
+// F (H x B) of the embedded queries x (B x d), and z (H x B), the sums of exponentials. The
+// exponentials themselves, n x B a head, are kept in `a` one head after the other, or over each other.
+API void shared_forward(idx B, idx H, idx n, idx d, idx keep, const float* x, const float* P,
+                        const float* v, float* a, float* z, float* F) {
+  FlushDenormals flush;
+  for (idx h = 0; h < H; h++) {
+    float* const l = a + keep * h * n * B;
+    const float* const vh = v + h * n;
+    gemm(false, true, n, B, d, 1, P + h * n * d, d, x, d, 0, l, B);
+    for (idx first = 0; first < B; first += COLUMNS) {
+      const idx w = B - first < COLUMNS ? B - first : COLUMNS;
+      float top[COLUMNS], sum[COLUMNS], mean[COLUMNS];
+      for (idx c = 0; c < w; c++) top[c] = l[first + c], sum[c] = mean[c] = 0;
+      for (idx i = 1; i < n; i++) {
+        const float* const row = l + i * B + first;
+        for (idx c = 0; c < w; c++) top[c] = row[c] > top[c] ? row[c] : top[c];
+      }
+      for (idx i = 0; i < n; i++) {
+        float* const row = l + i * B + first;
+        const float value = vh[i];
+        for (idx c = 0; c < w; c++) {
+          const float e = exp_clamped(row[c] - top[c]);
+          row[c] = e, sum[c] += e, mean[c] += value * e;
+        }
+      }
+      for (idx c = 0; c < w; c++) {
+        z[h * B + first + c] = sum[c];
+        F[h * B + first + c] = mean[c] / sum[c];
+      }
+    }
+  }
+}
+
+// From dF (H x B): the gradients of the weights, added to gQ, gK, gV, and dC of the embedded context.
+// x = q W_E + b of the raw queries q, where there is an embedding: with dl = a dF (v - F) and G = dl q,
+//
+//   dP = G W_E + (dl 1) b^T,    dW_E = G^T P,    db = P^T (dl 1)
+//
+// so that the gradient of x, which is as large as that of P is to compute, is never needed. Without an
+// embedding W_E is null and q is x. `a` is overwritten; `work` has room for n (2 d + d_h + 2) numbers.
+API void shared_back(idx B, idx H, idx n, idx d, idx d_h, float scale, const float* q,
+                     const float* W_E, const float* b, const float* C, const float* Q,
+                     const float* K, const float* V, const float* keys, const float* P,
+                     const float* v, float* a, float* z, const float* F, const float* dF, float* gQ,
+                     float* gK, float* gV, float* gW_E, float* gb, float* dC, float* work) {
+  FlushDenormals flush;
+  float *const G = work, *const dP = G + n * d, *const dk = dP + n * d;
+  float *const dv = dk + n * d_h, *const ones = dv + n;  // `ones`: dl 1
+  for (idx h = 0; h < H; h++) {
+    float* const l = a + h * n * B;
+    float* const share = z + h * B;
+    const float *const f = F + h * B, *const df = dF + h * B;
+    for (idx c = 0; c < B; c++) share[c] = df[c] / share[c];
+    for (idx i = 0; i < n; i++) {
+      float* const row = l + i * B;
+      const float value = v[h * n + i];
+      float weight = 0, sum = 0;
+      for (idx c = 0; c < B; c++) {
+        const float y = row[c] * share[c], x = y * (value - f[c]);
+        row[c] = x, weight += y, sum += x;
+      }
+      dv[i] = weight, ones[i] = sum;
+    }
+    const float *const Ph = P + h * n * d, *const kh = keys + h * n * d_h;
+    const float* back = G;
+    gemm(false, false, n, d, B, 1, l, B, q, d, 0, G, d);
+    if (W_E) {
+      for (idx i = 0; i < n; i++)
+        for (idx j = 0; j < d; j++) dP[i * d + j] = ones[i] * b[j];
+      gemm(false, false, n, d, d, 1, G, d, W_E, d, 1, dP, d);
+      gemm(true, false, d, d, n, 1, G, d, Ph, d, 1, gW_E, d);
+      gemm(false, false, 1, d, n, 1, ones, n, Ph, d, 1, gb, d);
+      back = dP;
+    }
+    gemm(true, false, d, d_h, n, scale, back, d, kh, d_h, 1, gQ + h * d * d_h, d_h);
+    gemm(false, false, n, d_h, d, scale, back, d, Q + h * d * d_h, d_h, 0, dk, d_h);
+    gemm(true, false, d, d_h, n, 1, C, d, dk, d_h, 1, gK + h * d * d_h, d_h);
+    gemm(false, false, 1, d, n, 1, dv, n, C, d, 1, gV + h * d, d);
+    if (W_E) {
+      gemm(false, true, n, d, d_h, 1, dk, d_h, K + h * d * d_h, d_h, 1, dC, d);
+      for (idx i = 0; i < n; i++)
+        for (idx j = 0; j < d; j++) dC[i * d + j] += dv[i] * V[h * d + j];
+    }
+  }
+}
