@@ -39,6 +39,24 @@ def test_readme_commands_run(in_temporary_folder: Path):
     assert (in_temporary_folder / "countries.memory" / "certificate.json").exists()
 
 
+def test_tutorial_commands_run(in_temporary_folder: Path):
+    text = (ROOT / "docs" / "tutorial.md").read_text()
+    commands = re.findall(r"^\$ (byheart|python) (.*)$", text, flags=re.M)
+    assert len(commands) >= 10
+    for program, arguments in commands:
+        if program == "python":  # the examples' own test runs them
+            assert (ROOT / arguments.split()[0]).exists()
+        else:
+            done = CliRunner().invoke(app, shlex.split(arguments))
+            assert done.exit_code == 0, f"{arguments}\n{done.output}"
+
+
+def test_a_word_has_one_definition():
+    words = re.findall(r"^\| (\*\*.+?) \|", (ROOT / "docs" / "glossary.md").read_text(), flags=re.M)
+    names = [name for line in words for name in re.findall(r"\*\*(.+?)\*\*", line)]
+    assert len(names) > 40 and len(names) == len(set(names))
+
+
 def test_readme_answers_are_right(in_temporary_folder: Path):
     CliRunner().invoke(app, ["build", "examples/capitals.csv", "-o", "capitals.memory"])
     done = CliRunner().invoke(app, ["recall", "capitals.memory", "Peru"])
