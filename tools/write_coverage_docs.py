@@ -1,4 +1,4 @@
-"""`make docs`: write docs/coverage.md from the items of the papers. `--check` only compares.
+"""`make docs`: write docs/coverage.md from the items of the papers.
 
 Every reference is resolved on the way: one that names what does not exist ends the program.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import typer
 
@@ -36,7 +36,8 @@ says what. *Not done* says why. Every place is checked: a test fails if a line n
 study, an option, a function, a heading or a test that does not exist. What studies came to is not
 said here but in the [table of verdicts](studies/README.md): a figure that is done can have refuted
 its claim, and an open question counts as done when it is asked by an experiment, which proves
-nothing. "Summary" and "reviews" are published texts about a paper, not the paper.
+nothing. "Summary" and "reviews" are published texts about a paper, not the paper. In Python:
+`byheart.papers.coverage.all_items()`.
 """
 COLUMNS = ("item", "kind", "what it says", "done", "where", "how, or why not")
 
@@ -46,7 +47,7 @@ class Unresolved(Exception):
 
 
 def bound(name: str) -> str:
-    return f"theorems.md#{find_bound(name).id.replace('.', '').lower()}"
+    return f"theorems.md#{_slug(find_bound(name).id)}"
 
 
 def study(name: str) -> str:
@@ -74,8 +75,7 @@ def python(name: str) -> str:
     for part in rest.split("."):
         module = f"{module}.{part}"
         thing = getattr(thing, part) if hasattr(thing, part) else import_module(module)
-    defined = getattr(thing, "__module__", None) or name.rpartition(".")[0]
-    return _source(getattr(thing, "__name__", "") if _is_module(thing) else defined)
+    return _source(module if isinstance(thing, ModuleType) else getattr(thing, "__module__", ""))
 
 
 def cli(name: str) -> str:
@@ -110,7 +110,8 @@ RESOLVERS: dict[str, Callable[[str], str]] = {
     "bound": bound, "study": study, "method": method, "python": python, "cli": cli, "docs": docs,
     "test": test, "file": file,
 }  # fmt: skip
-MISSING = (Unresolved, ByheartError, KeyError, AttributeError, ImportError, OSError, TypeError)
+MISSING = (Unresolved, ByheartError, LookupError, AttributeError, ImportError, OSError, TypeError,
+           ValueError)  # fmt: skip
 
 
 @cache
@@ -170,10 +171,6 @@ def _source(module: str) -> str:
     return f"../{Path(file).relative_to(ROOT).as_posix()}"
 
 
-def _is_module(thing: object) -> bool:
-    return isinstance(thing, type(sys))
-
-
 @cache
 def _commands():
     return typer.main.get_command(make_app()).commands  # type: ignore[attr-defined]
@@ -198,12 +195,7 @@ def _slug(heading: str) -> str:
 
 
 def main() -> None:
-    text = page()
-    if "--check" in sys.argv:
-        if not DOCS.exists() or DOCS.read_text(encoding="utf-8") != text:
-            sys.exit("docs/coverage.md is out of date: run `make docs`")
-        return
-    DOCS.write_text(text, encoding="utf-8")
+    DOCS.write_text(page(), encoding="utf-8")
 
 
 if __name__ == "__main__":
