@@ -89,9 +89,9 @@ def test_no_paper_has_two_items_of_one_source_and_kind():
     ["bound dana2025.theorem9", "study dana2025/fig99", "study dana2025/fig1a as-dreamt",
      "study dana2025", "method sharpened", "method multihead.prove", "method multihead.proof=words",
      "method multihead.H=3", "python bh.forget", "python byheart.theory.dana2025.psi",
-     "python byheart.theories", "python byheart.papers.coverage.PAPERS", "cli forget", "cli audit --loudly", "docs models.md#nowhere",
-     "docs nowhere.md#the-map", "test tests/test_layout.py::test_nothing",
-     "test tests/test_nowhere.py::test_it", "file docs"],
+     "python byheart.theories", "python byheart.papers.coverage.PAPERS", "cli forget",
+     "cli audit --loudly", "docs models.md#nowhere", "docs nowhere.md#the-map",
+     "test tests/test_layout.py::test_nothing", "test tests/test_nowhere.py::test_it", "file docs"],
 )  # fmt: skip
 def test_what_does_not_exist_is_refused(tool: ModuleType, text: str):
     with pytest.raises(tool.Unresolved, match="there is no such thing"):
