@@ -17,7 +17,7 @@ help:
 	@echo "make bench      measure build and certificate times on this machine"
 	@echo "make bench-all  every table of the docs"
 	@echo "make lint       ruff and pyright"
-	@echo "make docs       write docs/cli.md and docs/theorems.md from the code"
+	@echo "make docs       write docs/cli.md, docs/theorems.md and docs/coverage.md from the code"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -77,6 +77,7 @@ bench-all: bench
 docs: $(VENV)/.installed-dev
 	$(BIN)/python tools/write_cli_docs.py
 	$(BIN)/python tools/write_theorem_docs.py
+	$(BIN)/python tools/write_coverage_docs.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis demo
