@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One thread per test worker: two workers on two cores otherwise fight over them.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help setup demo models reproduce test test-slow fuzz bench bench-all lint docs clean
+.PHONY: help setup demo models reproduce test test-slow fuzz bench bench-all lint docs site clean
 help:
 	@echo "make setup      install byheart into .venv"
 	@echo "make demo       build, certify, ask and show a memory of 585 facts; a scaling law"
@@ -17,6 +17,7 @@ help:
 	@echo "make bench      measure build and certificate times on this machine"
 	@echo "make bench-all  every table of the docs"
 	@echo "make lint       ruff and pyright"
+	@echo "make site       all documentation as one static site with search, site/index.html"
 	@echo "make docs       write docs/cli.md, docs/theorems.md and docs/coverage.md from the code"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -79,5 +80,10 @@ docs: $(VENV)/.installed-dev
 	$(BIN)/python tools/write_theorem_docs.py
 	$(BIN)/python tools/write_coverage_docs.py
 
+# Warnings are errors: a link that leads nowhere, a page that no menu has.
+site: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis demo
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis demo site

@@ -103,7 +103,7 @@ def test(name: str) -> str:
 def file(name: str) -> str:
     if not (ROOT / name).is_file():
         raise Unresolved
-    return f"../{name}"
+    return name.removeprefix("docs/") if name.startswith("docs/") else f"../{name}"
 
 
 RESOLVERS: dict[str, Callable[[str], str]] = {
