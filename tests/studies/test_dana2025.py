@@ -136,15 +136,15 @@ def test_rates_are_those_of_the_code():
 
 @pytest.mark.parametrize("name", ["fig1b", "fig2a", "fig3"])
 def test_as_published_is_what_the_paper_prints(name: str):
-    """.1 -> .05, 64 batches of 1,024, 64 epochs, N = 50, W_Q, W_K, W_V and W_O of every head,
-    e(t_S) + pos_S, no scale; the sizes are those of the figure as coded."""
+    """.1 -> .05, 64 batches of 1,024, 64 epochs, W_Q, W_K, W_V and W_O of every head, e(t_S) +
+    pos_S, no scale; the sizes are those of the figure as coded."""
     study = named(name)
     cells = [cell.params for cell in study.cells("as-published", "paper")]
     coded = [cell.params for cell in study.cells("as-coded", "paper")]
-    sizes = lambda p: (p["d"], p["d_h"], p["H"], p["width"])  # noqa: E731
+    sizes = lambda p: (p["N"], p["d"], p["d_h"], p["H"], p["width"])  # noqa: E731
     assert sorted(map(sizes, cells)) == sorted(map(sizes, coded))
     for p in cells:
-        assert (p["N"], p["batch"], p["batches"], p["epochs"]) == (50, 1024, 64, 64)
+        assert (p["batch"], p["batches"], p["epochs"]) == (1024, 64, 64)
         assert p["family"] != "shared" and p["positions"] == "input" and not p["scale"]
         recipe = recipe_of(p)
         assert recipe.learning_rate(0) == pytest.approx(0.1)
@@ -154,12 +154,17 @@ def test_as_published_is_what_the_paper_prints(name: str):
 def test_printed_and_coded_training_are_compared_apart():
     """Attention ahead as coded and behind as printed: two claims, not their mean, and panels."""
     study = named("fig3")
-    law: Law = lambda p: 0.5 if (p["family"] == "mlp") == (p["N"] == 50) else 0.3  # noqa: E731
+    printed: Law = lambda p: p["schedule"] == "as-published"  # noqa: E731
+    law: Law = lambda p: 0.5 if (p["family"] == "mlp") == printed(p) else 0.3  # noqa: E731
     rows = made_up(study, law, seeds=3)
     finding = study.find(rows)
     assert {"as printed" in c.statement: c.verdict for c in finding.claims} == {
         False: "confirmed", True: "refuted",
     }  # fmt: skip
+    [off] = [v for k, v in finding.numbers.items() if k.startswith("as printed minus published")]
+    assert study.published is not None
+    known = np.mean([value for _, value in study.published.points])
+    assert off["estimate"] == pytest.approx(0.4 * 1.05 - known, abs=0.002)
     assert len(study.draw(rows, finding).axes) == 4
     assert len(study.draw([r for r in rows if r.variant == "as-coded"], finding).axes) == 2
 

@@ -44,13 +44,14 @@ def equal_width(d: int, H: int) -> int:
 
 def grid_of(name: str, models: str, quick: Sizes, paper: Sizes) -> Grid:
     """Attention-only Transformers of all widths and numbers of heads, and as many with an MLP of
-    2 d (H - 1) units, which the authors' code takes for as large. As published: N = 50, and the
-    printed training for both."""
+    2 d (H - 1) units, which the authors' code takes for as large. As published: the printed
+    training for both, at the N of the data."""
 
     def grid(variant: str, profile: str) -> list[Cell]:
         how = {family: experiment.training(models, profile, family) for family in NAMES}
         if variant == AS_PUBLISHED:
-            how = dict.fromkeys(NAMES, experiment.printed(profile))
+            printed = {**experiment.printed(profile), "N": how["attention"]["N"]}
+            how = dict.fromkeys(NAMES, printed)
         cells = []
         for d, H in itertools.product(*(quick if profile == "quick" else paper)):
             mlp = {"family": "mlp", "H": 1, "width": 2 * d * (H - 1), **how["mlp"]}
