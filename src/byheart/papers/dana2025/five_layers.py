@@ -120,7 +120,7 @@ def draw(rows: list[Row], _: Finding) -> figure.Figure:
     for panel, (name, (x, label)) in zip(panels, FIGURES.items(), strict=True):
         mine = [row for row in rows if row.experiment == name]
         for i, (d, same) in enumerate(laws.by(mine, "d").items()):
-            experiment.draw_published(panel, PUBLISHED[name], x, figure.colour(i), d=d)
+            experiment.draw_published(panel, PUBLISHED[name], x, figure.colour(2 * i), d=d)
             for layers, models in laws.by(same, "layers").items():
                 at, y = figure.series(models, x, MEASURE)
                 figure.points(panel, at, y, f"{layers} layers, d = {d}", 2 * i + (layers == 5))
