@@ -12,7 +12,15 @@ from functools import partial
 import numpy as np
 
 from byheart.papers.dana2025 import experiment
-from byheart.papers.dana2025.experiment import HEADS, SHOWN, TRAIN, beside, published
+from byheart.papers.dana2025.experiment import (
+    AS_PUBLISHED,
+    CODED,
+    HEADS,
+    SHOWN,
+    TRAIN,
+    beside,
+    published,
+)
 from byheart.papers.declare import Grid, declare
 from byheart.studies import Axes, Cell, Claim, Finding, Published, Record, Row, figure, laws
 from byheart.studies.fits import combined
@@ -36,10 +44,14 @@ def equal_width(d: int, H: int) -> int:
 
 def grid_of(name: str, models: str, quick: Sizes, paper: Sizes) -> Grid:
     """Attention-only Transformers of all widths and numbers of heads, and as many with an MLP of
-    2 d (H - 1) units, which the authors' code takes for as large."""
+    2 d (H - 1) units, which the authors' code takes for as large. As published: the printed
+    training for both, at the N of the data."""
 
     def grid(variant: str, profile: str) -> list[Cell]:
         how = {family: experiment.training(models, profile, family) for family in NAMES}
+        if variant == AS_PUBLISHED:
+            printed = {**experiment.printed(profile), "N": how["attention"]["N"]}
+            how = dict.fromkeys(NAMES, printed)
         cells = []
         for d, H in itertools.product(*(quick if profile == "quick" else paper)):
             mlp = {"family": "mlp", "H": 1, "width": 2 * d * (H - 1), **how["mlp"]}
@@ -112,10 +124,11 @@ def counts(table: list[Record], by: str) -> Record:
 
 
 def analyse(rows: list[Row]) -> Finding:
-    """Attention minus MLP, mean over all sizes, a claim for each accuracy."""
+    """Attention minus MLP, mean over all sizes, a claim for each variant and accuracy."""
     claims, numbers, tables, words = [], {}, {}, []
-    for measure, by in SHOWN.items():
-        table, mean = difference(rows, measure)
+    for (variant, mine), measure in itertools.product(laws.by_variant(rows).items(), SHOWN):
+        by = f"{SHOWN[measure]}, as printed" if variant == AS_PUBLISHED else SHOWN[measure]
+        table, mean = difference(mine, measure)
         if not table:
             continue
         what = f"attention minus MLP at equal true parameters, mean of {len(table)} settings ({by})"
@@ -177,24 +190,33 @@ def analyse_longer(rows: list[Row]) -> Finding:
     return Finding(sentence, tuple(claims), {}, tables)
 
 
+def shown_panels(rows: list[Row]) -> list[tuple[str, str, list[Row]]]:
+    """Title, accuracy and rows of each panel: every accuracy of every variant, or every length."""
+    lengths = laws.by(rows, "epochs")
+    if len(lengths) > 1:
+        words = f"{SHOWN['accuracy']}, {{:,}} epochs".format
+        return [(words(n), "accuracy", mine) for n, mine in lengths.items()]
+    variants = laws.by_variant(rows) or {CODED: []}
+    return [
+        (by if variant != AS_PUBLISHED else f"{by}, as printed", measure, mine)
+        for variant, mine in variants.items()
+        for measure, by in SHOWN.items()
+    ]
+
+
 def draw(known: Published | None, rows: list[Row], _: Finding) -> figure.Figure:
-    """Accuracy against the true count, a panel for each accuracy, or for each length."""
-    groups = laws.by(rows, "epochs")
-    several = len(groups) > 1
-    wanted = [(n, "accuracy") for n in groups] if several else [(None, m) for m in SHOWN]
-    title = "Attention only against one head and an MLP"
-    drawn, columns = figure.panels(title, "parameters", "accuracy", len(wanted))
-    for panel, (epochs, measure) in zip(columns, wanted, strict=True):
-        mine = rows if epochs is None else groups[epochs]
+    """Accuracy against the true count; the published points behind ours as coded."""
+    shown, title = shown_panels(rows), "Attention only against one head and an MLP"
+    drawn, columns = figure.panels(title, "parameters", "accuracy", len(shown))
+    for panel, (name, measure, mine) in zip(columns, shown, strict=True):
         kinds = laws.group(mine, lambda row: (row["d"], row["family"]))
         for i, ((d, family), models) in enumerate(sorted(kinds.items())):
-            if measure == "train_accuracy":
+            if measure == "train_accuracy" and models[0].variant == CODED:
                 ink, only = figure.colour(i), {"d": d, "family": family}
                 experiment.draw_published(panel, known, "parameters", ink, **only)
             x, y = figure.series(models, "parameters", measure)
             figure.points(panel, x, y, f"{NAMES[family]}, d = {d}", i)
-        length = "" if epochs is None else f", {epochs:,} epochs"
-        panel.set_title(f"{SHOWN[measure]}{length}", fontsize=9)
+        panel.set_title(name, fontsize=9)
         panel.set_ylim(0, 1.03)
         figure.legend(panel)
     return drawn
