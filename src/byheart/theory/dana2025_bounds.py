@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from byheart.specs import AttentionOnlySpec
+from byheart.specs import AssociativeSpec, AttentionOnlySpec
 from byheart.theory.bound import (
+    ONE_MATRIX,
     TOKENS,
     Hypothesis,
     Size,
@@ -38,16 +39,6 @@ def attention_size(case: Case) -> Size:
     start = ", with a start token in front of the key" if case["S"] == 1 else ""
     note = f"{d * (S + 2 * N):,} of them embeddings and positions{start}"
     return Size(spec.parameters, {"d": d, "d_h": d_h, "H": H}, note)
-
-
-def _matrix_parameters(d: int, S: int, N: int) -> int:
-    return d * (S * N + d + N)
-
-
-def _associative_size(case: Case) -> Size:
-    d = max(2, case["T"])
-    count = _matrix_parameters(d, case["S"], case["N"])
-    return Size(count, {"d": d}, "W solved for, independent keys")
 
 
 def _additive(case: Case) -> str | None:
@@ -145,12 +136,9 @@ BOUNDS = (
     theorem("dana2025.theorem3", SIZES, LAYER, _held, layer_parameters,
             lambda case: "exact for ε = 0; the constant of O(ε log 1/ε) is not given"),
     theorem("dana2025.associative", "d n N",
-            (requires("one matrix", lambda case: case.family in ("", "associative"), lambda case:
-             f"is about one d x d matrix W between keys and answers, not {case.family}"),
-             TOKENS, PLANE, "independent keys: random ones are"),
+            (ONE_MATRIX, TOKENS, PLANE, "independent keys: random ones are"),
             lambda case: case["d"],
-            lambda case: _matrix_parameters(case["d"], case["n"], case["N"]),
-            size=_associative_size),
+            lambda case: AssociativeSpec(N=case["N"], S=case["n"], d=case["d"]).parameters),
     theorem("dana2025.theorem2", "", ("||W W^T - I_N||_max = C < 1/2",)),
     theorem("dana2025.theorem2_unit", "", ("unit rows, no two equal",)),
     theorem("dana2025.theorem2_random", "d N",

@@ -37,7 +37,6 @@ PIECES = requires(
     "ReLU or no feed-forward", lambda case: not case.d_ff or case.activation == "relu",
     lambda case: f"needs ReLU (the proof counts linear pieces), found {case.activation}",
 )  # fmt: skip
-SEARCHED = 1000  # values of B that are tried, from the largest possible down
 SEPARATED = requires(
     "n >= 1 tokens, (r, δ)-separated, consistently labelled",
     lambda case: case.N is not None or (case.d_in is not None and case.spread is not None),
@@ -155,11 +154,26 @@ def _limited_capacity(case: Case) -> int:
         network = theoremF1(T, *data, B)
         return network.depth <= layers and network.bits <= case.bits
 
+    def with_copies(k: int) -> int:
+        """At most k networks. Depth and bits grow with T and B: with the largest B that allows
+        k B², a larger B than B + 1 allows fewer T than B + 1 does."""
+        B = largest(lambda B: within(k * B * B, B), 2)
+        least, most = (B + 1) ** 2, k * (B + 1) ** 2
+        T = largest(partial(within, B=B + 1), least, most)
+        return max(k * B * B, T if T >= least else 0)
+
     most, best = largest(lambda B: within(B * B, B), 2), 3
-    for B in range(most, max(1, most - SEARCHED), -1):
+    # A network for B² points is at least 6 B deep (Lemma C.1 twice), and k of them stand in series:
+    # of k and B one is at most sqrt(layers/6). All such B are tried, then all such k.
+    few = math.isqrt(layers // 6) + 1
+    for B in range(min(most, few), 1, -1):
         one = theoremF1(B * B, *data, B).depth
         if layers // one * B * B > best:  # else it cannot be more
             best = max(best, largest(partial(within, B=B), B * B))
+    for k in range(1, few + 1 if most > few else 1):
+        if layers * layers <= 36 * k * best:  # T <= k B² and 6 k B <= layers
+            break
+        best = max(best, with_copies(k))
     return best
 
 
