@@ -30,6 +30,7 @@ LEGEND = (
     "\nsparse counts nonzero parameters, its low bits expected. Both have weights of more than "
     "32 bits,\nso they may lie below the information limit, which is for --bits."
 )
+VERDICTS = {True: "holds the facts", False: "cannot hold so many facts with random answers", None: ""}
 FILES = {
     "output": opt.row(str | None, None, "CSV of the sweep.", "-o", "--output", "FILE"),
     "plot": opt.row(str | None, None, "Plot: png, svg or pdf.", "FILE"),
@@ -151,7 +152,7 @@ def _answer(spec: Spec, question: Question) -> None:
     applied = answers.chosen()
     table(*map(answers.cells, applied), header=answers.header)
     for answer in applied:
-        verdict = {True: "holds the facts", False: "cannot hold the facts", None: ""}[answer.holds]
+        verdict = VERDICTS[answer.holds]
         note = "; ".join(part for part in (verdict, answer.note) if part)
         if note:
             say(f" {answer.id}: {note}")

@@ -29,7 +29,8 @@ WORDS = {
     "d": "the width `d`", "d_h": "the head width `d_h`", "H": "the heads `H`",
     "n": "the context `n`", "N": "a vocabulary `N`", "T": "the number of `facts`",
     "S": "the length `S` of the keys", "layers": "the `layers`",
-    "parameters": "the parameters of the whole model", "answers": "the number of answers",
+    "parameters": "the parameters of the whole model",
+    "layer_parameters": "the parameters of one layer", "answers": "the number of answers",
     "d_in": "tokens in R^d that are (r, δ)-separated",
     "width": "feed-forward blocks (this one has none, or their width is not known)",
 }  # fmt: skip
