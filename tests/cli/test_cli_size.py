@@ -64,7 +64,7 @@ def test_where_theorem_and_build_differ_is_said(run, plain):
 def test_the_plane_wants_float64(run_json):
     """countries at d = 2: float64 holds all with 5 % slack, float32 not with ten times as many."""
     memory = bh.build("countries", bh.AttentionOnly(d=2, dtype="float64"))
-    assert (memory.spec.H, memory.construction.recalled) == (308, 585)
+    assert (memory.spec.to_json()["H"], memory.construction.recalled) == (308, 585)
     with pytest.raises(CheckFailed, match="float32"):
         bh.build("countries", bh.AttentionOnly(d=2))
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles.attention_features import random_features
 
 from byheart.errors import ByheartError
 from byheart.specs import AttentionOnlySpec
@@ -23,20 +24,6 @@ DELTAS = [10.0**-k for k in range(1, 7)]
 
 def point_masses(answers, N):
     return np.eye(N)[answers]
-
-
-def layer(N, d, H, seed):
-    """[W_V A(t); x_S] (H d + d, N²) of all keys of two tokens, d_h = d, random heads."""
-    r = np.random.default_rng(seed)
-    e, pos = r.normal(size=(N, d)), r.normal(size=(2, d))
-    first, last = np.divmod(np.arange(N * N), N)
-    x = np.stack([e[first] + pos[0], e[last] + pos[1]], axis=1)
-    parts = []
-    for _ in range(H):
-        scores = 2 * np.einsum("td,de,tse->ts", x[:, 1], r.normal(size=(d, d)), x)
-        a = np.exp(scores - scores.max(axis=1, keepdims=True))
-        parts.append(np.einsum("ts,tsd->td", a / a.sum(axis=1, keepdims=True), x))
-    return np.concatenate([*parts, x[:, 1]], axis=1).T
 
 
 @given(N=st.integers(2, 60), k=st.integers(0, 10**6))
@@ -89,7 +76,7 @@ def test_the_constant_of_theorem3_is_finite_and_bounded(kind, seed):
     answers = r.integers(N, size=N * N)
     pi = point_masses(answers, N)
     family = on_circle(answers, N) if kind == "circle" else smoothed(pi)
-    X = layer(N, d, H, seed)
+    X = random_features(N, d, H, seed)
     found = [theorem3_constant(pi, X, family, 10.0**-k) for k in (2, 4, 6, 8, 10)]
     assert all(0 < one.measured <= one.bound for one in found)
     assert found[-1].measured == pytest.approx(found[-2].measured, rel=0.1)

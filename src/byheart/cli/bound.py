@@ -28,7 +28,8 @@ PER_DECADE = 4  # points of a sweep that a plot draws a smooth line through
 LEGEND = (
     "Exact counts, except: sqrt(T) as published has the constants of Lemma C.1, dense; sqrt(T)"
     "\nsparse counts nonzero parameters, its low bits expected. Both have weights of more than "
-    "32 bits,\nso they may lie below the information limit, which is for --bits."
+    "32 bits,\nso they may lie below the information limit, which is for --bits. Associative is a "
+    "rule of thumb."
 )
 VERDICTS = {True: "holds the facts", None: "",
             False: "cannot hold so many facts with random answers"}  # fmt: skip
@@ -285,7 +286,8 @@ def _built(case: Case, facts: Facts | None) -> dict[str, Any]:
         return {"refused": with_flags(str(error), {*SIZES, "dtype"})}
     spec = {"family": made.spec.family, **made.spec.to_json()}
     numbers = {"margin": made.margin, "margin_exact": made.exact, "dtype": made.dtype}
-    sizes = {"method": made.method, "spec": spec, "words": str(made.spec),
+    words = str(made.spec).partition(", λ=")[0]  # λ is chosen when W_O is known
+    sizes = {"method": made.method, "spec": spec, "words": words,
              "parameters": made.spec.parameters}  # fmt: skip
     return {**sizes, **numbers, "differs": list(made.differs)}
 
