@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from byheart.specs import AssociativeSpec, AttentionOnlySpec
+from byheart.specs import AttentionOnlySpec
 from byheart.theory.bound import (
     ONE_MATRIX,
     TOKENS,
@@ -21,7 +21,13 @@ from byheart.theory.bound import (
     theorem,
 )
 from byheart.theory.case import Case
-from byheart.theory.dana2025 import corollary1_heads, phi, proposition3_margin, random_coherence
+from byheart.theory.dana2025 import (
+    associative_parameters,
+    corollary1_heads,
+    phi,
+    proposition3_margin,
+    random_coherence,
+)
 
 
 def _held(case: Case) -> int:
@@ -156,7 +162,7 @@ BOUNDS = (
     theorem("dana2025.associative", "d n N",
             (ONE_MATRIX, TOKENS, PLANE, "independent keys: random ones are"),
             lambda case: case["d"],
-            lambda case: AssociativeSpec(N=case["N"], S=case["n"], d=case["d"]).parameters),
+            lambda case: associative_parameters(case["d"], case["n"], case["N"])),
     theorem("dana2025.theorem2", "", ("||W W^T - I_N||_max = C < 1/2",)),
     theorem("dana2025.theorem2_unit", "", ("unit rows, no two equal",)),
     theorem("dana2025.theorem2_random", "d N",

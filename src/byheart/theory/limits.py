@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 
 from byheart.theory.bound import (
     ONE_MATRIX,
@@ -71,7 +70,7 @@ def hardmax_bits(case: Case, T: int) -> float:
     """
     r, S = case.qk_rank or case["d_h"], case["n"]
     scores = case["d"] * (case["N"] + S + 2 * r * case["H"])
-    attended = sign_patterns(T * case["H"] * math.comb(S, 2), 4, scores, zeros=True) if S > 1 else 0
+    attended = sign_patterns(T * case["H"] * _pairs(S), 4, scores, zeros=True) if S > 1 else 0
     return attended + sign_patterns(_questions(case, T), 4, case["layer_parameters"])
 
 
@@ -137,7 +136,11 @@ def most_facts(bits: Bits, case: Case) -> int:
 
 def _questions(case: Case, T: int) -> int:
     """Which of two answers has the larger logit, for every pair and key."""
-    return T * math.comb(case.answer_count, 2)
+    return T * _pairs(case.answer_count)
+
+
+def _pairs(n: int) -> int:
+    return n * (n - 1) // 2
 
 
 def _remark(bits: Bits, case: Case) -> str:
@@ -169,7 +172,12 @@ def _attention(kind: str) -> Given:
 
 
 def _limit(bound_id: str, reads: str, hypotheses: Given, bits: Bits) -> Bound:
-    value, remark = partial(most_facts, bits), partial(_remark, bits)
+    def value(case: Case) -> int:
+        return most_facts(bits, case)
+
+    def remark(case: Case) -> str:
+        return _remark(bits, case)
+
     return theorem(bound_id, reads, hypotheses, value, layer_parameters, remark)
 
 

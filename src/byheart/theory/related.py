@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from byheart.specs import AssociativeSpec, ShardedSpec
+from byheart.specs import ShardedSpec
 from byheart.theory.bound import (
     ONE_MATRIX,
     TOKENS,
@@ -23,6 +23,7 @@ from byheart.theory.bound import (
     theorem,
 )
 from byheart.theory.case import Case
+from byheart.theory.dana2025 import associative_parameters
 from byheart.theory.kajitsuka2025 import memorizer_depth
 
 
@@ -151,12 +152,13 @@ def associative_capacity(d: int, answers: int | None = None) -> int:
     >>> associative_capacity(128), associative_capacity(128, answers=16)
     (1049, 328)
     """
+    return max(1, largest(lambda T: _cross_talk(T, d, answers) <= 1))
 
-    def below(T: int) -> bool:
-        A = max(2, T if answers is None else min(T, answers))
-        return T * (1 / d**2 + 1 / (A * d)) * 2 * math.log(A) <= 1
 
-    return max(1, largest(below))
+def _cross_talk(T: int, d: int, answers: int | None) -> float:
+    """T (1/d² + 1/(A d)) 2 log A: 1 where the largest wrong logit is the right one."""
+    A = max(2, T if answers is None else min(T, answers))
+    return T * (1 / d**2 + 1 / (A * d)) * 2 * math.log(A)
 
 
 def associative_width(T: int, answers: int | None = None) -> int:
@@ -165,13 +167,13 @@ def associative_width(T: int, answers: int | None = None) -> int:
     >>> associative_width(1049), associative_width(10**6)
     (128, 5271)
     """
-    return max(2, largest(lambda d: associative_capacity(d, answers) < T) + 1)
+    return max(2, largest(lambda d: _cross_talk(T, d, answers) > 1) + 1)
 
 
 def _associative_size(case: Case) -> Size:
     d = associative_width(case["T"], case.answer_count)
-    spec = AssociativeSpec(N=case["N"], S=case["S"], d=d)
-    return Size(spec.parameters, {"d": d}, "W trained; the sum of all facts recalls about 2 of 3")
+    count = associative_parameters(d, case["S"], case["N"])
+    return Size(count, {"d": d}, "W trained; the sum of all facts recalls about 2 of 3")
 
 
 def _relu(case: Case) -> str | None:
