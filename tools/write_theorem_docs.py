@@ -26,6 +26,7 @@ PAPERS = {
     "mahdavi2024": "Mahdavi et al. 2024: Memorization Capacity of Multi-Head Attention",
     "kajitsuka2025": "Kajitsuka and Sato 2025: On the Optimal Memorization Capacity",
     "sharded": "Our own construction",
+    "limits": "What no layer can exceed",
     "related": "Related results",
     "empirical": "Measurements (not theorems)",
 }

@@ -5,6 +5,11 @@ import re
 
 import pytest
 
+import byheart as bh
+from byheart.construct.choice import Counts, preview
+from byheart.errors import CheckFailed
+from byheart.specs import ShardedSpec
+
 FAMILIES = ("associative", "attention-2", "attention-64", "multi-head", "sqrt", "sqrt-sparse",
             "information")  # fmt: skip
 
@@ -19,7 +24,7 @@ def test_a_hundred_thousand_facts_by_hand(run_json):
     assert set(FAMILIES) <= set(found)
     assert found["attention-2"]["parameters"] == 2 * (2 + 10_000 + 8 * 49_999)
     assert found["attention-64"]["parameters"] == 64 * (2 + 10_000 + 256 * 1562)
-    assert found["associative"]["parameters"] == 10**5 * (2 * 5000 + 10**5 + 5000)
+    assert found["associative"]["parameters"] == 1487 * (2 * 5000 + 1487 + 5000)
     assert found["information"]["parameters"] == 38_400  # 10^5 · 12.2877 / 32
     assert found["attention-2"]["sizes"] == {"d": 2, "d_h": 2, "H": 49_999}
 
@@ -31,6 +36,61 @@ def test_the_table_says_how_exact_it_is(run, plain):
     assert "100,000 facts: keys of 2 tokens out of 5,000, 5,000 answers" in text
     assert "attention-only, d = 2 819,988" in text
     assert "Exact counts, except" in text
+
+
+def test_what_build_would_take_is_what_build_takes(run_json, tmp_path):
+    """The spec, the number format and the margin (near 0.4) that `size` names, beside a build."""
+    planned = run_json("size", "--facts", "elements")["build"]
+    memory = bh.build("elements")
+    assert planned["spec"] == {"family": "attention-only", **memory.spec.to_json()}
+    assert planned["parameters"] == memory.spec.parameters
+    assert planned["dtype"] == memory.construction.dtype == "float32"
+    assert planned["margin_exact"] is False
+    assert memory.construction.margin == pytest.approx(planned["margin"], abs=0.2)
+
+
+def test_where_theorem_and_build_differ_is_said(run, plain):
+    """countries: 3 last tokens; Corollary 1 has 292 heads at d = 2, build 56 at d = 11."""
+    text = plain(run("size", "--facts", "countries", "--family", "attention-2").stdout)
+    assert "Sizes read from the table, which has 3 different last tokens." in text
+    assert "d=11, d_h=11, H=56" in text and "margin near 0.4, float32" in text
+    assert "Corollary 1's 292 heads want float64 weights" in text
+    assert "the skip gives 3 facts, not d = 11" in text
+    text = plain(run("size", "--facts", 585, "--vocab", 535, "--length", 2).stdout)
+    assert "Sizes as given: generic keys and last tokens are assumed." in text
+
+
+@pytest.mark.slow
+def test_the_plane_wants_float64(run_json):
+    """countries at d = 2: float64 holds all with 5 % slack, float32 not with ten times as many."""
+    memory = bh.build("countries", bh.AttentionOnly(d=2, dtype="float64"))
+    assert (memory.spec.to_json()["H"], memory.construction.recalled) == (308, 585)
+    with pytest.raises(CheckFailed, match="float32"):
+        bh.build("countries", bh.AttentionOnly(d=2))
+
+
+def test_many_facts_would_be_sharded(run_json):
+    """Numbers: shards packed full. A table: its own shards; both near what is built."""
+    facts = bh.random_associations(N=100, S=2, T=2500)
+    spec = bh.build(facts, "sharded").spec
+    by_table = preview(facts)
+    by_number = preview(Counts(2500, 100, 2, range(len(facts.answer_ids))))
+    for found in (by_table, by_number):
+        assert found.method == "sharded"
+        assert found.spec.parameters == pytest.approx(spec.parameters, rel=0.05)
+        assert isinstance(found.spec, ShardedSpec) and found.spec.d_g == spec.d_g
+    numbers = run_json("size", "--facts", "1e5", "--vocab", 5000, "--length", 2)["build"]
+    assert (numbers["method"], numbers["margin_exact"]) == ("sharded", True)  # 8/d, Hamming code
+
+
+def test_what_build_would_refuse_is_said(run, tmp_path):
+    """Keys of 14 binary digits: every token has 8,192 facts, more than one shard holds."""
+    path = tmp_path / "hot.csv"
+    lines = [",".join(f"{i:014b}") + f",{i % 3}" for i in range(2**14)]
+    path.write_text(",".join("abcdefghijklmno") + "\n" + "\n".join(lines) + "\n")
+    said = run("size", "--facts", path, "--family", "attention-2")
+    assert said.exit_code == 0
+    assert "`byheart build` would refuse them: " in said.stdout
 
 
 def test_a_table_of_facts_and_one_family(run_json):

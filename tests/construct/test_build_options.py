@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import byheart as bh
-from byheart.construct.attention_only import associative_weights, choose_attention_only
+from byheart.construct.attention_only import associative_weights
+from byheart.construct.choice import choose_attention_only
 from byheart.construct.frames import smallest_width
 from byheart.construct.solve import leads
 from byheart.errors import ByheartError, CapacityError

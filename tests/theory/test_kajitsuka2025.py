@@ -10,7 +10,7 @@ import byheart as bh
 from byheart.errors import ByheartError
 from byheart.facts import random_associations
 from byheart.specs import AttentionOnlySpec, FeedForwardTransformerSpec, TransformerSpec
-from byheart.theory.bound import Case
+from byheart.theory.bound import Case, largest
 from byheart.theory.kajitsuka2025 import (
     Table,
     best_table,
@@ -174,16 +174,35 @@ def test_theorem42_and_theorem43_follow_from_their_chains(ask):
         right = math.log2(48 * math.e * n**3 * T)
         assert 3 * (W - 1) ** 2 * right < n * T <= 3 * W**2 * right
         assert theorem43_parameters(T, n) >= math.sqrt(n * T / 9 / math.log2(48 * math.e * n * T))
-    assert theorem42_parameters(10**4) == theorem43_parameters(10**4, 1)
-    assert math.ceil(theorem42_parameters(10**4)) == 13
-    # 7 in the digest: the last, weaker form of the chain.
-    assert math.floor(math.sqrt(10**4 / 9 / math.log2(48 * math.e * 10**4))) == 7
+
+
+def test_theorem42_is_of_order_sqrt_T(ask):
+    """W = Ω(sqrt T), without a logarithm: T <= 16 W (W + 1) from VC dimension <= 4 W (t + 2)."""
+    for T in (1, 10, 32, 33, 10**4, 10**9, 16 * 10**30 + 1):
+        W = theorem42_parameters(T)
+        assert 16 * (W - 1) * W < T <= 16 * W * (W + 1) == 4 * W * (4 * W + 2 + 2)
+    assert theorem42_parameters(10**4) == 25
+    assert theorem42_parameters(4 * 10**12) == 2 * theorem42_parameters(10**12)
+    # Theorem 4.3 at n = 1 has a logarithm and says less.
+    assert theorem43_parameters(10**4, 1) < 13
+    formula = find("kajitsuka2025.theorem42").statement.formula
+    assert formula == "T <= 16 W (W + 1), so W >= sqrt(T/16 + 1/4) - 1/2"
+
+
+@pytest.mark.parametrize(("m", "q", "blocks", "s"), [(2, 8, 4, 1), (1, 1, 1, 1), (14, 14, 9, 3)])
+def test_the_operations_of_theorem42(m, q, blocks, s):
+    """One of n equal tokens through E_in, blocks x + W_2 relu(W_1 x + b_1) + b_2, x + W_O W_V x and
+    E_out, operation by operation: at most 4 W + 2."""
+    spec = FeedForwardTransformerSpec(d=6, n=10, m=m, q=q, blocks=blocks, s=s)
+    products = 6 * m + blocks * 2 * m * q + 2 * m * s + m  # each with a sum
+    biases, relus, skips = blocks * (m + q), blocks * q, blocks * m + m
+    t = 2 * products + biases + 2 * relus + skips + 2
+    assert t <= 4 * spec.parameters + 2
 
 
 def test_the_lower_bounds_as_limits_of_a_spec(ask):
     small = FeedForwardTransformerSpec(d=6, n=10, m=2, q=8, blocks=4)  # 190 parameters
-    T = ask("kajitsuka2025.theorem42", small).capacity
-    assert theorem42_parameters(T) <= 190 < theorem42_parameters(T + 1)
+    assert ask("kajitsuka2025.theorem42", small).capacity == 16 * 190 * 191
     assert "hardmax" in ask("kajitsuka2025.theorem43", small).reason
     hard = FeedForwardTransformerSpec(d=6, n=10, m=2, q=8, blocks=4, attention="hardmax")
     T = ask("kajitsuka2025.theorem43", hard).capacity
@@ -251,7 +270,7 @@ def test_sizes_grow_with_the_facts(T, n, d):
     more = theorem41(2 * T, n, d, 10.0, 2)
     assert more.parameters > here.parameters
     assert more.depth > here.depth
-    assert theorem42_parameters(2 * T) > theorem42_parameters(T)
+    assert theorem42_parameters(32 * T) > theorem42_parameters(T)
 
 
 def test_one_sequence_is_refused():
@@ -275,3 +294,23 @@ def test_the_inverse_of_theoremF1_is_the_largest_T(layers, bits):
     near = range(found, found + found // 5 + 9)  # all above are deeper still, at every B
     held = [T for T in near for B in range(2, math.isqrt(T) + 1) if possible(T, B)]
     assert found == max(held, default=3)
+
+
+@pytest.mark.parametrize("layers", [60_000, 100_000, 199_999, 250_000])
+@pytest.mark.parametrize("bits", [3000, 40_000, 10**9])
+def test_the_inverse_of_theoremF1_at_large_sizes(layers, bits):
+    """Against every B, one by one: a B far below the largest can be the best, because 3.99 networks
+    are three, and with a slightly smaller B four."""
+    case = with_data(spec(layers, q=15, m=15), 4, bits=bits)
+
+    def within(T: int, B: int) -> bool:
+        network = theoremF1(T, C=2, B=B, **DATA)
+        return network.depth <= layers and network.bits <= bits
+
+    best, B = 3, 2
+    while within(B * B, B):
+        copies = layers // theoremF1(B * B, C=2, B=B, **DATA).depth
+        if copies * B * B > best:
+            best = max(best, largest(lambda T: within(T, B), B * B))  # noqa: B023
+        B += 1
+    assert find("kajitsuka2025.theoremF1").answer(case).capacity == best

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byheart.specs import AttentionOnlySpec, MultiHeadSpec, TransformerSpec
-from byheart.theory.bound import Case
+from byheart.theory.bound import Case, explanation
 from byheart.theory.mahdavi2024 import (
     effective_parameters,
     generic_rank,
@@ -44,15 +44,25 @@ def rank(Z):
     return int((values > 1e-9 * values[0]).sum())
 
 
-@pytest.mark.parametrize(("H", "n", "d", "d_h"), [(4, 8, 16, 8), (3, 5, 9, 4), (6, 3, 6, 6)])
+@pytest.mark.parametrize(
+    ("H", "n", "d", "d_h"), [(4, 8, 16, 8), (3, 5, 9, 4), (6, 3, 6, 6), (5, 4, 4, 4), (7, 6, 6, 3)]
+)
 @pytest.mark.parametrize("shared", [True, False])
 def test_theorem1_examples_can_be_fitted(ask, H, n, d, d_h, shared):
-    """At T = H(r-1)+1 the features have full row rank, so every label vector is a combination."""
+    """At T = H(r-1)+1 the features have full row rank, so every label vector is a combination; at
+    n = d too, which the paper (n < d) leaves out."""
     answer = ask("mahdavi2024.theorem1", MultiHeadSpec(d=d, n=n, d_h=d_h, H=H, shared=shared))
     T = answer.capacity
     assert T == H * (min(n, d_h) - 1) + 1
     assert rank(heads(*examples(n, d, T, shared), H, d_h)) == T
     assert answer.parameters == H * (2 * d * d_h + d + 1)
+
+
+def test_the_paper_has_a_smaller_context_than_the_width():
+    """The hypothesis says what is printed beside what the proof needs."""
+    said = explanation(find("mahdavi2024.theorem1"))
+    assert "n <= d (the paper: n < d)" in said["needs"]
+    assert any("The paper has n < d." in line for line in said["corrections"])
 
 
 def test_theorem1_on_the_sizes_of_the_paper(ask):

@@ -136,12 +136,12 @@ def test_bounds_of_a_real_table_say_whether_it_is_held():
 
 
 def test_limits_of_huge_models_are_not_cut_off():
-    """W of about 10^36 parameters: T <= 3 W² log2(48 e T) is far beyond 2^200."""
+    """W of about 10^36 parameters: T <= 16 W (W + 1) is far beyond 2^200, and exact."""
     spec = FeedForwardTransformerSpec(d=HUGE, n=1, m=HUGE, q=HUGE, blocks=HUGE)
     answer = {a.id: a for a in bh.bounds(spec)}["kajitsuka2025.theorem42"]
     assert answer.capacity is not None and answer.parameters is not None
-    right = 3 * float(answer.parameters) ** 2 * math.log2(48 * math.e * float(answer.capacity))
-    assert float(answer.capacity) == pytest.approx(right, rel=1e-9)
+    W = int(answer.parameters)
+    assert answer.capacity == 16 * W * (W + 1)
 
 
 def test_theory_does_not_load_torch():

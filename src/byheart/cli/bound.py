@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from byheart.cli import _options as opt
 from byheart.cli._options import flag, grouped, guarded, option, with_flags
@@ -28,8 +28,11 @@ PER_DECADE = 4  # points of a sweep that a plot draws a smooth line through
 LEGEND = (
     "Exact counts, except: sqrt(T) as published has the constants of Lemma C.1, dense; sqrt(T)"
     "\nsparse counts nonzero parameters, its low bits expected. Both have weights of more than "
-    "32 bits,\nso they may lie below the information limit, which is for --bits."
+    "32 bits,\nso they may lie below the information limit, which is for --bits. Associative is a "
+    "rule of thumb."
 )
+VERDICTS = {True: "holds the facts", None: "",
+            False: "cannot hold so many facts with random answers"}  # fmt: skip
 FILES = {
     "output": opt.row(str | None, None, "CSV of the sweep.", "-o", "--output", "FILE"),
     "plot": opt.row(str | None, None, "Plot: png, svg or pdf.", "FILE"),
@@ -151,7 +154,7 @@ def _answer(spec: Spec, question: Question) -> None:
     applied = answers.chosen()
     table(*map(answers.cells, applied), header=answers.header)
     for answer in applied:
-        verdict = {True: "holds the facts", False: "cannot hold the facts", None: ""}[answer.holds]
+        verdict = VERDICTS[answer.holds]
         note = "; ".join(part for part in (verdict, answer.note) if part)
         if note:
             say(f" {answer.id}: {note}")
@@ -239,7 +242,7 @@ def size(
             if value is not None:
                 raise ByheartError(f"{name} is read from {facts}: leave it out.")
         case = facts_case(given, None, None, None, bits=bits)
-    _one(case, family)
+    _one(case, family, None if isinstance(given, int) else given)
 
 
 def _interval(text: str) -> tuple[int, int]:
@@ -252,17 +255,53 @@ def _interval(text: str) -> tuple[int, int]:
     return first, last
 
 
-def _one(case: Case, family: list[str] | None) -> None:
+def _one(case: Case, family: list[str] | None, facts: Facts | None) -> None:
     from byheart.theory import candidates
 
     rows = candidates.Sizes(candidates.sizes(case, candidates.choose(family)))
-    emit({**_question(case), "rows": [row.to_json() for row in rows]})
+    build = _built(case, facts)
+    source = "as given: generic keys and last tokens are assumed"
+    if facts is not None:
+        source = f"read from the table, which has {facts.last_tokens:,} different last tokens"
+    emit({**_question(case), "source": source, "rows": [row.to_json() for row in rows],
+          "build": build})  # fmt: skip
     keys = f"keys of {case.S} tokens out of {case.N:,}"
-    say(f"{case.T:,} facts: {keys}, {case.answer_count:,} answers\n")
+    say(f"{case.T:,} facts: {keys}, {case.answer_count:,} answers")
+    say(f"(Sizes {source}.)\n")
     table(*map(rows.cells, rows), header=rows.header)
     for row in rows:
         say(f" {row.title} ({row.bound}): {row.note}")
-    say(LEGEND)
+    say(f"{LEGEND}\n")
+    _say_built(build)
+
+
+def _built(case: Case, facts: Facts | None) -> dict[str, Any]:
+    """What `byheart build` would make of these facts, or why it would not."""
+    from byheart.construct.choice import Counts, preview
+
+    counts = Counts(case["T"], case["N"], case["S"], range(case.answer_count))
+    try:
+        made = preview(counts if facts is None else facts)
+    except ByheartError as error:
+        return {"refused": with_flags(str(error), {*SIZES, "dtype"})}
+    spec = {"family": made.spec.family, **made.spec.to_json()}
+    numbers = {"margin": made.margin, "margin_exact": made.exact, "dtype": made.dtype}
+    words = str(made.spec).partition(", λ=")[0]  # λ is chosen when W_O is known
+    sizes = {"method": made.method, "spec": spec, "words": words,
+             "parameters": made.spec.parameters}  # fmt: skip
+    return {**sizes, **numbers, "differs": list(made.differs)}
+
+
+def _say_built(build: dict[str, Any]) -> None:
+    if "refused" in build:
+        say(f"`byheart build` would refuse them: {build['refused']}")
+        return
+    margin = f"margin {'' if build['margin_exact'] else 'near '}{build['margin']:.2g}"
+    say("The theorems count real numbers. `byheart build` stores floats, and would take\n"
+        f" {build['words']}\n"
+        f" {build['parameters']:,} parameters, {margin}, {build['dtype']}")  # fmt: skip
+    for reason in build["differs"]:
+        say(f" - {reason}")
 
 
 def _question(case: Case) -> Sizes:

@@ -59,7 +59,7 @@ def facts(
 def _asked(facts: Facts) -> Row:
     """What Corollary 1 asks of one attention layer, and the planner of sharded memories where
     `byheart build` would take one."""
-    from byheart.construct.attention_only import choose_attention_only
+    from byheart.construct.choice import choose_attention_only
     from byheart.construct.sharded.plan import plan
     from byheart.methods import SHARDED_FROM
     from byheart.theory import corollary1_capacity, corollary1_heads

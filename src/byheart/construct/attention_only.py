@@ -24,7 +24,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from byheart._progress import Report
-from byheart.construct.frames import ideal_margin, smallest_width, unembedding
+from byheart.construct.choice import choose_attention_only
+from byheart.construct.frames import ideal_margin, unembedding
 from byheart.construct.methods import Associative, AttentionOnly
 from byheart.construct.readout import convex_readout
 from byheart.construct.solve import (
@@ -55,70 +56,10 @@ CHANGED_BASIS = "change of basis"  # how the skip is taken care of: this, or "fi
 # small ones with few heads sometimes saturate there and want less.
 BETAS = (16.0, 4.0, 64.0, 1.0)
 SEED_STRIDE = 7919  # between attempts, so that neighbouring seeds share no draw
-# How much of H d_h + d a convex read-out is asked for at first; see docs/benchmarks.md.
-CONVEX_LOAD = 1.25
 GROWTH, GROWTHS = 1.25, 3  # of the heads when all fail and their number is ours to choose
 GOOD_MARGIN = 0.5  # of the ideal margin: the first attempt that keeps it is taken
 
 WIDEST = 8192  # the largest width of an associative memory tried: half a gigabyte in float64
-
-
-class Choice(NamedTuple):
-    """A spec, and the reasons in words."""
-
-    spec: AttentionOnlySpec
-    why: tuple[str, ...]
-
-
-def choose_attention_only(facts: Facts, options: AttentionOnly | None = None) -> Choice:
-    """Fill in what is not given: width by the answers, d_h = d, heads by Corollary 1 plus slack.
-
-    Parameters are d (S + 2N + 2 (r + d_h) H), about 2 d T (1 + r/d_h) for T facts: least for small
-    d, large d_h and r = 1. Without `H` and `d_h` the rank of W_QK is 1 (Remark 2: enough); with
-    them it is d_h, the layer of the paper, unless `qk_rank` says otherwise.
-    """
-    options = options or AttentionOnly()
-    d, H, d_h, qk_rank = options.d, options.H, options.d_h, options.qk_rank
-    A, why = len(facts.answer_ids), []
-    if d is None:
-        d = max(smallest_width(A), d_h or 1)
-        why.append(f"d = {d}: the least width at which {A:,} answers keep a margin near 0.4")
-    if qk_rank is None:
-        qk_rank = 1 if H is None and d_h is None else (d_h or d)
-        if qk_rank == 1 and H is None:
-            why.append("rank(W_QK) = 1: enough (Remark 2) and fewest parameters")
-    if d_h is None:
-        d_h = d
-        why.append("d_h = d: fewest query and key parameters per fact")
-    if H is None:
-        wanted = facts.T * (1 + options.slack)
-        reason = f"{facts.T:,} facts and {options.slack:.0%} slack"
-        if options.readout == "convex":
-            wanted = facts.T / CONVEX_LOAD
-            reason = f"{CONVEX_LOAD} facts for each of H·d_h (convex read-out)"
-        H = max(1, math.ceil(wanted / d_h))
-        why.append(f"H = {H}: H·d_h >= {wanted:,.0f}, {reason}")
-    spec = attention_spec(facts, why, d=d, d_h=d_h, H=H, qk_rank=qk_rank)
-    promised = corollary1_capacity(spec, facts.last_tokens)
-    skip, last = f"{d}", facts.last_tokens
-    if last < d:
-        skip = f"{last} (the skip spans the {last} last tokens, not d = {d})"
-    why.append(f"Corollary 1 promises H·d_h + d = {H * d_h:,} + {skip} = {promised:,} facts")
-    return Choice(spec, tuple(why))
-
-
-def attention_spec(
-    facts: Facts, why: list[str], *, d: int, d_h: int, H: int, qk_rank: int
-) -> AttentionOnlySpec:
-    """The layer that reads these keys; `why` learns about the start token of keys of one token."""
-    S, N = facts.S, facts.N
-    if S == 1:
-        S, N = 2, N + 1
-        why.append(
-            "a start token stands in front of every key: attention over one position is constant "
-            "and would leave only the skip's d directions"
-        )
-    return AttentionOnlySpec(N=N, S=S, d=d, d_h=d_h, H=H, qk_rank=qk_rank)
 
 
 def attention_memory(

@@ -21,11 +21,11 @@ from byheart.construct.attention_only import (
     BETAS,
     CHANGED_BASIS,
     Layer,
-    attention_spec,
     check_admissible,
     complete,
     in_basis,
 )
+from byheart.construct.choice import attention_spec
 from byheart.construct.encoders import Encoder, encode
 from byheart.construct.methods import DistributionAttention
 from byheart.construct.readout import ReadoutTask, kl_readout, ridge_readout

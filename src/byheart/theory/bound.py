@@ -29,7 +29,8 @@ WORDS = {
     "d": "the width `d`", "d_h": "the head width `d_h`", "H": "the heads `H`",
     "n": "the context `n`", "N": "a vocabulary `N`", "T": "the number of `facts`",
     "S": "the length `S` of the keys", "layers": "the `layers`",
-    "parameters": "the parameters of the whole model", "answers": "the number of answers",
+    "parameters": "the parameters of the whole model",
+    "layer_parameters": "the parameters of one layer", "answers": "the number of answers",
     "d_in": "tokens in R^d that are (r, δ)-separated",
     "width": "feed-forward blocks (this one has none, or their width is not known)",
 }  # fmt: skip
@@ -258,15 +259,15 @@ def explanation(bound: Bound) -> dict[str, str | list[str]]:
     return {name: value for name, value in lines.items() if value}
 
 
-def at_most(left: str, right: str) -> Hypothesis:
-    """left <= right, where both are known."""
+def at_most(left: str, right: str, printed: str = "") -> Hypothesis:
+    """left <= right, where both are known; `printed`: what the paper has in its place."""
 
     def check(case: Case) -> str | None:
         a, b = getattr(case, left), getattr(case, right)
         fine = a is None or b is None or a <= b
         return None if fine else f"needs {left} <= {right}: {a} > {b}"
 
-    return Hypothesis(f"{left} <= {right}", check)
+    return Hypothesis(f"{left} <= {right}" + (f" ({printed})" if printed else ""), check)
 
 
 def at_least(name: str, least: int, why: str = "", text: str = "") -> Hypothesis:
@@ -295,6 +296,10 @@ def requires(
 
 
 TOKENS = at_least("N", 2, text="N >= 2 tokens")
+ONE_MATRIX = requires(
+    "one matrix", lambda case: case.family in ("", "associative"),
+    lambda case: f"is about one d x d matrix W between keys and answers, not {case.family}",
+)  # fmt: skip
 TWO_ANSWERS = requires("at least 2 answers", lambda case: case.answer_count >= 2,
                        lambda case: f"needs at least 2 answers: {case.answer_count}")  # fmt: skip
 

@@ -36,7 +36,7 @@ class Candidate:
 
 
 CANDIDATES = (
-    Candidate("associative", "associative memory", "dana2025.associative", {}),
+    Candidate("associative", "associative memory", "related.associative_memory", {}),
     Candidate("attention-2", "attention-only, d = 2", "dana2025.corollary1", {"d": 2, "d_h": 2}),
     Candidate("attention-64", "attention-only, d = 64", "dana2025.corollary1",
               {"d": 64, "d_h": 64}),

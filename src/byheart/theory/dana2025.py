@@ -47,6 +47,11 @@ def corollary1_heads(T: int, d: int, d_h: int, last_tokens: int | None = None) -
     return max(1, ceil_div(T - skip, d_h))
 
 
+def associative_parameters(d: int, S: int, N: int) -> int:
+    """d (S N + d + N): keys of S tokens, W and the unembedding of the associative memory."""
+    return d * (S * N + d + N)
+
+
 def phi(X: float, N: int, T0: int) -> float:
     """φ(X) = 1/N + (1 - 1/N) X/T0, at most 1: accuracy when X of T0 facts are held, rest guessed.
 

@@ -9,17 +9,25 @@ import numpy as np
 
 from byheart.specs import AttentionOnlySpec
 from byheart.theory.bound import (
+    ONE_MATRIX,
     TOKENS,
     Hypothesis,
     Size,
     at_least,
     at_most,
+    ceil_div,
     layer_parameters,
     requires,
     theorem,
 )
 from byheart.theory.case import Case
-from byheart.theory.dana2025 import corollary1_heads, phi, proposition3_margin, random_coherence
+from byheart.theory.dana2025 import (
+    associative_parameters,
+    corollary1_heads,
+    phi,
+    proposition3_margin,
+    random_coherence,
+)
 
 
 def _held(case: Case) -> int:
@@ -40,14 +48,11 @@ def attention_size(case: Case) -> Size:
     return Size(spec.parameters, {"d": d, "d_h": d_h, "H": H}, note)
 
 
-def _matrix_parameters(d: int, S: int, N: int) -> int:
-    return d * (S * N + d + N)
-
-
-def _associative_size(case: Case) -> Size:
-    d = max(2, case["T"])
-    count = _matrix_parameters(d, case["S"], case["N"])
-    return Size(count, {"d": d}, "W solved for, independent keys")
+def _modules_size(case: Case) -> Size:
+    """⌈N_ε/d⌉ modules, d_h = d (default 2), N_ε = case.T sequences."""
+    d = case.d if case.d is not None else 2
+    spec = AttentionOnlySpec(N=case["N"], S=case["S"], d=d, d_h=d, H=ceil_div(case["T"], d))
+    return Size(spec.parameters, {"d": d, "d_h": d, "H": spec.H}, "distributions, rank d")
 
 
 def _additive(case: Case) -> str | None:
@@ -123,6 +128,12 @@ LAYER = (
 UNIFORM = requires("a uniform prior over T0 facts", lambda case: case.uniform is not False,
                    "needs a uniform prior: these facts are weighted")  # fmt: skip
 SUPPORT = "every π_t has full support (Assumption 2)"
+POLYNOMIAL = (
+    "m in M: encoders f_δ of rank d, c δ^α <= |log m/softmax f_δ| <= δ on the support of m",
+    "the support of π lies in that of m",
+)
+SQUARE = requires("modules of full width, d_h = d", lambda case: case["d_h"] == case["d"],
+                  lambda case: f"needs d_h = d: {case['d_h']} != {case['d']}")  # fmt: skip
 SIZES = "d d_h H n N"
 
 BOUNDS = (
@@ -142,15 +153,16 @@ BOUNDS = (
     theorem("dana2025.corollary2", f"{SIZES} T", (*LAYER, PLANE, UNIFORM),
             lambda case: phi(_held(case), case["N"], case["T"]), layer_parameters,
             lambda case: f"T0 = {case['T']:,} facts"),
-    theorem("dana2025.theorem3", SIZES, LAYER, _held, layer_parameters,
-            lambda case: "exact for ε = 0; the constant of O(ε log 1/ε) is not given"),
+    theorem("dana2025.theorem3", SIZES,
+            (*LAYER, *POLYNOMIAL), _held, layer_parameters,
+            lambda case: "exact for ε = 0; theorem3_constant measures that of O(ε log 1/ε)"),
+    theorem("dana2025.slides_modules", SIZES,
+            (*LAYER, SQUARE, SUPPORT),
+            lambda case: case.free_heads * case["d"], layer_parameters, size=_modules_size),
     theorem("dana2025.associative", "d n N",
-            (requires("one matrix", lambda case: case.family in ("", "associative"), lambda case:
-             f"is about one d x d matrix W between keys and answers, not {case.family}"),
-             TOKENS, PLANE, "independent keys: random ones are"),
+            (ONE_MATRIX, TOKENS, PLANE, "independent keys: random ones are"),
             lambda case: case["d"],
-            lambda case: _matrix_parameters(case["d"], case["n"], case["N"]),
-            size=_associative_size),
+            lambda case: associative_parameters(case["d"], case["n"], case["N"])),
     theorem("dana2025.theorem2", "", ("||W W^T - I_N||_max = C < 1/2",)),
     theorem("dana2025.theorem2_unit", "", ("unit rows, no two equal",)),
     theorem("dana2025.theorem2_random", "d N",

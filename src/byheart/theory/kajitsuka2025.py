@@ -139,16 +139,23 @@ def theorem43_parameters(T: int, n: int) -> float:
     return math.sqrt(n * T / (3 * (log2(48 * math.e) + 3 * log2(n) + log2(T))))
 
 
-def theorem42_parameters(T: int) -> float:
-    """W = Ω(sqrt T) for shattering T constant sequences (Theorem 4.2), with an explicit constant.
+def theorem42_parameters(T: int) -> int:
+    """The smallest W with T <= 16 W (W + 1), about sqrt(T)/4: what shattering T sequences of equal
+    tokens needs. Theorem 4.2 says Ω(sqrt T); the constant is that of its source.
 
-    On constant sequences attention is the linear map I + Σ W_O W_V, softmax or hardmax, so the
-    chain of Theorem 4.3 holds with n = 1 (derived here): W >= sqrt(T / (3 log2(48 e T))).
+    On such sequences attention is the linear map I + Σ W_O W_V, softmax or hardmax, so the model
+    is a ReLU network. One token takes at most t = 4 W + 2 operations: a product and a sum for each
+    of W parameters; two for each ReLU unit and one for each skipped coordinate, of which there are
+    at most W/2 and W (each has parameters of its own); a comparison and the output. Goldberg and
+    Jerrum 1995 (Anthony and Bartlett 1999, Theorem 8.4): VC dimension <= 4 W (t + 2).
 
-    >>> round(theorem42_parameters(10**6))
-    111
+    >>> theorem42_parameters(10**6)
+    250
     """
-    return theorem43_parameters(T, 1)
+    W = max(0, math.isqrt(T) // 4 - 1)  # 16 W (W + 1) < (4 W + 2)² <= T here
+    while 16 * W * (W + 1) < T:
+        W += 1
+    return W
 
 
 @dataclass(frozen=True)

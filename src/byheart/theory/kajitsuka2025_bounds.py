@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 
 from byheart.theory.bound import (
     Bound,
@@ -37,7 +36,6 @@ PIECES = requires(
     "ReLU or no feed-forward", lambda case: not case.d_ff or case.activation == "relu",
     lambda case: f"needs ReLU (the proof counts linear pieces), found {case.activation}",
 )  # fmt: skip
-SEARCHED = 1000  # values of B that are tried, from the largest possible down
 SEPARATED = requires(
     "n >= 1 tokens, (r, δ)-separated, consistently labelled",
     lambda case: case.N is not None or (case.d_in is not None and case.spread is not None),
@@ -110,14 +108,18 @@ def _network(bound_id: str, construction: Construction, width: int, reads: str =
 
 
 def _shattering(
-    bound_id: str, reads: str, first: Hypothesis, needed: Callable[[int, Case], float]
+    bound_id: str,
+    reads: str,
+    first: Hypothesis,
+    needed: Callable[[int, Case], float],
+    most: Callable[[int, Case], int],
 ) -> Bound:
-    """A lower bound on parameters as a bound: the largest T that so many can shatter."""
+    """A lower bound on parameters, `needed` for T, as a bound: the `most` T that W can shatter."""
     return theorem(
         bound_id,
         reads,
         (first, NO_NORM, PIECES, "every labelling is wanted (shattering), not one"),
-        lambda case: largest(lambda T: needed(T, case) <= case["parameters"]),
+        lambda case: most(case["parameters"], case),
         size=lambda case: Size(math.ceil(needed(case["T"], case)), {}, "no fewer"),
     )
 
@@ -155,11 +157,29 @@ def _limited_capacity(case: Case) -> int:
         network = theoremF1(T, *data, B)
         return network.depth <= layers and network.bits <= case.bits
 
+    def with_groups(B: int) -> int:
+        return largest(lambda T: within(T, B), B * B)
+
+    def with_copies(k: int) -> int:
+        """At most k networks. Depth and bits grow with T and B: with the largest B that allows
+        k B², a larger B than B + 1 allows fewer T than B + 1 does."""
+        B = largest(lambda B: within(k * B * B, B), 2)
+        least, most = (B + 1) ** 2, k * (B + 1) ** 2
+        T = largest(lambda T: within(T, B + 1), least, most)
+        return max(k * B * B, T if T >= least else 0)
+
     most, best = largest(lambda B: within(B * B, B), 2), 3
-    for B in range(most, max(1, most - SEARCHED), -1):
+    # A network for B² points is at least 6 B deep (Lemma C.1 twice), and k of them stand in series:
+    # of k and B one is at most sqrt(layers/6). All such B are tried, then all such k.
+    few = math.isqrt(layers // 6) + 1
+    for less in range(min(most, few) - 1):
+        B = min(most, few) - less
         one = theoremF1(B * B, *data, B).depth
         if layers // one * B * B > best:  # else it cannot be more
-            best = max(best, largest(partial(within, B=B), B * B))
+            best = max(best, with_groups(B))
+    for k in range(1, few + 1 if most > few else 1):
+        if layers * layers > 36 * k * best:  # else T <= k B² and 6 k B <= layers say: no more
+            best = max(best, with_copies(k))
     return best
 
 
@@ -184,10 +204,12 @@ BOUNDS = (
     _network("kajitsuka2025.theorem41", _next_token, 14),
     _shattering("kajitsuka2025.theorem42", "parameters",
                 Hypothesis("no positions added", _constant),
-                lambda T, case: theorem42_parameters(T)),
+                lambda T, case: theorem42_parameters(T), lambda W, case: 16 * W * (W + 1)),
     _network("kajitsuka2025.corollary41", _sequence, 14),
     _shattering("kajitsuka2025.theorem43", "parameters n", HARDMAX,
-                lambda T, case: theorem43_parameters(T, case.n or case.key_length)),
+                lambda T, case: theorem43_parameters(T, case.n or case.key_length),
+                lambda W, case: largest(
+                    lambda T: theorem43_parameters(T, case.n or case.key_length) <= W)),
     _network("kajitsuka2025.theoremD1", _sets, 12),
     _network("kajitsuka2025.theoremE1", _table, 14, "N"),
     theorem("kajitsuka2025.theoremF1", "width layers n T",

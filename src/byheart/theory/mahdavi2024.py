@@ -156,7 +156,8 @@ def _remark(case: Case) -> str:
 
 SIZES = "d d_h H n"
 HEADS = Hypothesis("softmax scores E W_h e, one W_h for all positions", _plain_scores)
-NARROW = (HEADS, at_most("n", "d"), at_most("d_h", "d"))
+# The paper has n < d; the proof needs no more than n <= d.
+NARROW = (HEADS, at_most("n", "d", "the paper: n < d"), at_most("d_h", "d"))
 TWO = at_least("n", 2, "attention over one token is constant")
 QUERIES = Hypothesis(
     "every n queries independent (Assumption 1; only Q of them: n becomes Q)", _kruskal

@@ -18,7 +18,7 @@ from byheart._plugins import leave_out, plugins
 from byheart._tables import data_frame, html_table
 from byheart.errors import ByheartError, did_you_mean
 from byheart.specs import Spec
-from byheart.theory import dana2025_bounds, kajitsuka2025_bounds, mahdavi2024, related
+from byheart.theory import dana2025_bounds, kajitsuka2025_bounds, limits, mahdavi2024, related
 from byheart.theory.bound import Answer, Bound
 from byheart.theory.case import Case, Number, case_of
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from byheart.facts import Facts
 
-PAPERS = (dana2025_bounds, mahdavi2024, kajitsuka2025_bounds, related)
+PAPERS = (dana2025_bounds, mahdavi2024, kajitsuka2025_bounds, limits, related)
 BOUNDS: tuple[Bound, ...] = tuple(bound for paper in PAPERS for bound in paper.BOUNDS)
 
 
