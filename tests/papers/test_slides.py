@@ -36,16 +36,16 @@ def held(power: float, shares: dict[str, float], few: float = 1.0) -> Law:
 DERIVED = {**associative.SHARES}
 
 
-def known(built: float, convex: float, worse: float = 5.0, off: float = 0.0) -> Law:
-    """Questions known for each feature, the built memory's divergence, and how much further from
-    its encoder than the theorem allows."""
+def known(built: float, convex: float, power: float, worse: float = 5.0, off: float = 0.0) -> Law:
+    """Questions known, built m and convex m^power of m features; the built memory's divergence, and
+    how much further it is from its encoder than the theorem allows."""
 
     def law(p: dict[str, Any]) -> dict[str, Any]:
         T, d = p["N"] ** 2, p["d"]
         P = sparse.modules(p["share"], T, d)
         m = min(d * P + d, T)
         return {"P": P, "N_eps": T, "T": T, "features": m, "uniform_kl": 2.5, "encoder_kl": 0.5,
-                "convex_kl": 1.0, "convex_known": convex * m, "built_known": built * m,
+                "convex_kl": 1.0, "convex_known": convex * m**power, "built_known": built * m,
                 "built_kl": 2.5 * worse, "bound": 2.5 * worse + 1 - off}  # fmt: skip
 
     return law
@@ -67,9 +67,10 @@ def layers(share: float, of_floor: float, wide: float = 0.001) -> Law:
         ("associative", held(3, dict.fromkeys(DERIVED, 9.0), 2.0), 0.003, "refuted"),
         ("associative", held(2, dict.fromkeys(DERIVED, 1.0)), 0.003, "mixed"),
         ("associative", held(2, DERIVED), 1.5, "undecided"),
-        ("sparse", known(1.0, 1.8), 0.003, "confirmed"),
-        ("sparse", known(0.5, 0.8, worse=0.5, off=9.0), 0.003, "mixed"),  # in proportion, but less
-        ("sparse", known(1.0, 1.0), 0.3, "mixed"),
+        ("sparse", known(1.0, 0.5, 1.25), 0.003, "confirmed"),
+        ("sparse", known(0.5, 0.9, 0.8, worse=0.5, off=9.0), 0.003, "refuted"),
+        ("sparse", known(1.0, 2.0, 0.9), 0.003, "mixed"),  # more, and less for each feature
+        ("sparse", known(1.0, 0.5, 1.25), 1.0, "mixed"),  # what is counted is certain
         ("quality", layers(0.99, 1.05), 0.003, "confirmed"),
         ("quality", layers(0.5, 3.0, wide=0.5), 0.003, "refuted"),
         ("quality", layers(0.9, 1.25, wide=0.02), 0.1, "undecided"),
@@ -85,8 +86,10 @@ def test_verdicts_follow_from_the_rows(name: str, law: Law, scatter: float, expe
 
 
 def test_the_claims_on_the_sparse_regime_are_judged_apart():
-    found = list(verdicts(finding(study("sparse"), known(0.5, 0.8, worse=0.5, off=9.0))).values())
-    assert found == ["refuted", "refuted", "refuted", "refuted", "confirmed"]
+    found = list(verdicts(finding(study("sparse"), known(1.0, 2.0, 0.9))).values())
+    assert found == ["confirmed", "confirmed", "confirmed", "confirmed", "refuted"]
+    wide = list(verdicts(finding(study("sparse"), known(1.0, 0.5, 1.25), scatter=1.0)).values())
+    assert (wide[0], wide[2], wide[4]) == ("undecided", "confirmed", "undecided")
 
 
 def test_the_table_has_every_width_and_way_beside_the_law():
