@@ -1,4 +1,4 @@
-"""The studies of Kajitsuka and Sato and of the slides: verdicts of made-up rows; experiments."""
+"""The studies of Kajitsuka and Sato: verdicts of made-up rows; experiments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from made_up import Law, finding, verdicts
 
 from byheart.errors import ByheartError, FactsError
-from byheart.papers import find, slides
+from byheart.papers import find
 from byheart.papers.kajitsuka2025 import experiment, text
 from byheart.papers.kajitsuka2025.experiment import BUILT, DEFAULTS, MINIMAL, TRAIN
 
@@ -65,20 +65,6 @@ def needed(blocks) -> Law:
     return law
 
 
-def recalled(few: float, own: float, constant: float = 1.0) -> Law:
-    """T = d^few / 2 and 2 T log T = constant d^own."""
-
-    def law(q: dict[str, Any]) -> dict[str, Any]:
-        if q["answers"]:
-            return {"T": 0.5 * q["d"] ** few}
-        T = wanted = constant * float(q["d"]) ** own
-        for _ in range(60):
-            T = wanted / (2 * math.log(T))
-        return {"T": T}
-
-    return law
-
-
 @pytest.mark.parametrize(
     ("name", "law", "scatter", "expected"),
     [
@@ -105,9 +91,6 @@ def recalled(few: float, own: float, constant: float = 1.0) -> Law:
          "refuted"),
         ("embedding-dimension", lambda q: {"parameters": 9.0 * q["m"] ** 0.25, "blocks": 3.0}, 0.1,
          "undecided"),
-        ("slides/associative", recalled(1, 2), 0.003, "confirmed"),
-        ("slides/associative", recalled(2, 3, 4.0), 0.003, "refuted"),
-        ("slides/associative", recalled(1, 1.5), 0.003, "mixed"),
     ],
 )  # fmt: skip
 def test_verdicts_follow_from_the_rows(name: str, law: Law, scatter: float, expected: str):
@@ -314,10 +297,3 @@ def test_what_is_built_is_right_and_short_weights_cost_parameters():
     assert short["bits"] <= 32 < free["bits"] and short["parameters"] > free["parameters"]
     small = experiment.built(BUILT.cell("x", N=8, formats=["float16", "longdouble"]).params, 0)
     assert small["longdouble"] >= small["float16"]
-
-
-def test_the_associative_memory_recalls_few_facts_and_not_many():
-    assert slides.recalled(20, 256, 16, seed=1) == 1.0
-    assert slides.recalled(20_000, 16, 16, seed=1) < 0.9
-    found = slides.capacity({"d": 64, "answers": 16}, 0)
-    assert slides.recalled(found["T"], 64, 16, 0) >= slides.RECALLED

@@ -23,7 +23,7 @@ def test_every_figure_and_every_new_study_is_there():
         "regression-context regression-heads-own regression-context-own saturation assumptions "
         "capacity-vs-P built-vs-trained depth",
         "kajitsuka2025": "fig1 fig2 fig3 length precision hardmax-vs-softmax embedding-dimension",
-        "slides": "associative",
+        "slides": "associative sparse quality",
     }
     for paper, names in wanted.items():
         assert {s.name for s in find(paper)} == {f"{paper}/{name}" for name in names.split()}
@@ -72,7 +72,7 @@ def test_nothing_can_be_said_of_no_rows(study: Study):
 SIZES = {
     "mahdavi2024": {"T": 40, "H": 2, "n": 4, "d": 8, "d_h": 8, "classes": 3},
     "kajitsuka2025": {"N": 12, "n": 4, "d": 3},
-    "slides": {"d": 8},
+    "slides": {"N": 5},
 }
 
 
@@ -84,6 +84,8 @@ def test_a_tiny_profile_runs_from_end_to_end(study: Study, tmp_path: Path):
         changes = {"H": 1, "n": 3, "d": 4, "d_h": 4}
     elif study.name == "mahdavi2024/assumptions":
         changes = {"T": 40}
+    elif study.paper == "slides":
+        changes["d"] = {"associative": 8, "sparse": 2, "quality": 2}[study.name.partition("/")[2]]
     elif study.name == "mahdavi2024/depth":
         changes["heads"] = 12
     made = tiny(study, **changes)

@@ -33,8 +33,8 @@ def declare(
     """The study `name` with its words, in which {NAME} stands for a text that several share, or for
     one of the `numbers`: the rule of a verdict names the constants that the analysis uses.
 
-    >>> declare("slides/associative", [], laws.too_few, Axes("d", "T"), FEW=16, CONSTANT=1.5).source
-    'slides of June 2024, associative memory'
+    >>> declare("mahdavi2024/depth", [], laws.too_few, Axes("layers", "accuracy"), SAME=0.05).title
+    'The same heads in one layer or in several'
     """
     paper, _, short = name.partition("/")
     table = words_of(paper)

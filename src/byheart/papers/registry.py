@@ -122,9 +122,9 @@ def reproduce(
 
     >>> import tempfile, pathlib
     >>> store = pathlib.Path(tempfile.mkdtemp()) / "slides.db"
-    >>> result = reproduce("slides/associative", seeds=1, set={"d": (16, 32, 64)}, store=store)
+    >>> result = reproduce("slides/associative", seeds=1, set={"d": (16, 32)}, store=store)
     >>> len(result.rows), result.rows[0]["d"], result.finding.verdict in ("undecided", "confirmed")
-    (6, 16, False)
+    (12, 16, False)
     """
     studies = [study] if isinstance(study, Study) else find(study)
     if len(studies) > 1:
