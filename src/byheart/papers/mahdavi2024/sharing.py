@@ -126,10 +126,10 @@ def newton_seconds(p: Params) -> float:
     """CPU seconds of one fit: those above P go on until they stall, wide heads need restarts."""
     P = partly_shared(p["H"], p["n"], p["d"], p["d_h"], p["contexts"])[1]
     restarts = 3.0 if p["d_h"] == p["d"] else 1.0
-    return 0.05 + P**2 * (1.4e-5 if p["share"] > 1 else 4e-6 * restarts)
+    return 0.05 + P**2 * (1e-5 if p["share"] > 1 else 3e-6 * restarts)
 
 
-READ_OUT = Procedure(read_out, seconds=lambda p: 0.1 + 3e-8 * (p["H"] * p["d"]) ** 3)
+READ_OUT = Procedure(read_out, seconds=lambda p: 0.03 + 2e-9 * (p["H"] * p["d"]) ** 3)
 NEWTON = Procedure(newton, seconds=newton_seconds)
 
 
