@@ -21,7 +21,7 @@ def test_every_figure_and_every_new_study_is_there():
     wanted = {
         "mahdavi2024": "fig2a fig2b fig2c heads-own-contexts context-own-contexts regression-heads "
         "regression-context regression-heads-own regression-context-own saturation assumptions "
-        "capacity-vs-P built-vs-trained depth",
+        "capacity-vs-P partial-sharing kruskal-vs-memorized built-vs-trained depth",
         "kajitsuka2025": "fig1 fig2 fig3 length precision hardmax-vs-softmax embedding-dimension",
         "slides": "associative sparse quality",
     }

@@ -13,6 +13,7 @@ from byheart.theory.bound import Case, explanation
 from byheart.theory.mahdavi2024 import (
     effective_parameters,
     generic_rank,
+    partly_shared,
     theorem1_capacity,
     theorem1_heads,
 )
@@ -94,9 +95,8 @@ def test_own_contexts_give_rank_H_d(ask, H, n, d, d_h):
     assert (refused.applies, refused.capacity) == (False, None)
 
 
-def dimension(H, n, d, d_h, shared, T):
+def dimension(H, n, d, d_h, contexts, queries):
     """Rank of the Jacobian of the T outputs in all weights (W_K, W_Q, read-out), complex step."""
-    contexts, queries = examples(n, d, T, shared)
     r = np.random.default_rng(2)
     shapes = [(H, d, d_h), (H, d, d_h), (H, d)]
     theta = r.normal(size=sum(int(np.prod(s)) for s in shapes)) / np.sqrt(d)
@@ -132,7 +132,7 @@ def test_effective_parameters_are_the_dimension_of_the_family(ask, H, n, d, d_h)
     ):
         spec = MultiHeadSpec(d=d, n=n, d_h=d_h, H=H, shared=shared)
         P = ask(bound, spec).capacity
-        assert P == dimension(H, n, d, d_h, shared, P + 8)
+        assert P == dimension(H, n, d, d_h, *examples(n, d, P + 8, shared))
 
 
 @pytest.mark.parametrize("more", ["embed", "decoder"])
@@ -286,3 +286,41 @@ def test_the_smallest_layer_is_eleven_parameters_a_fact(T):
     spec = MultiHeadSpec(d=d, n=n, d_h=d_h, H=H)
     assert spec.parameters == found.parameters
     assert theorem1_capacity(spec.H, spec.n, spec.d_h) >= T
+
+
+@given(
+    H=st.integers(1, 5), n=st.integers(1, 6), d=st.integers(1, 9), c=st.integers(1, 9),
+    k=st.integers(1, 30),
+)  # fmt: skip
+def test_partly_shared_contexts_have_the_derived_rank(H, n, d, c, k):
+    """rank(Z) = min(c k, R) for c contexts with k examples each, whatever the sizes (n > d too)."""
+    contexts, queries = partly(n, d, c, k)
+    assert rank(heads(contexts, queries, H, d)) == min(c * k, partly_shared(H, n, d, d, c)[0])
+
+
+@pytest.mark.parametrize(
+    ("H", "n", "d", "d_h"), [(2, 3, 6, 2), (2, 3, 6, 6), (3, 2, 5, 1), (2, 5, 4, 2), (1, 3, 7, 3)]
+)
+@pytest.mark.parametrize("c", [1, 2, 3, 5])
+def test_partly_shared_contexts_have_the_derived_dimension(H, n, d, d_h, c):
+    P = partly_shared(H, n, d, d_h, c)[1]
+    for k in (max(1, P // c - 2), P // c + 4):
+        assert dimension(H, n, d, d_h, *partly(n, d, c, k)) == min(c * k, P)
+
+
+def partly(n, d, c, k):
+    """c contexts, each with k queries."""
+    contexts, queries = examples(n, d, c * k, False, seed=c + k)
+    return contexts[:c].repeat(k, axis=0), queries
+
+
+@given(H=st.integers(1, 9), n=st.integers(1, 9), d=st.integers(1, 9), d_h=st.integers(1, 9))
+def test_the_ends_of_partial_sharing_are_the_two_known_cases(H, n, d, d_h):
+    """One context, and so many that more change nothing; between them R and P are concave."""
+    for shared, c in ((True, 1), (False, d)):
+        R, P = partly_shared(H, n, d, d_h, c)
+        assert R == generic_rank(H, n, d, shared=shared)
+        assert n == 1 or P == effective_parameters(H, n, d, d_h, shared=shared)
+    sizes = [partly_shared(H, n, d, d_h, c) for c in range(2 * d + 2)]
+    steps = np.diff(np.array(sizes), axis=0)
+    assert sizes[0] == (0, 0) and (steps >= 0).all() and (np.diff(steps, axis=0) <= 0).all()

@@ -203,3 +203,31 @@ BOUNDS = (
     _hard_limit("mahdavi2024.effective_parameters_shared", shared=True),
     _hard_limit("mahdavi2024.effective_parameters", shared=False),
 )  # fmt: skip
+
+
+def partly_shared(H: int, n: int, d: int, d_h: int, contexts: int) -> tuple[int, int]:
+    """(R, P) of generic examples that have c = `contexts` different contexts between them: the
+    largest rank(Z) of random heads, and the dimension of the family of functions, scalar labels.
+
+        R = min(c (H(n-1) + 1),  c (H-1)(n-1) + d,  H d)
+        P = H q (d + k - q) + R,     k = min(c (n-1), d), q = min(d_h, k)
+
+    c = 1 is one shared context, c >= d examples with contexts of their own. If every context is
+    used equally often, rank(Z) = min(T, R), and T <= P is necessary for T generic labels.
+
+    Derived here. The rows of one context span {(E^T a_1, ..., E^T a_H) with Σa_h the same for all
+    h}. Those of c contexts: in every head the min(c (n-1), d) directions of their differences of
+    tokens, and c vectors that are the same in all heads, as far as these directions leave room. A
+    row is a generic point of an analytic family that spans its context's space, so T rows are
+    independent unless some j contexts hold more than R(j) of them (Rado); R(j) is concave with
+    R(0) = 0, so that all c of them decide. A head is a rank-q map from queries to k logit
+    differences; P(j) is concave too.
+
+    >>> [partly_shared(4, 3, 16, 4, contexts) for contexts in (1, 2, 6, 8, 100)]
+    [(9, 137), (18, 274), (52, 436), (64, 512), (64, 512)]
+    """
+    c = contexts
+    R = min(c * (H * (n - 1) + 1), c * (H - 1) * (n - 1) + d, H * d)
+    k = min(c * (n - 1), d)
+    q = min(d_h, k)
+    return R, H * q * (d + k - q) + R

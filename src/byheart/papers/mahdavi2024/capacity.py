@@ -197,9 +197,9 @@ def analyse_held(rows: list[Row]) -> Finding:
 
 
 HELD_GRID = by_profile(
-    HELD, "built-vs-trained", {"H": (1, 2, 3, 4), "n": 6, "d": 12, "d_h": 12, "steps": 1500},
-    {"H": (1, 2, 4, 8), "n": 8, "d": 16, "d_h": 16, "steps": 10_000},
-    method=METHODS, context="shared", lr=0.02,
+    HELD, "built-vs-trained", {"H": (1, 2, 3, 4), "steps": 1500, "lr": 0.02},
+    {"H": (1, 2, 4), "steps": 8000, "lr": 0.01},
+    method=METHODS, context="shared", n=6, d=12, d_h=12,
 )  # fmt: skip
 HELD_AXES = Axes("H", "T", "method", "heads H", "examples held", log="y", label="{value}")
 BUILT = declare("mahdavi2024/built-vs-trained", HELD_GRID, analyse_held, HELD_AXES)

@@ -235,7 +235,8 @@ def analyse_depth(rows: list[Row]) -> Finding:
 DEPTHS = by_profile(
     TRAIN_DEEP, "depth",
     {"T": (1000, 1500), "layers": (1, 2, 3, 4, 6), **SCALED, "d_h": 16, "n": 8, "heads": 12},
-    {"T": (10_000, 20_000), "layers": (1, 2, 3, 4, 6, 8), **PAPER, "d_h": 64, "n": 32, "heads": 24},
+    {"T": (1500, 2500), "layers": (1, 2, 3, 6), **SCALED, "d": 32, "d_h": 32, "n": 16, "heads": 12,
+     "classes": 100, "lr": 5e-3, "least_steps": 6000},
 )  # fmt: skip
 DEPTH_AXES = Axes("layers", "accuracy", "T", bottom=0, top=1.03)
 DEPTH = declare("mahdavi2024/depth", DEPTHS, analyse_depth, DEPTH_AXES, SAME=SAME)
