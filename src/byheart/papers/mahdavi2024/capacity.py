@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import numpy as np
 
 from byheart.papers.declare import by_profile, declare, largest_passing
@@ -11,6 +13,9 @@ from byheart.studies.cell import Cell, Measurements, Params, Procedure
 from byheart.studies.fits import combined
 from byheart.studies.study import Axes, Claim, Finding, Row
 from byheart.theory.mahdavi2024 import effective_parameters, generic_rank, theorem1_capacity
+
+if TYPE_CHECKING:
+    from byheart.facts import VectorFacts
 
 FITTED = 1e-6  # largest error of a label, labels in [0, 1]
 SHARES = (0.8, 0.9, 0.95, 1.0, 1.05)
@@ -24,10 +29,29 @@ SMALL = (
 LARGER = (*SMALL, (6, 8, 16, 16, "shared"), (6, 10, 20, 20, "shared"), (4, 8, 16, 16, "own"))
 
 
+class Newton(NamedTuple):
+    """The largest error of a label in the best start, and the starts that were made."""
+
+    error: float
+    starts: int
+
+
+def best_start(facts: VectorFacts, H: int, d_h: int, seed: int, starts: int = STARTS) -> Newton:
+    """Levenberg-Marquardt on all weights, from one start after the other until one fits."""
+    from byheart.construct.multi_head.generic import LOGITS, newton_run
+
+    error, start = float("inf"), 0
+    for start in range(1, starts + 1):
+        logits = LOGITS[(start - 1) % len(LOGITS)]
+        error = min(error, newton_run(facts, H, d_h, seed + start, logits).error)
+        if error < FITTED:
+            break
+    return Newton(error, start)
+
+
 def newton(p: Params, seed: int) -> Measurements:
     """Levenberg-Marquardt on all weights of the bare layer, T = share x P scalar labels, up to
     STARTS starts; the largest error of the best."""
-    from byheart.construct.multi_head.generic import LOGITS, newton_run
     from byheart.facts import random_vectors
 
     sizes = (p["H"], p["n"], p["d"], p["d_h"])
@@ -35,13 +59,8 @@ def newton(p: Params, seed: int) -> Measurements:
     T = int(p["share"] * P)
     context = "fixed" if p["context"] == "shared" else "random"
     facts = random_vectors(T, p["n"], p["d"], context, seed=seed)
-    error, starts = float("inf"), 0
     # Above P nothing can succeed: one start shows by how much it fails.
-    for starts in range(1, (1 if T > P else STARTS) + 1):
-        logits = LOGITS[(starts - 1) % len(LOGITS)]
-        error = min(error, newton_run(facts, p["H"], p["d_h"], seed + starts, logits).error)
-        if error < FITTED:
-            break
+    error, starts = best_start(facts, p["H"], p["d_h"], seed, 1 if T > P else STARTS)
     return {"T": T, "P": P, "theorem": theorem1_capacity(p["H"], p["n"], p["d_h"]),
             "error": error, "fitted": error < FITTED, "starts": starts}  # fmt: skip
 

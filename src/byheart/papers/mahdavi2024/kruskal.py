@@ -6,8 +6,8 @@ import numpy as np
 
 from byheart.facts import VectorFacts
 from byheart.papers.declare import declare
-from byheart.papers.mahdavi2024.capacity import CLASSES, FITTED, STARTS
-from byheart.papers.mahdavi2024.sharing import best_start, largest_fit, random_features
+from byheart.papers.mahdavi2024.capacity import CLASSES, FITTED, STARTS, best_start
+from byheart.papers.mahdavi2024.sharing import largest_fit, random_features
 from byheart.specs import MultiHeadSpec
 from byheart.studies import figure, laws
 from byheart.studies.cell import Cell, Measurements, Params, Procedure

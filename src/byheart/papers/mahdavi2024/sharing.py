@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from byheart.facts import VectorFacts
 from byheart.papers.declare import declare
-from byheart.papers.mahdavi2024.capacity import FITTED, SLOPE, STARTS
+from byheart.papers.mahdavi2024.capacity import FITTED, SLOPE, STARTS, best_start
 from byheart.specs import MultiHeadSpec
 from byheart.studies import figure, laws
 from byheart.studies.cell import Cell, Measurements, Params, Procedure
@@ -54,26 +52,6 @@ def largest_fit(X: np.ndarray, y: np.ndarray) -> int:
         error = float(np.abs(X[:T] @ w - y[:T]).max())
         low, high = (T, high) if error < FITTED else (low, T)
     return low
-
-
-class Newton(NamedTuple):
-    """The largest error of a label in the best start, and the starts that were made."""
-
-    error: float
-    starts: int
-
-
-def best_start(facts: VectorFacts, H: int, d_h: int, seed: int, starts: int = STARTS) -> Newton:
-    """Levenberg-Marquardt on all weights, from one start after the other until one fits."""
-    from byheart.construct.multi_head.generic import LOGITS, newton_run
-
-    error, start = float("inf"), 0
-    for start in range(1, starts + 1):
-        logits = LOGITS[(start - 1) % len(LOGITS)]
-        error = min(error, newton_run(facts, H, d_h, seed + start, logits).error)
-        if error < FITTED:
-            break
-    return Newton(error, start)
 
 
 def derived_rank(H: int, n: int, d: int, k: int, T: int) -> int:
