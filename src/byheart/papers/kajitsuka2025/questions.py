@@ -10,6 +10,7 @@ import numpy as np
 
 from byheart.papers.declare import declare
 from byheart.papers.kajitsuka2025.experiment import BUILT, BUILT_VECTORS, EVERY, MINIMAL
+from byheart.papers.kajitsuka2025.scaling import LADDER
 from byheart.studies import Axes, Cell, Claim, Finding, Params, Record, Row, figure, laws
 from byheart.studies.fits import combined
 from byheart.studies.study import Interval
@@ -21,7 +22,7 @@ FLAT = 0.25  # exponent of d: closer to 0 counts as none
 HALF = 0.5  # of a parameter for one more dimension, where E_in needs one
 WORDS = 50  # different ones of the study of bits
 # Blocks of q = m units, a quarter of the paper's: smaller steps from one size to the next.
-SMALL: Params = {"trials": 6, "m": 4, "q": 4, "sizes": [1, 2, 4, 8, 16, 32]}
+SMALL: Params = {"trials": 6, "m": 4, "q": 4, "sizes": LADDER[:14]}
 
 
 def labels(row: Row) -> int:
