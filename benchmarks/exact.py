@@ -177,6 +177,19 @@ def lengths() -> list[Row]:
     return rows
 
 
+def registers() -> list[Row]:
+    """Links and parameters with a register token and without, N = 1,000, hash (Remark 4.5)."""
+    rows = []
+    for n in (10, 100, 1000):
+        tokens, labels = different_tokens(1000, n), np.random.default_rng(7).integers(0, 2, 1000)
+        for pooling in ("attention", "register"):
+            built = memorize(tokens, labels, pooling=pooling)
+            sizes = {"links": built.network.links(n)} | built.network.counts().to_json()
+            rows.append({"n": n, "pooling": pooling} | sizes | right(built, tokens, labels, 1000))
+    show("A register token", rows)
+    return rows
+
+
 def sequence() -> list[Row]:
     """Sequence to sequence: a label for each of n N tokens."""
     rows = []
@@ -428,9 +441,10 @@ def formulas() -> list[Row]:
 
 
 BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
-    "scale": scale, "below": below, "lengths": lengths, "sequence": sequence, "airports": airports,
-    "speed": speed, "adversarial": adversarial, "classes": classes, "formulas": formulas,
-    "floats": floats, "tradeoff": tradeoff, "million": million,
+    "scale": scale, "below": below, "lengths": lengths, "registers": registers,
+    "sequence": sequence, "airports": airports, "speed": speed, "adversarial": adversarial,
+    "classes": classes, "formulas": formulas, "floats": floats, "tradeoff": tradeoff,
+    "million": million,
 }  # fmt: skip
 
 

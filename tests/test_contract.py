@@ -64,6 +64,7 @@ MEMORIES: dict[str, Make] = {
     "sharded, written out": lambda: bh.build(FACTS, "sharded", shard_size=10).to_dense(),
     "associative": lambda: bh.build(FACTS, "associative"),
     "sqrt, ordered": lambda: bh.build(FACTS, "sqrt"),
+    "sqrt, register": lambda: bh.build(FACTS, "sqrt", register=True),
     "sqrt, unordered": lambda: bh.build(SETS, "sqrt", ordered=False),
     "multihead, numbers": lambda: bh.build(vectors()),
     "multihead, two outputs": lambda: bh.build(vectors(outputs=2), proof="random"),

@@ -76,6 +76,8 @@ BUILT: dict[str, tuple[Callable[[], Table] | str, str, dict[str, Any]]] = {
     "hash": (RANDOM, "sqrt", {}),
     "product": (RANDOM, "sqrt", {"ff1": "product"}),
     "paper": (RANDOM, "sqrt", {"ff1": "paper"}),
+    "register": (RANDOM, "sqrt", {"register": True}),
+    "register product": (RANDOM, "sqrt", {"register": True, "ff1": "product"}),
 }
 
 
@@ -399,7 +401,8 @@ def mutate(folder: Path, rng: random.Random) -> str:
         else:
             words = ["input", "attention", "none", "query", "key", "gelu", "relu", "odd"]
             value = rng.choice(words)
-        if name == "ff1":  # a word about how the integers were made
+        # A word about how the integers were made; a scale of 0 says that it is the usual one.
+        if name == "ff1" or (name, value) == ("s2", 0):
             value = record["spec"][name]
         changes["spec"] = {name: value}
     elif kind == "order" and len(record["order"] or [0]) > 1:

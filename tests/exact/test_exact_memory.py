@@ -136,6 +136,27 @@ def test_a_certificate_beyond_the_literal_limit(monkeypatch):
     assert not bh.certify(memory).certified
 
 
+@pytest.mark.parametrize("ff1", ["hash", "product", "paper"])
+def test_a_register_is_part_of_the_memory(tmp_path: Path, monkeypatch, ff1):
+    """Remark 4.5: certified, saved, described, counted; a spec without it is another network's."""
+    facts = bh.random_associations(N=30, S=3, T=200)
+    plain, memory = build(facts, ff1=ff1), build(facts, ff1=ff1, register=True)
+    assert memory.spec.register and not plain.spec.register
+    assert "register" in str(memory.spec) and "register" not in str(plain.spec)
+    assert plain.spec.parameters + 2 <= memory.spec.parameters <= plain.spec.parameters + 3
+    assert any("12 links" in line for line in memory.describe().why)
+    assert bh.certify(memory).arithmetic == "exact integers, all 200 facts block by block"
+    monkeypatch.setattr(exact_certificate, "LITERAL", 50)
+    assert bh.certify(memory).certified
+    again = bh.load(memory.save(tmp_path / "m"))
+    assert again == memory and again.spec == memory.spec
+    record = json.loads((tmp_path / "m" / "memory.json").read_text())
+    del record["spec"]["register"]
+    (tmp_path / "m" / "memory.json").write_text(json.dumps(record))
+    with pytest.raises(MemoryFileError, match="pooling by register"):
+        bh.load(tmp_path / "m")
+
+
 def test_other_facts_are_not_certified():
     facts = bh.random_associations(N=50, S=2, T=200)
     memory = build(facts)

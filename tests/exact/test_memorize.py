@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from byheart.errors import ByheartError, CapacityError, ConflictError, FactsError
 from byheart.exact import evaluate, memorize
-from byheart.exact.blocks import Block, Unit
+from byheart.exact.blocks import POOLINGS, Block, Unit
 from byheart.exact.build import distinguishing
 from byheart.exact.data import sequences
 from byheart.exact.ids import MODES, Hash, Product
@@ -34,9 +34,10 @@ def labelled(draw, most: int = 24, tokens: int = 30, length: int = 5):
 
 @pytest.mark.parametrize("mode", MODES)
 @few
-@given(case=labelled(), pooling=st.sampled_from(("attention", "sum")))
+@given(case=labelled(), pooling=st.sampled_from(POOLINGS))
 def test_labels_of_multisets(mode, case, pooling):
-    """Theorems 4.1, D.1, E.1: every order of every sequence gets its label, by both evaluators."""
+    """Theorems 4.1, D.1, E.1, Remark 4.5: every order of every sequence gets its label, by both
+    evaluators."""
     rows, labels = np.array(case[0]), np.array(case[1])
     built = memorize(rows, labels, ff1=mode, pooling=pooling)
     assert (evaluate(built.network, rows) == labels).all()
@@ -171,6 +172,55 @@ def test_softmax_and_hardmax_of_equal_scores_are_the_mean(z, n):
     assert mean * len(z) * n == n * sum(z)
 
 
+def _star(network, rows):
+    """The outputs of a network with a register, nothing left out: n + 1 tokens in every layer, and
+    attention with a mask in rational numbers, softmax over those that may be read."""
+    n = rows.shape[1]
+    mask = [[(k == n) != (j == n) for j in range(n + 1)] for k in range(n + 1)]
+    assert sum(map(sum, mask)) * network.attentions == network.links(n)
+
+    def attention(state, source, target, scale):
+        read = [[state[source][j] for j in range(n + 1) if mask[k][j]] for k in range(n + 1)]
+        added = [scale * Fraction(sum(values), len(values)) for values in read]
+        return [
+            [x + a for x, a in zip(column, added, strict=True)] if i == target else column
+            for i, column in enumerate(state)
+        ]
+
+    outputs = []
+    for row in rows:
+        state = [[int(v) for v in column] + [0] for column in _start(network, row[:, None])]
+        for block in network.ff1:
+            state = _plain_block(block, state)
+        state = attention(state, network.source, network.target, network.scale)
+        state = attention(state, network.target, network.target, 1)
+        for block in network.ff2:
+            state = _plain_block(block, state)
+        outputs.append(state[network.out][:n])
+    return outputs
+
+
+@pytest.mark.parametrize("low", [0, 7, -20])
+@pytest.mark.parametrize("mode", ["hash", "product", "paper"])
+def test_a_register_token(mode, low):
+    """Remark 4.5: O(n) links, two attentions, two or three parameters more; as a whole network with
+    masks, at every token, whatever the first part makes of the register's zeros."""
+    rng = np.random.default_rng(4)
+    rows = low + rng.permutation(40).reshape(10, 4)
+    labels = rng.integers(0, 3, rows.shape)
+    plain, built = (memorize(rows, labels, ff1=mode, pooling=p) for p in ("attention", "register"))
+    assert _star(built.network, rows) == labels.tolist()
+    assert (evaluate(built.network, rows, every=True) == labels).all()
+    assert (built.structured.evaluate(rows, every=True) == labels).all()
+    assert read(built.network, layout(built.parts)) == built.parts
+    before, after = plain.network.counts(), built.network.counts()
+    own = after.depth - before.depth  # a shift that takes off what the register brings along
+    assert after.parameters - before.parameters == 2 + own and own in (0, 1)
+    m = built.network.m
+    assert after.dense - before.dense == 5 * m + own * m
+    assert [net.links(100) for net in (plain.network, built.network)] == [10_000, 400]
+
+
 def test_variable_lengths_with_a_length_token():
     rng = np.random.default_rng(0)
     lengths = rng.integers(2, 7, 300)
@@ -183,7 +233,7 @@ def test_variable_lengths_with_a_length_token():
             for row, n in zip(rows.tolist(), lengths.tolist(), strict=True)
         ]
     )
-    for pooling in ("attention", "sum"):
+    for pooling in POOLINGS:
         built = memorize(rows, labels, lengths=lengths, pooling=pooling)
         assert (evaluate(built.network, rows, lengths=lengths) == labels).all()
         assert (built.structured.evaluate(rows, lengths=lengths) == labels).all()

@@ -12,7 +12,7 @@ from made_up import Law, finding, verdicts
 
 from byheart.errors import ByheartError, FactsError
 from byheart.papers import find
-from byheart.papers.kajitsuka2025 import experiment, text
+from byheart.papers.kajitsuka2025 import experiment, questions, text
 from byheart.papers.kajitsuka2025.experiment import BUILT, DEFAULTS, MINIMAL, TRAIN
 
 
@@ -65,6 +65,40 @@ def needed(blocks) -> Law:
     return law
 
 
+def every_token(softmax: float, others: float, *, gain: float = 0.0, built: float = 0.5) -> Law:
+    """Parameters ~ (nN)^p, softmax's a share of `gain` fewer at n N = 240; built ~ (nN)^built."""
+
+    def law(q: dict[str, Any]) -> dict[str, Any]:
+        nN = q["n"] * q["N"]
+        if "attention" not in q:
+            return {"parameters": 30.0 * nN**built}
+        p, less = (softmax, gain) if q["attention"] == "softmax" else (others, 0.0)
+        return {"parameters": 300.0 * (1 - less) * (nN / 240) ** p}
+
+    return law
+
+
+def dimensions(p: float, slope: float) -> Law:
+    """Besides d m, parameters ~ d^p when trained; built, `slope` for one more dimension."""
+
+    def law(q: dict[str, Any]) -> dict[str, Any]:
+        if "m" in q:
+            return {"parameters": q["d"] * q["m"] + 200.0 * q["d"] ** p}
+        return {"parameters": 1400.0 + slope * q["d"]}
+
+    return law
+
+
+def traded(p: float) -> Law:
+    """Weights as long as their limit, and parameters ~ bits^p."""
+
+    def law(q: dict[str, Any]) -> dict[str, Any]:
+        bits = q["max_bits"] or 500
+        return {"bits": bits, "parameters": 1e6 * bits**p, "total_bits": 9e5}
+
+    return law
+
+
 @pytest.mark.parametrize(
     ("name", "law", "scatter", "expected"),
     [
@@ -91,6 +125,16 @@ def needed(blocks) -> Law:
          "refuted"),
         ("embedding-dimension", lambda q: {"parameters": 9.0 * q["m"] ** 0.25, "blocks": 3.0}, 0.1,
          "undecided"),
+        ("sequence-to-sequence", every_token(0.8, 0.8), 0.003, "confirmed"),
+        ("sequence-to-sequence", every_token(0.3, 0.3, gain=0.4, built=1.0), 0.003, "refuted"),
+        ("sequence-to-sequence", every_token(0.8, 0.3, gain=0.4), 0.003, "mixed"),
+        ("sequence-to-sequence", every_token(0.5, 0.5, gain=0.2, built=0.65), 0.1, "undecided"),
+        ("token-dimension", dimensions(0.0, 1.0), 0.003, "confirmed"),
+        ("token-dimension", dimensions(-0.6, 9.0), 0.003, "refuted"),
+        ("token-dimension", dimensions(0.25, 1.5), 0.05, "undecided"),
+        ("bits-vs-parameters", traded(-1.0), 0.003, "confirmed"),
+        ("bits-vs-parameters", traded(-0.5), 0.003, "refuted"),
+        ("bits-vs-parameters", traded(-0.85), 0.1, "undecided"),
     ],
 )  # fmt: skip
 def test_verdicts_follow_from_the_rows(name: str, law: Law, scatter: float, expected: str):
@@ -118,6 +162,14 @@ def test_a_search_that_found_no_size_has_no_interval_but_counts():
     # One length without a size: the others' 4 blocks confirm nothing.
     slope, mean = finding(study("length"), needed(lambda q: None if q["n"] == 10 else 4.0)).claims
     assert (slope.verdict, mean.verdict) == ("undecided", "refuted")
+    said = finding(study("length"), needed(lambda q: None)).sentence
+    assert "nan" not in said and "not known how many more for ten times the length" in said
+    for name in ("sequence-to-sequence", "token-dimension"):
+        law = needed(lambda q: None if (q["n"], q["d"]) in ((4, 8), (14, 4)) else 4.0)
+        lost = finding(study(name), lambda q, law=law: law(q) if "m" in q else {"parameters": 9.0})
+        assert "4 of 20 searches found no size" in lost.sentence or "4 of 24" in lost.sentence
+        assert not any("saves" in c.statement for c in lost.claims)
+        assert {c.verdict for c in lost.claims if "trained" in c.statement} == {"undecided"}
     lost = finding(study("embedding-dimension"), needed(lambda q: None if q["m"] == 2 else 4.0))
     assert lost.verdict == "undecided"
 
@@ -297,3 +349,36 @@ def test_what_is_built_is_right_and_short_weights_cost_parameters():
     assert short["bits"] <= 32 < free["bits"] and short["parameters"] > free["parameters"]
     small = experiment.built(BUILT.cell("x", N=8, formats=["float16", "longdouble"]).params, 0)
     assert small["longdouble"] >= small["float16"]
+
+
+def test_every_token_is_read_once():
+    """Corollary 4.1's reduction: n N examples, in each another token in front of its sequence."""
+    how = {"data": experiment.EVERY, "N": 3, "n": 4, "d": 2, "classes": 2, "m": 4, "q": 4}
+    cell = TRAIN.cell("x", blocks=2, trials=2, epochs=3, **how)
+    assert not {"corpus", "text", "embedding"} & cell.params.keys()
+    data = experiment.data_of(cell.params, 1)
+    assert data.T == 12 and data.context is not None and data.context.shape == (12, 2)
+    assert sorted(data.inputs[:, 0].tolist()) == list(range(12))
+    rows = {tuple(sorted(row)) for row in data.inputs.tolist()}
+    assert rows == {(0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11)}
+    spec = experiment.spec_of(cell.params, 2, data)
+    assert (spec.q, spec.d, spec.d_out, spec.read) == (4, 2, 2, 0)
+    # E_in, 4 blocks of 2 m q + q + m, W_V and W_O, E_out
+    assert experiment.train(dict(cell.params), 1)["parameters"] == 8 + 4 * 40 + 8 + 8
+    plain = {"N": 9, "blocks": 1}
+    assert "q" not in TRAIN.cell("x", **plain).params  # the hash is that of cells before it
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_built_from_vectors(every: bool):
+    p = experiment.BUILT_VECTORS.cell("x", N=30, n=5, d=3, every=every).params
+    found = experiment.built_vectors(p, 2)
+    assert found["wrong"] == 0 and found["parameters"] < found["dense"]
+
+
+def test_theorem_f1_beside_what_is_built():
+    """More bits, fewer parameters; below the bits of B = 2 the theorem has no network."""
+    few, many = (questions.published(10_000, 8, bits) for bits in (200, 1000))
+    assert few is not None and many is not None
+    assert few.parameters > many.parameters and few.bits <= 200 and many.bits <= 1000
+    assert questions.published(10_000, 8, 100) is None

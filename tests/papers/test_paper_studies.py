@@ -22,7 +22,8 @@ def test_every_figure_and_every_new_study_is_there():
         "mahdavi2024": "fig2a fig2b fig2c heads-own-contexts context-own-contexts regression-heads "
         "regression-context regression-heads-own regression-context-own saturation assumptions "
         "capacity-vs-P partial-sharing kruskal-vs-memorized built-vs-trained depth",
-        "kajitsuka2025": "fig1 fig2 fig3 length precision hardmax-vs-softmax embedding-dimension",
+        "kajitsuka2025": "fig1 fig2 fig3 length precision hardmax-vs-softmax embedding-dimension "
+        "sequence-to-sequence token-dimension bits-vs-parameters",
         "slides": "associative sparse quality",
     }
     for paper, names in wanted.items():

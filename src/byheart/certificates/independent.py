@@ -22,22 +22,18 @@ from flint import arb, arb_mat, ctx
 from safetensors.numpy import load
 
 LARGEST, AT_ONCE, PRECISIONS = 2**31, 2**18, (128, 512, 2048)  # bytes, sizes; balls; bits
-SLOP, GROWN, TINY = (
-    2.0**-30,
-    1 + 2.0**-30,
-    1e-150,
-)  # far above what float64 rounds, or loses, in a bound
+SLOP, GROWN, TINY = 2.0**-30, 1 + 2.0**-30, 1e-150  # far above what float64 rounds, or loses
 # The fields of the specs. They are whole numbers but for those in RULES: words, or types.
 STACK, COUNTS = "N S d d_h H layers", "parameters dense distinct depth width max_bits total_bits"
 FIELDS = {"shared-bottleneck": STACK, "associative": "N S d"}
 FIELDS["attention-only"] = STACK + " qk_rank positions scale skip attention"
 FIELDS["mlp-transformer"] = STACK + " w qk_rank activation positions scale attention"
 FIELDS["sharded"] = "N S d_g d_h H groups shards lam s1 s2 k bits check gate untied"
-FIELDS["sqrt"] = "N S classes ordered ff1 m " + COUNTS
+FIELDS["sqrt"] = "N S classes ordered ff1 m register " + COUNTS
 ABSENT = dict.fromkeys(" ".join(FIELDS.values()).split(), 0)
 RULES: dict[str, Any] = {"gate": ("query", "key", "subject-sink"), "activation": ("gelu", "relu")}
 RULES |= {"positions": ("input", "attention", "none"), "attention": ("softmax", "hardmax")}
-RULES |= dict.fromkeys(("scale", "skip", "untied", "ordered"), frozenset({bool}))
+RULES |= dict.fromkeys(("scale", "skip", "untied", "ordered", "register"), frozenset({bool}))
 RULES |= dict.fromkeys(("lam", "s1", "s2"), frozenset({float, int})) | {"ff1": {str}}
 # The tensors of each file and their sizes; where a size is 0, there is none.
 MAPS = "W_E N d; W_U d N; W_pos P a; W_Q layers H a r; W_K layers H a r; W_V layers H a d_h; "
@@ -103,6 +99,7 @@ def open_folder(folder: Path) -> Named:
     need(covered, f"not covered: {family!r:.40} memories, or distributions, or facts left out")
     content = json.dumps({k: v for k, v in vars(record).items() if k != "digest"}, sort_keys=True)
     need(sha256(content.encode()).hexdigest() == record.digest, "memory.json: its digest", 1)
+    spec |= {"register": spec.get("register", False)} if family == "sqrt" else {}  # where it is one
     need({*spec} == {*FIELDS[family].split()}, f"spec: expected the fields {FIELDS[family]}")
     for name, value in spec.items():
         rule, least = RULES.get(name, {int}), int(name not in ("w", "bits", "check"))
@@ -338,14 +335,16 @@ def integers(m: Named) -> list[bool]:
     head = json.loads(bytes(islice(stream, number())).decode())
     places, d = [head[name] for name in ("source", "target", "out")], 1 + s.ordered
     good = M == len(head["dims"]) and all(type(i) is int and 0 <= i < M for i in places)
-    need(good and (head["d"], head["pooling"]) == (d, "attention"), "network.bin: its header")
+    kind = ("attention", "register")[s.register]
+    need(good and (head["d"], head["pooling"]) == (d, kind), "network.bin: its header")
     pool = [long() for _ in range(number())]
     E_in, scale, embedding = [pairs() for _ in range(number())], weight(), number()
     ff1, ff2 = ([block() for _ in range(number())] for _ in range(2))
     good = next(stream, None) is None and scale > 0 and not embedding and len(E_in) <= M
-    wide, weights = [len(units) for units, _ in ff1 + ff2], [w for w in weights if w] + [1, 1]
+    wide, A = [len(units) for units, _ in ff1 + ff2], 1 + s.register  # attention layers
+    weights = [w for w in weights if w] + [1, 1] * A
     bits, dense = [w.bit_length() for w in weights], sum(2 * M * q + q + M for q in wide)
-    sizes = [len(weights), dense + M * (5 + d), len({*weights}), len(wide), max([M, *wide])]
+    sizes = [len(weights), dense + M * (5 * A + d), len({*weights}), len(wide), max([M, *wide])]
     counted = [vars(s)[name] for name in COUNTS.split()]
     need(good and [*sizes, max(bits), sum(bits)] == counted, "the spec counts other weights")
     answers = m.made["answers"]
@@ -359,7 +358,8 @@ def integers(m: Named) -> list[bool]:
     pooled = state[source][index].sum(1) * scale
     need(not (pooled % S).any(), "network.bin: a mean that is not a whole number")
     state = [column[index[:, -1]] for column in state]
-    state[target] = state[target] + pooled // S
+    own = execute(ff1, [zero[:1]] * M)  # a register: tokens read it, it reads them, they read it
+    state[target] = state[target] + pooled // S + s.register * (scale * own[source] + own[target])
     classes, state = {answer: i + 1 for i, answer in enumerate(answers)}, execute(ff2, state)
     return [classes.get(a) == b for a, b in zip(m.right.tolist(), state[out], strict=True)]
 

@@ -151,6 +151,9 @@ class SquareRoot(Method["ExactMemory"]):
     max_bits: int | None = option(None, "Longest weight: fewer bits, more weights.", min=2)
     ordered: bool = option(True, "Keys are multisets of tokens.")
     abstain: bool = option(False, "More bits of each key, so that others are `unknown`.")
+    register: bool = option(
+        False, "Two attentions by way of a register token: 4 S links in all (Remark 4.5)."
+    )
 
     def _build(self, facts: Facts, seed: int, progress: Report) -> ExactMemory:
         from byheart.construct.square_root import square_root_memory

@@ -25,6 +25,7 @@ RATE_ABSTAIN = 2.0**-20
 EVERY, EVERY_ABSTAIN = 4096, 1 << 18
 SAMPLE = 100_000  # random keys that are not stored, asked after the build
 LITERAL = 64  # facts that the oracle recalls before a memory is handed over
+REGISTER = "register: {} links of attention, each with the register token, for keys of {}"
 IDS = {
     "hash": "folds of the key, checked",
     "product": "random products, which work for every table",
@@ -53,6 +54,7 @@ def square_root_memory(
         ff1=options.ff1,
         grouping=options.grouping,
         max_bits=max_bits,
+        pooling="register" if options.register else "attention",
         others=None if others is None or not len(others) else as_vectors(others, ordered),
         rate=RATE_ABSTAIN if abstain and others is None else None,
         limits=((0, 0), (facts.N - 1, facts.S - 1)) if ordered else ((0,), (facts.N - 1,)),
@@ -73,6 +75,7 @@ def square_root_memory(
         ordered=ordered,
         ff1=built.mode,
         m=built.network.m,
+        register=options.register,
         **counts.to_json(),
     )
     table = built.parts.table
@@ -80,6 +83,7 @@ def square_root_memory(
         f"{built.mode}: ids of the tokens by {IDS[built.mode]}",
         f"{table.m:,} groups of {table.k} records, {table.t} bits of the key and {table.c} of the "
         "answer each",
+        *([REGISTER.format(built.network.links(facts.S), facts.S)] if options.register else []),
         *built.notes,
     )
     construction = SquareRootConstruction(

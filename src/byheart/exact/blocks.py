@@ -5,6 +5,9 @@
 
 Network = E_out o FF2 o attention o FF1 o E_in (Kajitsuka and Sato 2025, Theorem 4.1). Matrices are
 sparse: a unit lists its non-zero weights. Weights are Python integers of any length.
+
+With a register (Remark 4.5) there are two attentions and one more token, whose state starts at 0.
+The only links are between it and the others: it reads the n tokens, and each of them reads it.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ Entries = tuple[tuple[int, int], ...]
 """Non-zero entries of a row or column: (coordinate, weight), ..."""
 Record = Mapping[str, object]
 
-POOLINGS = ("attention", "sum")
+POOLINGS = ("attention", "sum", "register")
 MOST_DIGITS = 1_000  # of a number in a layout, in base 16
 
 
@@ -75,7 +78,8 @@ class Network:
     m x d input projection, or `embedding[x]` is the coordinate `source` of token id x (Theorem E.1:
     an embedding layer in place of projection and FF1). Pooling reads coordinate `source` of every
     token and adds `scale` times the mean ("attention", W_V = e_source, W_O = scale e_target) or the
-    sum ("sum", a deep set, Theorem D.1, scale 1) to `target`. E_out reads coordinate `out`.
+    sum ("sum", a deep set, Theorem D.1, scale 1) to `target`. E_out reads coordinate `out`. With
+    "register" the attention is followed by one that copies, W_V = e_target, W_O = e_target.
 
     >>> copy = Block((Unit(((0, 1),), 0, ((1, 1),)),))
     >>> net = Network(("l", "z"), 1, (((0, 1),),), (copy,), 1, 0, 2, (), 1)
@@ -100,6 +104,16 @@ class Network:
         """Coordinates of the state."""
         return len(self.dims)
 
+    @property
+    def attentions(self) -> int:
+        """Attention layers."""
+        return {"attention": 1, "sum": 0, "register": 2}[self.pooling]
+
+    def links(self, n: int) -> int:
+        """Pairs (reader, read) of n tokens in all attention layers: n^2 where every token reads
+        every one, 4 n where a register is between them (Remark 4.5)."""
+        return 4 * n if self.pooling == "register" else n * n * self.attentions
+
     def weights(self) -> Iterator[int]:
         """Every non-zero weight, part by part."""
         for row in self.E_in:
@@ -108,21 +122,23 @@ class Network:
             yield from (w for w in self.embedding if w)
         for block in (*self.ff1, *self.ff2):
             yield from block.weights()
-        if self.pooling == "attention":
+        if self.attentions:
             yield from (1, self.scale)  # W_V, W_O
+        if self.pooling == "register":
+            yield from (1, 1)  # W_V, W_O of the second attention; the register starts at 0
         yield 1  # E_out
 
     def counts(self) -> Counts:
         """Parameters (non-zero, dense, distinct), depth, width, bits.
 
         Dense: a block of q units has 2mq + q + m entries, E_in m d (an embedding m for every token
-        id), attention 4m (one head of size 1: W_Q = W_K = 0, W_V, W_O), E_out m.
+        id), attention 4m (one head of size 1: W_Q = W_K = 0, W_V, W_O), a register m, E_out m.
         """
         m, weights = self.m, list(self.weights())
         bits = [w.bit_length() for w in weights]
         units = [len(block.units) for block in (*self.ff1, *self.ff2)]
         dense = m * (self.d if self.embedding is None else len(self.embedding)) + m
-        dense += 4 * m if self.pooling == "attention" else 0
+        dense += 4 * m * self.attentions + (m if self.pooling == "register" else 0)
         dense += sum(2 * m * q + q + m for q in units)
         width, distinct = max([m, *units]), len(set(weights))
         return Counts(len(weights), dense, distinct, len(units), width, max(bits), sum(bits))
@@ -132,7 +148,7 @@ class Network:
         if not 1 <= self.m <= 64 or not 1 <= self.d <= 2**20 or len(self.E_in) > self.m:
             raise ValueError(f"{self.m} coordinates, {len(self.E_in)} rows in E_in, d = {self.d}")
         if self.pooling not in POOLINGS:
-            raise ValueError(f"pooling must be attention or sum, found {self.pooling!r}")
+            raise ValueError(f"pooling must be one of {POOLINGS}, found {self.pooling!r}")
         places = [self.source, self.target, self.out]
         for block in (*self.ff1, *self.ff2):
             for unit in block.units:

@@ -1,7 +1,8 @@
 """Sequences and labels -> a network that gives every one of them, in exact integers.
 
 Kajitsuka and Sato 2025, Theorem 4.1 (next token), Corollary 4.1 (sequence to sequence), D.1 (deep
-sets), E.1 (embedding layer), F.1 (limited bits); with cheaper parts (docs/square-root.md).
+sets), E.1 (embedding layer), F.1 (limited bits), Remark 4.5 (register token); with cheaper parts
+(docs/square-root.md).
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ def memorize(
     `ff1`: "hash" (checked; "product" or "paper" if it cannot be made to work), "product" (works for
     every data set), "paper" (Lemmas B.1-B.3) or "embedding" (token ids, Theorem E.1). `grouping`:
     "sorted" or "interp". `max_bits`: limit for the longest weight (Theorem F.1's trade-off).
-    `pooling`: "attention" or "sum" (a deep set, Theorem D.1). `lengths`: only the first tokens of
+    `pooling`: "attention", "sum" (a deep set, Theorem D.1) or "register" (two attentions through a
+    register token, 4 n links in place of n^2, Remark 4.5). `lengths`: only the first tokens of
     each row are there; add a token that says the length, or proportional multisets collide.
     `limits`: (lowest, highest) coordinates that may be asked for; default: those that occur.
 
@@ -94,7 +96,7 @@ def memorize(
     limits = data.limits(limits)
     options = TableOptions(grouping, max_bits, rate)
     rng = np.random.default_rng(seed)
-    shares, lcm = data.shares if pooling == "attention" else (np.ones(1, dtype=np.int64), 1)
+    shares, lcm = (np.ones(1, dtype=np.int64), 1) if pooling == "sum" else data.shares
     bits = 8 if rate is None else math.ceil(math.log2(data.N / rate)) + 3
 
     def made(mode: str) -> Parts | None:

@@ -50,6 +50,8 @@ def evaluate(
         last = (np.full(B, n) if lengths is None else lengths) - 1
         chosen, added = index[np.arange(B), last], pooled
     state = [column[chosen] for column in states]
+    if network.pooling == "register":
+        added = _add(added, registered(network))
     state[network.target] = _add(state[network.target], added)
     state = run(network.ff2, state, "ff2", trace, progress)
     out = _as_object(state[network.out])
@@ -97,6 +99,16 @@ def pool(
             f"({sorted(set(counts))[:5]}): this network was built for other lengths."
         )
     return shrink(scaled // counts)
+
+
+def registered(network: Network) -> int:
+    """What a register adds to the target of every token beside the pooled ids, the same for all
+    sequences: in the first attention, where it is all that they read, `scale` times its source; in
+    the second the target that it had, together with the pooled ids that it read in the first."""
+    start = [np.zeros(1, dtype=np.int64) for _ in range(network.m)]
+    register = run(network.ff1, start)
+    source, target = (int(register[i][0]) for i in (network.source, network.target))
+    return network.scale * source + target
 
 
 def run(

@@ -9,7 +9,7 @@ blocks compute the same is argued in docs/square-root.md and tested block by blo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from byheart.errors import ByheartError, MemoryFileError
 from byheart.exact.blocks import Block, Network, Record, as_list, as_long, as_record
 from byheart.exact.data import as_vectors
 from byheart.exact.ids import FF1, L, Y, Z, exact, read_ff1
+from byheart.exact.literal import registered
 from byheart.exact.primitives import add, clear, entries, mod, shift
 from byheart.exact.table import Table
 
@@ -99,9 +100,9 @@ def premises(parts: Parts, n: int) -> tuple[tuple[str, str], ...]:
     was checked, in exact integers). A `ByheartError` where that is not sure."""
     project, lcm = parts.projection, parts.lcm
     ids = parts.ff1.check(project.largest)
-    sums = parts.ff1.bound * (lcm if parts.pooling == "attention" else n)
+    sums = parts.ff1.bound * (n if parts.pooling == "sum" else lcm)
     reach = parts.pooled[1] if parts.modulus is None else parts.modulus - 1
-    good = min(project.v) >= 0 and (parts.pooling != "attention" or lcm % n == 0)
+    good = min(project.v) >= 0 and (parts.pooling == "sum" or lcm % n == 0)
     if not good or parts.most < sums or parts.table.largest < reach:
         raise ByheartError(
             f"sums of up to {sums:,} for sequences of {n} tokens, and a table of keys up to "
@@ -136,7 +137,7 @@ def emit(parts: Parts) -> Network:
     ff2 = [add(kept, {L: 1})] if reads else []
     ff2 += [*_reduced(parts.modulus, reach), clear(Z), *parts.table.blocks(L, Z, Y)]
     unread = ids.embedding is not None and not reads
-    return Network(
+    network = Network(
         dims=("l", "z", "y", *("u" if reads else ""), *("a" if ids.needs_spare else "")),
         d=len(project.v),
         E_in=() if unread else (entries(dict(enumerate(project.v))),),
@@ -149,6 +150,9 @@ def emit(parts: Parts) -> Network:
         pooling=parts.pooling,
         embedding=ids.embedding,
     )
+    # What a register brings along, whatever the sequence, is taken off again.
+    own = registered(network) if parts.pooling == "register" else 0
+    return replace(network, ff2=(shift({L: -own}), *ff2)) if own else network
 
 
 def _reduced(modulus: int | None, largest: int) -> list[Block]:
@@ -201,6 +205,7 @@ def _read(network: Network, record: Record) -> Parts:
     ff1 = read_ff1(network.ff1[at:], record, project.largest, network.embedding)
     most, lcm = as_long(record["most"]), as_long(record["lcm"])
     at = reads + 1 + len(_reduced(modulus, pooled(project.largest, most, reads)[1]))
+    at += network.pooling == "register" and registered(network) != 0
     table = Table.read(network.ff2[at:], as_record(record["table"]))
     return Parts(project, ff1, network.pooling, lcm, most, reads, modulus, table)
 
@@ -253,7 +258,7 @@ class Structured:
             ids = ids.astype(object)
         S = ids.sum(axis=1)
         S = S if M is None else (S % M).astype(np.int64)
-        if parts.pooling == "attention":  # lcm / n for each length n makes the mean whole
+        if parts.pooling != "sum":  # lcm / n for each length n makes the mean whole
             other = [k for k in np.unique(counts).tolist() if lcm % k]
             if other:
                 raise ByheartError(

@@ -102,10 +102,16 @@ def evaluate_in(
     total = np.zeros(B, dtype=form.dtype)
     for k in range(n):
         total = form.rounded(total + state[network.source][index[:, k]])
-    if network.pooling == "attention":
+    if network.attentions:
         share = number(network.scale, form) / form.dtype(n)
         total = form.rounded(total * form.rounded(np.asarray(share)))
     state = [column[index[:, -1]] for column in state]
+    if network.pooling == "register":
+        start = [np.zeros(1, dtype=form.dtype) for _ in range(network.m)]
+        register = run_in(network.ff1, start, form, gather)
+        own = form.rounded(number(network.scale, form) * register[network.source])
+        state[network.target] = form.rounded(state[network.target] + own)
+        total = form.rounded(register[network.target] + total)
     state[network.target] = form.rounded(state[network.target] + total)
     return run_in(network.ff2, state, form, gather)[network.out].astype(np.float64)
 

@@ -150,8 +150,8 @@ class ExactMemory(WordMemory[np.ndarray]):
     @property
     def no_heads(self) -> str | None:
         return (
-            "A square-root Transformer has one uniform attention: every fact runs through the same "
-            "integers, and none belongs to a head."
+            "A square-root Transformer has uniform attention only: every fact runs through the "
+            "same integers, and none belongs to a head."
         )
 
     def parameter_rows(self) -> list[tuple[str, str]]:
@@ -166,10 +166,14 @@ class ExactMemory(WordMemory[np.ndarray]):
         spec = self.spec
         size = f"{spec.depth:,} blocks of width {spec.width}, {spec.parameters:,} parameters in all"
         reads = "(id, position)" if spec.ordered else "a multiset"
+        attention = Part("attention", ("uniform: adds the ids up",), None, 1)
+        if spec.register:
+            links = f"{self.network.links(spec.S)} links with a register"
+            attention = Part("attention", ("two: the ids add up there", links), None, 2)
         return (
             Part("key", (f"{spec.S} token{'s'[: spec.S > 1]}", reads)),
             Part("FF1", (f"{spec.ff1}: tokens to ids", "ReLU blocks")),
-            Part("attention", ("uniform: adds the ids up",), None, 1),
+            attention,
             Part("FF2", ("the sum to a class", "by folds and tables")),
             Part("class", (f"one of {spec.classes:,}, 0: unknown", size)),
         )
@@ -217,6 +221,8 @@ def _check_network(spec: ExactSpec, integers: Parts, answers: tuple[int, ...]) -
     said = {name: getattr(spec, name) for name in counts}
     if said != counts or network.m != spec.m:
         raise ValueError(f"the spec counts {said}, the network {counts}")
+    if network.pooling != ("register" if spec.register else "attention"):
+        raise ValueError(f"the spec has no pooling by {network.pooling}")
     if len(answers) != spec.classes or list(answers) != sorted(set(answers)):
         raise ValueError(f"{len(answers)} answers for {spec.classes} classes")
     if answers and not 0 <= answers[0] <= answers[-1] < spec.N:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from byheart.specs.base import CountedSpec, Implied, Shapes, TokenSpec
 
@@ -229,7 +229,8 @@ class ExactSpec(TokenSpec):
 
     `ordered`: the position is a coordinate of the token (otherwise keys are multisets). `ff1`: how
     tokens get their ids; `m` coordinates; `parameters` are the non-zero weights, `dense` all
-    entries, `distinct` different values; bits are without signs.
+    entries, `distinct` different values; bits are without signs. `register`: two attentions, in
+    which all tokens are linked with a register token only (Remark 4.5).
 
     >>> ExactSpec(N=9, S=2, classes=3, ordered=True, ff1="hash", m=3, parameters=200, dense=600,
     ...           distinct=90, depth=50, width=3, max_bits=30, total_bits=2000).parameters
@@ -247,13 +248,20 @@ class ExactSpec(TokenSpec):
     width: int
     max_bits: int
     total_bits: int
+    register: bool = False
 
     family = "sqrt"
 
+    def to_json(self) -> dict[str, Any]:
+        """Every field; `register` only where there is one, as files had it before."""
+        record = super().to_json()
+        return record if self.register else {k: v for k, v in record.items() if k != "register"}
+
     def __str__(self) -> str:
+        attention = "two attentions by a register" if self.register else "one uniform attention"
         return (
-            f"square root: N={self.N}, S={self.S}, width {self.width}, {self.depth:,} blocks, one "
-            f"uniform attention, integers of up to {self.max_bits:,} bits"
+            f"square root: N={self.N}, S={self.S}, width {self.width}, {self.depth:,} blocks, "
+            f"{attention}, integers of up to {self.max_bits:,} bits"
         )
 
 

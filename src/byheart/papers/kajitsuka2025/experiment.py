@@ -27,8 +27,9 @@ ERROR = 0.01  # the paper's ε: a size suffices if the training error is below i
 
 # What a cell is unless it says otherwise.
 DEFAULTS: Params = {
-    "data": "text",  # sentences, or "random" vectors with labels ±1
-    "n": 8, "d": 16, "m": 2, "classes": 3, "attention": "uniform",  # or softmax, hardmax
+    "data": "text",  # sentences; "random" vectors with labels ±1; a class for "every token" of such
+    "n": 8, "d": 16, "m": 2, "q": None,  # 4 m
+    "classes": 3, "attention": "uniform",  # or softmax, hardmax
     "surrogate": "straight-through", "epochs": 1000, "rates": [0.03, 0.06], "starts": 4,
     "start": "scaled",  # or "linear", "spread": see `byheart.models.feed_forward`
     "corpus": text.SYSTEM,
@@ -37,6 +38,7 @@ DEFAULTS: Params = {
     "trials": None,  # so many instead of `starts` at each of `rates`, all in one stack, drawn from:
     "drawn_rates": [0.005, 0.08], "drawn_warmups": [0.02, 0.3],
 }  # fmt: skip
+EVERY = "every token"
 EMBEDDINGS = ("fixed", "trained", "given")
 
 
@@ -52,7 +54,8 @@ def spec_of(p: Params, blocks: int, data: Data | None = None) -> FeedForwardTran
     if data is not None and not data.inputs.is_floating_point():
         d = int(data.inputs.max()) + 1 if data.context is None else data.context.shape[1]
     return FeedForwardTransformerSpec(
-        d=d, n=p["n"], m=p["m"], q=4 * p["m"], blocks=2 * blocks, uniform=uniform, read=0,
+        d=d, n=p["n"], m=p["m"], q=p.get("q") or 4 * p["m"], blocks=2 * blocks, uniform=uniform,
+        read=0,
         attention="softmax" if uniform else p["attention"],
         d_out=1 if p["data"] == "random" else p["classes"],
     )  # fmt: skip
@@ -61,7 +64,9 @@ def spec_of(p: Params, blocks: int, data: Data | None = None) -> FeedForwardTran
 def data_of(p: Params, seed: int) -> Data:
     """Sentences as numbers of words and, unless a table is trained, the words' vectors: Gaussian in
     R^d, drawn from the seed, or given; or tokens uniform in [0, 1)^d with labels ±1, as in the
-    paper's experiment on length."""
+    paper's experiment on length; or Gaussian tokens, all different, each with a class: n N examples
+    of which each has another token in front, the one that is read (Corollary 4.1's reduction of
+    sequence to sequence, and the same loss)."""
     import torch
 
     from byheart.training import Data
@@ -73,6 +78,12 @@ def data_of(p: Params, seed: int) -> Data:
         inputs = torch.rand(N, n, p["d"], generator=source)
         signs = torch.randint(2, (N, 1), generator=source)
         return Data(inputs, (2 * signs - 1).float(), "value")
+    if p["data"] == EVERY:
+        table = torch.randn(N * n, p["d"], generator=source)
+        ids = torch.arange(N * n).reshape(N, n)
+        rotated = torch.stack([ids.roll(-k, 1) for k in range(n)], 1).flatten(0, 1)
+        labels = torch.randint(p["classes"], (N * n,), generator=source)
+        return Data(rotated, labels, context=table)
     _same_file("text", p["corpus"], text.digest(p["corpus"]), p["text"])
     embedding = p.get("embedding", "fixed")
     given = None
@@ -215,10 +226,33 @@ def built(p: Params, seed: int) -> Measurements:
     }  # fmt: skip
 
 
+def built_vectors(p: Params, seed: int) -> Measurements:
+    """The exact network for N sequences of n different integer vectors in R^d, coordinates below
+    2^20, with a label for each sequence or for `every` token: what it counts."""
+    import numpy as np
+
+    from byheart.exact.build import memorize
+
+    rng, (N, n, d) = np.random.default_rng(seed), (p["N"], p["n"], p["d"])
+    vectors = np.empty((0, d), dtype=np.int64)
+    while len(vectors) < N * n:  # different ones: equal draws are drawn again
+        more = rng.integers(1 << 20, size=(N * n, d))
+        vectors = np.unique(np.concatenate([vectors, more]), axis=0)
+    tokens = rng.permutation(vectors)[: N * n].reshape(N, n, d)
+    labels = 1 + rng.integers(p["classes"], size=(N, n) if p["every"] else N)
+    memory = memorize(tokens, labels, seed=seed)
+    wrong = int((memory.structured.evaluate(tokens, every=p["every"]) != labels).sum())
+    counts = memory.network.counts()
+    return {"parameters": counts.parameters, "dense": counts.dense, "depth": counts.depth,
+            "bits": counts.max_bits, "wrong": wrong}  # fmt: skip
+
+
 def trial_seconds(p: Params, blocks: int) -> float:
     """CPU seconds of all trials of one size: tokens and blocks, from one timed cell of a shape. Of
     the compiled kernel; hardmax, and everything where there is no compiler, takes autograd."""
     tokens = p["N"] * (p["n"] + 1)
+    if p["data"] == EVERY:  # FF_1 at n N tokens, FF_2 at as many; autograd: at n N sequences of n
+        tokens = p["N"] * p["n"] * (p["n"] + 1 if p["attention"] == "hardmax" else 2)
     block = tokens * p["m"] ** 2 * 1e-9
     if p["attention"] == "hardmax":
         block = 3e-5 + tokens * p["m"] * 4e-8
@@ -228,7 +262,8 @@ def trial_seconds(p: Params, blocks: int) -> float:
 
 def minimal_seconds(p: Params) -> float:
     """As if N / 25 blocks were needed at m = 2, and all sizes below that were tried."""
-    needed = max(1, round(p["N"] / 25 / (p["m"] / 2) ** 2))
+    labels = p["N"] * (p["n"] if p["data"] == EVERY else 1)
+    needed = max(1, round(labels / 25 / (p["m"] / 2) ** 2))
     return sum(trial_seconds(p, size) for size in p["sizes"] if size <= needed)
 
 
@@ -236,16 +271,18 @@ def complete(params: Params) -> Params:
     """The digest of the text is part of a cell: other sentences are another cell. What has no
     consequence is left out or the same everywhere, so that equal cells are equal."""
     full = dict(params)
-    if full["data"] == "random":
+    if full["data"] != "text":
         del full["corpus"]
-        full["classes"] = 2
+        full["classes"] = 2 if full["data"] == "random" else full["classes"]
     else:
         full["text"] = text.digest(full["corpus"])
     if full["attention"] != "hardmax":
         full["surrogate"] = "straight-through"
     unused = {"rates", "starts"} if full["trials"] else {"trials", "drawn_rates", "drawn_warmups"}
     check_choice("embedding", full["embedding"], EMBEDDINGS)
-    if full["embedding"] == "fixed" or full["data"] == "random":
+    if full["q"] is None:
+        unused.add("q")
+    if full["embedding"] == "fixed" or full["data"] != "text":
         unused.add("embedding")
     if "embedding" in unused or full["embedding"] == "trained":
         unused.add("vectors")
@@ -267,4 +304,9 @@ BUILT = Procedure(
     built, name=f"{ROWS}:built",
     seconds=lambda p: 0.05 + 2.5e-4 * p["N"] + 2e-3 * p["N"] * len(p["formats"]),
     defaults={"n": 8, "V": 1000, "classes": 3, "ff1": "hash", "max_bits": None, "formats": []},
+)  # fmt: skip
+BUILT_VECTORS = Procedure(
+    built_vectors, name=f"{ROWS}:built_vectors", parameters=("N",),
+    seconds=lambda p: 0.1 + 2.5e-4 * p["N"] * (p["n"] if p["every"] else 1),
+    defaults={"n": 8, "d": 6, "classes": 2, "every": False},
 )  # fmt: skip

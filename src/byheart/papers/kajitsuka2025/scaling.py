@@ -197,7 +197,8 @@ def analyse_length(rows: list[Row]) -> Finding:
         return laws.too_few("two lengths are needed")
     x, y = figure.series(rows, "n", "blocks")
     none = sum(row["blocks"] is None for row in rows)
-    slope = laws.slope(np.log10(x), y) if len(np.unique(x)) > 1 else laws.counted(math.nan)
+    sloped = len(np.unique(x)) > 1
+    slope = laws.slope(np.log10(x), y) if sloped else laws.counted(math.nan)
     # Of a search that found no size only this is known: more than its largest is needed.
     least = [[row["blocks"] or max(row["sizes"]) + 1 for row in same] for same in lengths.values()]
     mean = combined(least, np.full(len(least), 1 / len(least)))
@@ -208,10 +209,10 @@ def analyse_length(rows: list[Row]) -> Finding:
         Claim("4 blocks for every length: mean of the smallest", mean, 4 - ONE, 4 + ONE),
     )
     table = [{"n": n, "blocks": laws.mean(same, "blocks")} for n, same in lengths.items()]
+    more = f"{slope['estimate']:+.2f}" if sloped else "not known how many more"
     sentence = (
         f"Blocks needed, mean over lengths: {mean['estimate']:.1f}{' or more' if none else ''}, "
-        f"{slope['estimate']:+.2f} for ten times the length; {none} of {len(rows)} searches found "
-        "no size."
+        f"{more} for ten times the length; {none} of {len(rows)} searches found no size."
     )
     return Finding(sentence, claims, tables={"lengths": table})
 
