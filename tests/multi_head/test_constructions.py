@@ -259,7 +259,7 @@ def test_queries_that_fail_assumption_1_are_named():
         (lambda: examples(9, n=8, d=6), {}, "n <= d is needed .* n = 8 tokens of d = 6"),
         (lambda: examples(9, n=1), {}, "n >= 2 is needed"),
         (lambda: examples(30), {"H": 4, "d_h": 8}, r"30 examples .* H\(r-1\)\+1 = 4·7\+1 = 29"),
-        (lambda: examples(9), {"d_h": 1}, "d_h >= 2"),
+        (lambda: examples(9), {"d_h": 1}, "d_h = 1 owns"),
         (lambda: examples(9), {"d_h": 99}, "d_h <= d is needed: 99 > 16"),
         (lambda: examples(9), {"proof": "magic"}, "`proof` must be one of one-hot, literal"),
         (lambda: examples(9), {"dtype": "float16"}, "`dtype` must be one of float32, float64"),

@@ -150,7 +150,7 @@ def _sizes(
             else f"d = {d}: a default; exact would be d = {exact:,} (Proposition 2)"
         )
     elif d >= exact:
-        why.append(f"d = {d} >= min(T, A - 1) = {exact:,}: no divergence is left to the rank")
+        why.append(f"d = {d} >= min(T, A - 1) = {exact:,}: this rank costs nothing (Proposition 2)")
     d_h = d if d_h is None else d_h
     if H is None:
         wanted = min(table.T * (1 + options.slack), MOST_FEATURES)

@@ -145,7 +145,7 @@ class _Task:
                 raise CapacityError(f"d_h <= d is needed: {d_h} > {facts.d}. Use `d_h={facts.d}`.")
             return d_h
         chosen = min(facts.n, facts.d)
-        self.why.append(f"d_h = {chosen}: as many as tokens; more buys nothing (Theorem 1)")
+        self.why.append(f"d_h = {chosen}: a wider head holds no more, r = min(n, d_h) (Theorem 1)")
         return max(chosen, 1)
 
     def rank(self, H: int) -> int:
@@ -189,11 +189,11 @@ class _Task:
         facts, H = self.facts, self.options.H
         d_h = self.width()
         if d_h < 2:
-            raise CapacityError("d_h >= 2 is needed: r - 1 = 0 examples a head. Use `d_h=2`.")
+            raise CapacityError("a head with d_h = 1 owns r - 1 = 0 examples. Use `d_h=2` or more.")
         heads, r = theory.theorem1_heads(facts.T, facts.n, d_h), min(facts.n, d_h)
         if H is None:
             H = heads
-            self.why.append(f"H = {H}: the fewest with H(r-1)+1 >= {facts.T}, r = {r}")
+            self.why.append(f"H = {H}: the fewest heads with H(r-1)+1 >= {facts.T} at r = {r}")
         capacity = theory.theorem1_capacity(H, facts.n, d_h)
         if facts.T > capacity:
             raise CapacityError(
@@ -209,8 +209,8 @@ class _Task:
                 "of the examples tried. `byheart kruskal` shows more; `proof=random` needs less."
             )
         self.why.append(
-            f"queries independent where the proof needs it: smallest pivot {groups.pivot:.1e}, "
-            f"smallest residual {groups.residual:.1e}"
+            "the queries are independent where the proof needs it: the smallest pivot is "
+            f"{groups.pivot:.1e}, the smallest residual {groups.residual:.1e}"
         )
         return self.spec(H, d_h), groups
 
@@ -244,14 +244,19 @@ def _one_hot(task: _Task) -> Made:
     if not math.isfinite(made.condition):
         singular = "the sign system of the saturated heads is singular for every draw"
         raise CheckFailed(f"{singular}: try another `seed`, more `H`, or `proof=random`.")
-    task.why.append(f"{spec.H + 1} sign equations instead of {facts.T}, the rest by assignment")
+    task.why.append(
+        f"only {spec.H + 1} equations are solved, not {facts.T}: all other values are set directly"
+    )
     return task.owned(spec, groups, made)
 
 
 def _literal(task: _Task) -> Made:
     spec, groups = task.theorem()
     made = literal_heads(task.facts, groups, spec.d_h, task.seed)
-    task.why.append(f"λ up to {made.strength:.0e}: beyond about 1e6 float32 loses the own logits")
+    task.why.append(
+        f"λ is at most {made.strength:.0e}: beyond about 1e6, float32 rounds away the logits by "
+        "which a head tells its own examples apart"
+    )
     return task.owned(spec, groups, made)
 
 
@@ -308,7 +313,8 @@ def _heads_for_rank(task: _Task) -> int:
     while facts.n > 1 and task.rank(H) * load < facts.T:
         H += 1
     H = math.ceil(H * (1 + task.options.slack)) if exact else H
-    task.why.append(f"H = {H}: generic rank for {facts.T} examples" + (", 5 % slack" * exact))
+    slack = f", and {task.options.slack:.0%} more" * exact
+    task.why.append(f"H = {H}: the fewest heads with enough rank for {facts.T} examples{slack}")
     return H
 
 
@@ -325,7 +331,9 @@ def _convex(task: _Task, spec: MultiHeadSpec, QK: generic.Weights, D: int) -> Ma
         safe=SAFE,
     )
     values = generic.value_weights(facts, found.W_O.reshape(spec.H, -1, K))
-    task.why.append(f"{facts.T / D:.1f} examples per unit of rank ({D:,}); no theorem behind it")
+    task.why.append(
+        f"{facts.T / D:.1f} examples for each of the {D:,} units of rank, which no theorem promises"
+    )
     return spec, QK | values, {"capacity": D, "iterations": found.iterations}
 
 
@@ -341,7 +349,8 @@ def _newton(task: _Task) -> Made:
     if H is None:
         H = next(h for h in count(1) if NEWTON_SHARE * effective(h) >= facts.T)
         task.why.append(
-            f"H = {H}: {NEWTON_SHARE} P >= {facts.T}, P = {effective(H)} effective parameters"
+            f"H = {H}: the fewest heads with {NEWTON_SHARE} P >= {facts.T}, where "
+            f"P = {effective(H)} counts the effective parameters"
         )
     P = effective(H)
     if facts.T > P:
