@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import byheart as bh
-from byheart.papers.slides import recalled
+from byheart.papers.slides.associative import drawn, summed
 from byheart.specs import (
     AssociativeSpec,
     AttentionOnlySpec,
@@ -92,6 +92,13 @@ def test_the_information_limit_of_a_layer(ask):
     assert answer.bits_per_parameter == pytest.approx(16, rel=1e-3)
     assert ask("related.information", LAYER, 20_000, bits=16).holds is False
     assert ask("related.information", LAYER, 13_000, bits=16).holds is None
+
+
+def recalled(T: int, d: int, answers: int, seed: int) -> float:
+    """Share of T random facts whose sum gives the right answer the largest logit."""
+    X, U, right = drawn(T, d, answers, seed)
+    logits = X @ summed(X, U, right) @ U.T
+    return float((logits.argmax(1) == right).float().mean())
 
 
 @pytest.mark.parametrize(("d", "answers"), [(64, 0), (128, 0), (128, 16), (128, 64)])
