@@ -41,6 +41,8 @@ def stored_pairs(
     tokens = text.kinds[text.indices]
     rows = []
     for logit, key in zip(best.tolist(), at.tolist(), strict=True):
+        if logit == -torch.inf:  # there are fewer pairs than asked for
+            break
         s, t = divmod(key, V)
         count = int(((tokens[:, :-1] == s) & (tokens[:, 1:] == t)).sum())
         rows.append({"tokens": [names(s), names(t)], "logit": logit, "count": count})
@@ -73,6 +75,8 @@ def stored_trigrams(
         attention = torch.cat([attention, paid[index]])[order]
     rows = []
     for value, key, share in zip(best.tolist(), at.tolist(), attention.tolist(), strict=True):
+        if value == -torch.inf:
+            break
         b, a = divmod(key, text.K)
         tokens = [names(int(text.kinds[i])) for i in (a, b, int(answer[a]))]
         rows.append({"tokens": tokens, "logit": value, "attention": share})
