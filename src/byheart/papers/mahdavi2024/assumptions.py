@@ -154,7 +154,7 @@ SECONDS = {"vit": (4.0, 1e-5), "minilm": (8.0, 7e-5), "smollm2": (20.0, 2.1e-4)}
 
 
 def seconds(p: Params) -> float:
-    """CPU seconds of a real model's cell, at most: those above, the subsets, a trained ViT's epochs.
+    """CPU seconds of a real model's cell, at most: those above, the subsets, a trained ViT's steps.
     A cell that follows another of the same weights takes the subsets' seconds alone."""
     opening, token = SECONDS[p["model"]]
     epochs = p["epochs"] or 0 if p["layer"] == "after one block" else 0
