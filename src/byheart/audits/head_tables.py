@@ -51,10 +51,12 @@ def head_lines(record: Record) -> list[str]:
         lines.append(f"  {interval(record['together'][name])} {said} (shuffled weights: "
                      f"{shuffled['nats']:.4f})")  # fmt: skip
     for name in CIRCUITS:
-        above = sum(row[name]["nats"] > control[name]["largest"] for row in heads)
+        largest = control[name]["largest"]
+        above = sum(row[name]["nats"] > largest for row in heads)
+        clear = sum((row[name]["low"] or 0) > largest for row in heads)
         lines.append(
             f"{name.replace('_', '-')}: {above} of {len(heads)} heads explain more than any with "
-            f"shuffled weights (largest {control[name]['largest']:.4f} nats)"
+            f"shuffled weights ({largest:.4f} nats), {clear} with their whole interval"
         )
     return [*lines, f"Head {_name(most)} stores most."]
 
@@ -127,8 +129,7 @@ def heads_figure(record: Record) -> Figure:
         axes.set_xscale("log")
         axes.set_xlabel("heads, largest first")
         whole = record["together"][name]
-        title(axes, f"{name.replace('_', '-')} (all heads together: {interval(whole)})")
-        axes.title.set_fontsize(8)
+        title(axes, f"{name.replace('_', '-')}\nall heads together: {interval(whole)}")
     panels[0].set_ylabel("nats of the next token explained, held out")
     legend(panels[0])
     model, data = record["model"], record["data"]
