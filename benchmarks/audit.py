@@ -1,7 +1,8 @@
 """Audits of real models, round trips of exports: the tables of docs/audit.md and docs/export.md.
 
 python benchmarks/audit.py                      everything (about half an hour on two cores)
-python benchmarks/audit.py minilm               some of it: minilm, smollm2, digits, exports, probe
+python benchmarks/audit.py minilm               some of it: minilm, smollm2, heads, digits, exports,
+                                                probe
 python benchmarks/audit.py --contexts 200       fewer contexts than the default of each part
 python benchmarks/audit.py --out DIR            where JSON records and figures go (audit-results)
 
@@ -12,12 +13,10 @@ otherwise. The text is what the machine has: licences of the operating system, d
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import os
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from pathlib import Path
@@ -28,33 +27,22 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import byheart as bh
-from byheart.audits import AuditSettings, audit_figure, table_rows
-from byheart.audits.inputs import digits as digit_images
+from byheart.audits import (
+    AuditSettings,
+    HeadSettings,
+    audit_figure,
+    audit_heads,
+    head_rows,
+    heads_figure,
+    table_rows,
+)
+from byheart.audits.head_tables import HEAD_HEADER, PAIR_HEADER, head_lines, pair_rows
 from byheart.audits.tables import HEADER
 from byheart.exports import TARGETS, import_memory
-from byheart.models.threads import one_thread
+from byheart.papers.mahdavi2024.representations import text_files, vit_of_digits
 from byheart.theory.plots import save
 
-LICENCES = Path("/usr/share/common-licenses")
-PARTS = ("minilm", "smollm2", "digits", "exports", "probe")
-
-
-def text_files(place: Path, characters: int = 3_000_000) -> list[Path]:
-    """The licence texts of the operating system, then docstrings of the standard library."""
-    files = sorted(p for p in LICENCES.glob("*") if p.is_file() and not p.is_symlink())
-    found, size = [], 0
-    for source in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
-        tree = ast.parse(source.read_text(encoding="utf-8", errors="replace"))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-                text = ast.get_docstring(node) or ""
-                found.append(text)
-                size += len(text)
-        if size > characters:
-            break
-    docs = place / "docstrings.txt"
-    docs.write_text("\n".join(found), encoding="utf-8")
-    return [*files, docs]
+PARTS = ("minilm", "smollm2", "heads", "digits", "exports", "probe")
 
 
 def audited(name: str, out: Path, model: Any, **options: Any) -> dict[str, Any]:
@@ -106,6 +94,23 @@ def smollm2(out: Path, contexts: int | None) -> None:
                 contexts=contexts or 640, draws=100, ranked=60, batch=16)  # fmt: skip
 
 
+def heads(out: Path, contexts: int | None) -> None:
+    """What the heads of SmolLM2 store, on the beginnings of the licences, then docstrings."""
+    with tempfile.TemporaryDirectory() as place:
+        *licences, docs = text_files(Path(place))
+        begins = Path(place) / "licences.txt"
+        read = (file.read_text(encoding="utf-8", errors="replace") for file in licences)
+        begins.write_text("\n".join(text[:500] for text in read), encoding="utf-8")
+        settings = HeadSettings(contexts=contexts or 80, top=6)
+        found = audit_heads("smollm2", text=[begins, docs], settings=settings, progress=_log())
+    found.save(out / "heads.json")
+    save(heads_figure(found.record), out / "heads.png")
+    print("\n## heads\n", *head_lines(found.record), "", sep="\n")
+    markdown(HEAD_HEADER, head_rows(found.record))
+    print()
+    markdown(PAIR_HEADER, pair_rows(found.record))
+
+
 def digits(out: Path, contexts: int | None) -> None:
     with tempfile.TemporaryDirectory() as place:
         accuracy, seconds = train_vit(Path(place) / "vit")
@@ -116,37 +121,9 @@ def digits(out: Path, contexts: int | None) -> None:
 
 
 def train_vit(folder: Path, epochs: int = 40) -> tuple[float, float]:
-    """A small ViT on 1,437 of scikit-learn's digits; accuracy on the other 360."""
-    from transformers import ViTConfig, ViTForImageClassification
-
+    """The small ViT, saved; its accuracy on digits it has not seen, and the seconds it took."""
     start = time.process_time()
-    torch.manual_seed(0)
-    images, labels = digit_images()
-    X, y = torch.tensor(images, dtype=torch.float32)[:, None], torch.tensor(labels)
-    order = torch.randperm(len(X), generator=torch.Generator().manual_seed(0))
-    train, test = order[:-360], order[-360:]
-    config = ViTConfig(
-        image_size=8, patch_size=2, num_channels=1, hidden_size=64, num_hidden_layers=4,
-        num_attention_heads=4, intermediate_size=128,
-    )  # fmt: skip
-    config.num_labels = 10
-    model: Any = ViTForImageClassification(config)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    steps = epochs * -(-len(train) // 64)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    with one_thread():
-        for epoch in range(epochs):
-            shuffled = train[torch.randperm(len(train))]
-            for batch in shuffled.split(64):
-                optimizer.zero_grad()
-                model(X[batch], labels=y[batch]).loss.backward()
-                optimizer.step()
-                schedule.step()
-            if epoch % 10 == 9:
-                print(f"epoch {epoch + 1}", file=sys.stderr, flush=True)
-    model.eval()
-    with torch.no_grad():
-        accuracy = float((model(X[test]).logits.argmax(1) == y[test]).float().mean())
+    model, accuracy = vit_of_digits(epochs, seed=0)
     model.vit.save_pretrained(folder)
     return accuracy, time.process_time() - start
 

@@ -171,6 +171,8 @@ def _audit(x: Inputs) -> list[str]:
     if kind != "vit" and x.chance(0.3):
         shown = ["--text", x.words(), "--length", "4"]
     few = ["--contexts", "20", "--draws", "20", *(["--no-random"] if x.chance(0.7) else [])]
+    if kind in ("gpt2", "llama") and x.chance(0.3):
+        few = ["--heads", "--contexts", "20", "--top", x.rng.choice(("1", "3", "0", "10000"))]
     return [x.model(kind), *shown, *few, *(["-o", x.out(".json")] if x.chance(0.3) else [])]
 
 

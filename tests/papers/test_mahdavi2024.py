@@ -9,6 +9,7 @@ import pytest
 import torch
 from made_up import Law, finding, verdicts
 
+from byheart.measure import numerical_rank
 from byheart.papers import find
 from byheart.papers.mahdavi2024 import assumptions, capacity, experiment
 from byheart.papers.mahdavi2024.experiment import SCALED, TRAIN
@@ -53,7 +54,7 @@ def heads(saturated: float, fresh: float, correlation: float) -> Law:
 def table(before: float, after: float, rank: float = 1.0, general: float = 0.0) -> Law:
     def law(p: dict[str, Any]) -> dict[str, Any]:
         there = p.get("available", True)
-        first = before if p["layer"] == "embeddings" else after
+        first = before if p["layer"].startswith("embeddings") else after
         return {"available": there, "A2": rank, "A1": first, "GP": general}
 
     return law
@@ -138,7 +139,7 @@ def test_rotary_models_are_judged_after_their_first_layer(
     monkeypatch.setattr(assumptions, "missing", lambda model: None if available else "not here")
 
     def law(p: dict[str, Any]) -> dict[str, Any]:
-        first = p["layer"] == "embeddings"
+        first = p["layer"].startswith("embeddings")
         rank = 0.0 if first and p["model"] == "smollm2" else 1.0
         return {"available": p.get("available", True), "A2": rank, "A1": float(not first),
                 "GP": None}  # fmt: skip
@@ -146,8 +147,10 @@ def test_rotary_models_are_judged_after_their_first_layer(
     found = finding(study("assumptions"), law)
     assert found.verdict == "confirmed"
     rotary = [claim.statement for claim in found.claims if "smollm2" in claim.statement]
-    assert len(rotary) == (3 if available else 0)
-    assert all("after one attention" in s for s in rotary if "Assumption 2" in s)
+    assert len(rotary) == (4 if available else 0)  # trained and untrained
+    assert all("after one block" in s for s in rotary)
+    bert = [claim.statement for claim in found.claims if "minilm, after" in claim.statement]
+    assert not any("Assumption 1" in s for s in bert)  # the paper says nothing of this size
 
 
 def test_the_paper_profile_is_the_papers():
@@ -267,6 +270,31 @@ def test_one_query_for_all_fails_assumption_1_until_attention():
     assert (before["A1"], before["A2"]) == (0.0, 1.0)
     assert (after["A1"], after["A2"]) == (1.0, 1.0)
     assert before["GP"] is None  # 60 queries in 64 dimensions
+
+
+def test_ranks_from_gram_matrices_are_those_of_singular_values():
+    rng = np.random.default_rng(0)
+    for smallest in (1.0, 1e-3, 2e-5, 5e-6, 0.0):  # the tolerance at d = 64 is 7.6e-6
+        U, V = (np.linalg.qr(rng.standard_normal((64, 8)))[0] for _ in range(2))
+        X = ((U[:8] * np.geomspace(1, max(smallest, 1e-12), 8)) @ V.T).astype(np.float32)
+        exact = numerical_rank(X, dtype="float64", tolerance=64 * 2**-23 * np.linalg.norm(X, 2))
+        assert assumptions._full_rank(assumptions._gram(X), 64) == (exact.rank == 8)
+
+
+def test_real_models_before_and_behind_their_first_block():
+    """A ViT has one [CLS] for all until attention has mixed the tokens."""
+    pytest.importorskip("transformers")
+    p = {"model": "vit", "T": 70, "n": None, "epochs": 1, "draws": 20, "available": True}
+    found = {layer: assumptions.audited({**p, "layer": layer}, 0)
+             for layer in assumptions.MODELS["vit"][1]}  # fmt: skip
+    assert found["embeddings, untrained"]["A1"] == 0 and found["embeddings, untrained"]["Q"] == 1
+    for layer in ("after one block, untrained", "after one block"):
+        assert (found[layer]["A1"], found[layer]["A2"]) == (1.0, 1.0), layer
+        assert (found[layer]["n"], found[layer]["Q"], found[layer]["contexts"]) == (17, 17, 70)
+    # Patches of four pixels: e + mean E has at most five dimensions (docs/audit.md), and random
+    # attention to small embeddings is nearly uniform.
+    assert found["e + mean(E)"]["A1"] == 0 and found["e + mean(E)"]["Q"] <= 5
+    assert found["after one attention"]["A1"] < 1
 
 
 def test_a_missing_model_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch):

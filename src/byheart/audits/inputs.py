@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from byheart._files import open_regular, parse_json, read_json, read_regular
-from byheart.audits.models import FoundModel, readable
+from byheart.audits.models import FoundModel, readable, tokenizer_of
 from byheart.errors import ByheartError, OptionError
 from byheart.facts import read_arrays
 from byheart.facts.tasks import handwritten_digits
@@ -20,6 +20,7 @@ from byheart.facts.tasks import handwritten_digits
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+PathLike = str | os.PathLike[str]
 LENGTH = 64  # tokens a context, where nothing is said
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 
@@ -132,6 +133,31 @@ def image_contexts(source: str | os.PathLike[str], found: FoundModel, *, T: int)
     if values.dtype.kind not in "fb" or not np.isfinite(values).all():
         raise ByheartError(f"{Path(name).name}: some pixels are not finite numbers.")
     return _distinct("images", name, values, found.spec.S, T)
+
+
+def contexts_of(
+    found: FoundModel,
+    sources: dict[str, PathLike | Sequence[PathLike] | None],
+    *,
+    n: int | None,
+    T: int,
+) -> Contexts:
+    """At most T contexts of n tokens from the one of the sources that is given."""
+    given = [name for name, source in sources.items() if source]
+    if len(given) != 1:
+        raise ByheartError(
+            f"give one of `text`, `tokens` and `images`, found {' and '.join(given) or 'none'}."
+        )
+    if found.images != (given[0] == "images"):
+        needs = "`images`" if found.images else "`text` or `tokens`"
+        raise ByheartError(f"{found.name} is a {found.kind} model and reads {needs}.")
+    source = sources[given[0]]
+    files = [source] if isinstance(source, (str, os.PathLike)) else list(source or ())
+    if given[0] == "images":
+        return image_contexts(files[0], found, T=T)
+    if given[0] == "tokens":
+        return token_contexts(files[0], found, n=n, T=T)
+    return text_contexts(files, tokenizer_of(found), found, n=n, T=T)
 
 
 def digits() -> tuple[np.ndarray, np.ndarray]:

@@ -207,38 +207,48 @@ def _gguf_config(file: Path) -> dict[str, Any]:
 
 
 def open_model(
-    found: FoundModel, *, random: bool, dtype: str, settings: AuditSettings
+    found: FoundModel,
+    *,
+    random: bool,
+    dtype: str,
+    settings: AuditSettings,
+    language: bool = False,
 ) -> PreTrainedModel:
     """The model, for evaluation: its trained weights, or weights drawn anew from its config.
 
-    Attention is the plain ("eager") one, which returns its probabilities.
+    Attention is the plain ("eager") one, which returns its probabilities. `language`: with the
+    matrix W_U that gives the next token's logits.
     """
     _need_transformers()
     import torch
-    from transformers import AutoConfig, AutoModel
+    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
     eager, missing = {"attn_implementation": "eager"}, []
+    wanted: Any = AutoModelForCausalLM if language else AutoModel
+    # W_U is the token table, which the file has, unless the config says that it is not.
+    unused = () if language and not found.spec.tied else UNUSED
     with readable(f"{found.path}: the model", "The file is damaged, or not of its config."):
         config = AutoConfig.from_pretrained(**location(found.path))
         if random:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(settings.seed)
-                model = AutoModel.from_config(config, **eager)
+                model = wanted.from_config(config, **eager)
         elif found.gguf:
             from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-            model = AutoModel.from_config(config, **eager)
+            model = wanted.from_config(config, **eager)
             with contextlib.redirect_stderr(io.StringIO()):  # a bar that no option turns off
                 options = {"return_tensors": True, "model_to_load": model}
                 read = load_gguf_checkpoint(str(found.path), **options)
             missing = model.load_state_dict(read["tensors"], strict=False).missing_keys
+            model.tie_weights()
         else:
-            model, said = AutoModel.from_pretrained(
+            model, said = wanted.from_pretrained(
                 **location(found.path), config=config, use_safetensors=True, dtype=torch.float32,
                 output_loading_info=True, **eager,
             )  # fmt: skip
             missing = said["missing_keys"]
-        lost = sorted(name for name in missing if not name.startswith(UNUSED))
+        lost = sorted(name for name in missing if not name.startswith(unused))
         if lost:  # they would silently be random
             raise ByheartError(
                 f"{found.path}: {len(lost)} weights are missing, among them {', '.join(lost[:3])}. "

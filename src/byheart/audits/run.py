@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import time
 from collections.abc import Sequence
@@ -16,9 +15,9 @@ from byheart._folders import write_text
 from byheart._json import plain
 from byheart._progress import Report, quiet
 from byheart._version import __version__
-from byheart.audits.inputs import Contexts, image_contexts, text_contexts, token_contexts
+from byheart.audits.inputs import PathLike, contexts_of
 from byheart.audits.measures import LayerChecks, Record
-from byheart.audits.models import FoundModel, find_model, open_model, tokenizer_of
+from byheart.audits.models import find_model, open_model
 from byheart.audits.settings import AuditSettings
 from byheart.audits.states import collect
 from byheart.audits.tables import HEADER, headline, summary, table_rows
@@ -27,19 +26,13 @@ from byheart.training.choose import check_device
 
 SCHEMA = 1
 KEPT_SETTINGS = ("draws", "search", "batch", "device", "seed")
-PathLike = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, repr=False)
-class Audit:
-    """What was measured, as one JSON object (docs/formats.md): `record["layers"]` has one entry a
-    layer and kind of weights, with `checks` for tables and everything else below."""
+class Measured:
+    """What was measured, as one JSON object (docs/formats.md)."""
 
     record: Record
-
-    def layers(self, weights: str = "trained") -> list[Record]:
-        """The layers of the trained or the random weights, first to last."""
-        return [layer for layer in self.record["layers"] if layer["weights"] == weights]
 
     def to_json(self) -> Record:
         return self.record
@@ -50,6 +43,15 @@ class Audit:
             write_text(Path(file), json.dumps(self.record, ensure_ascii=False) + "\n")
         except OSError as error:
             raise ByheartError(f"{file} cannot be written: {error.strerror}.") from None
+
+
+class Audit(Measured):
+    """`record["layers"]` has one entry a layer and kind of weights, with `checks` for tables and
+    everything else below."""
+
+    def layers(self, weights: str = "trained") -> list[Record]:
+        """The layers of the trained or the random weights, first to last."""
+        return [layer for layer in self.record["layers"] if layer["weights"] == weights]
 
     def __repr__(self) -> str:
         lines = [*headline(self.record), *summary(self.record)]
@@ -87,7 +89,10 @@ def audit(
     check_device(settings.device, ("cuda",))
     found = find_model(model)
     kinds = settings.kinds(found.causal)
-    shown = _inputs(found, {"text": text, "tokens": tokens, "images": images}, settings)
+    shown = contexts_of(
+        found, {"text": text, "tokens": tokens, "images": images},
+        n=settings.length, T=settings.contexts,
+    )  # fmt: skip
     checks = LayerChecks(found, shown.n, kinds, settings, progress)
     layers: list[Record] = []
     forward = 0.0
@@ -119,34 +124,19 @@ def audit(
                 **{name: getattr(settings, name) for name in KEPT_SETTINGS},
             },
             "layers": layers,
-            "seconds": time.perf_counter() - started,
-            "cpu_seconds": time.process_time() - cpu,
             "forward_cpu_seconds": forward,
-            "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-            "versions": {name: version(name) for name in ("torch", "transformers", "numpy")},
+            **costs(started, cpu),
         }
     )
     assert isinstance(record, dict)
     return Audit(record)
 
 
-def _inputs(
-    found: FoundModel,
-    sources: dict[str, PathLike | Sequence[PathLike] | None],
-    settings: AuditSettings,
-) -> Contexts:
-    given = [name for name, source in sources.items() if source]
-    if len(given) != 1:
-        raise ByheartError(
-            f"give one of `text`, `tokens` and `images`, found {' and '.join(given) or 'none'}."
-        )
-    if found.images != (given[0] == "images"):
-        needs = "`images`" if found.images else "`text` or `tokens`"
-        raise ByheartError(f"{found.name} is a {found.kind} model and reads {needs}.")
-    n, T, source = settings.length, settings.contexts, sources[given[0]]
-    files = [source] if isinstance(source, (str, os.PathLike)) else list(source or ())
-    if given[0] == "images":
-        return image_contexts(files[0], found, T=T)
-    if given[0] == "tokens":
-        return token_contexts(files[0], found, n=n, T=T)
-    return text_contexts(files, tokenizer_of(found), found, n=n, T=T)
+def costs(started: float, cpu: float) -> Record:
+    """Seconds since the two clocks' readings, peak memory, and what ran."""
+    return {
+        "seconds": time.perf_counter() - started,
+        "cpu_seconds": time.process_time() - cpu,
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "versions": {name: version(name) for name in ("torch", "transformers", "numpy")},
+    }

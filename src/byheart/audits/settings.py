@@ -61,3 +61,27 @@ class AuditSettings:
         if self.queries is None:
             return ("last", "every") if causal else QUERIES
         return tuple(dict.fromkeys(self.queries))
+
+
+@dataclass(frozen=True)
+class HeadSettings:
+    """How much text the heads of a language model are judged on.
+
+    At most `contexts` different contexts of `length` tokens (default: 64, or what the model can
+    read), in `chunks` runs: half of them fitted, half held out, both ways round. The pairs of the
+    `top` heads are listed, `pairs` of each. The model reads `batch` contexts at a time.
+    """
+
+    length: int | None = None
+    contexts: int = 128
+    chunks: int = 20
+    top: int = 10
+    pairs: int = 5
+    batch: int = 16
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        limits = {"contexts": 4, "chunks": 2, "top": 1, "pairs": 1, "batch": 1}
+        for name, least in limits.items():
+            if getattr(self, name) < least:
+                raise OptionError(name, f"at least {least}", getattr(self, name))

@@ -1,13 +1,14 @@
 """Measurements: `byheart kruskal` (how independent rows are), `heads` (what each head memorizes),
-`precision` (what number formats keep), `audit` (the papers' assumptions in a real model)."""
+`precision` (what number formats keep), `audit` (the papers' assumptions in a real model, and what
+its heads store)."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from byheart.cli import _options as opt
 from byheart.cli._options import argument, grouped, guarded, option, switch
@@ -16,8 +17,11 @@ from byheart.errors import ByheartError, FactsError, check_choice
 
 if TYPE_CHECKING:
     import numpy as np
+    from matplotlib.figure import Figure
 
-    from byheart.audits import Audit
+    from byheart._progress import Report
+    from byheart.audits.measures import Record
+    from byheart.audits.run import Measured
     from byheart.measure import HeadStatistics
     from byheart.measure.kruskal import KruskalReport
     from byheart.measure.rank import DependentSet, NumericalRank
@@ -26,7 +30,6 @@ SHOWN = 20
 HEADS = ("head", "owns", "saturated stored / fresh", "own / other", "entropy stored / fresh",
          "tokens own / other", "breaks")  # fmt: skip
 _shown = partial(option, panel="What it is shown")
-_how = partial(option, panel="How it is measured")
 
 
 @guarded
@@ -260,68 +263,114 @@ def _count(value: int | None, nothing: str) -> str:
     return nothing if value is None else f"{value:,}"
 
 
+_how = partial(opt.row, panel="How assumptions are measured")
+ASSUMPTIONS: opt.Options = {
+    "queries": _how(str | None, None, "Which tokens ask, the main one first.", "first,last,every"),
+    "formats": _how(str, "float32,float64", "Number formats to run the model in."),
+    "random": _how(bool, True, "Also with weights drawn anew.", "--random/--no-random"),
+    "ranked": _how(int, 200, "Contexts kept whole for their ranks."),
+    "draws": _how(int, 200, "Random subsets of queries."),
+    "search": _how(int, 4, "Largest dependent set to look for."),
+    "device": _how(str, "cpu", "cpu or cuda."),
+}
+
+
 @guarded
+@grouped("assumed", ASSUMPTIONS)
 def audit(
+    assumed: opt.Given,
     model: str = argument(
         "MODEL",
         "A Hugging Face folder (BERT, GPT-2, Llama, ViT; safetensors), a .gguf file, a "
         "name in the local cache, or minilm, smollm2 (`make models` installs them).",
     ),
+    heads: bool = switch("What the heads of a language model have by heart, instead.", "--heads"),
     text: list[str] | None = _shown(None, "Text (repeatable).", "FILE"),
     tokens: str | None = _shown(None, "Token ids: .npy, .npz, .safetensors, .jsonl.", "FILE"),
     images: str | None = _shown(None, "Images: .npy, .npz, .safetensors, folder, digits.", "FILE"),
     length: int | None = _shown(None, "Tokens a context. Default: 64."),
-    contexts: int = _shown(2000, "Different contexts, at most."),
-    queries: str | None = _shown(None, "Which tokens ask, the main one first.", "first,last,every"),
-    formats: str = _how("float32,float64", "Number formats to run the model in."),
-    random: bool = _how(True, "Also with weights drawn anew.", "--random/--no-random"),
-    ranked: int = _how(200, "Contexts kept whole for their ranks."),
-    draws: int = _how(200, "Random subsets of queries."),
-    search: int = _how(4, "Largest dependent set to look for."),
-    batch: int = _how(32, "Contexts at a time."),
-    device: str = _how("cpu", "cpu or cuda."),
-    seed: int = _how(0, "Of all draws.", min=0),
+    contexts: int | None = _shown(
+        None, "Different contexts, at most. Default: 2,000; with --heads 128."
+    ),
+    batch: int | None = option(None, "Contexts at a time. Default: 32; with --heads 16."),
+    seed: int = option(0, "Of all draws.", min=0),
+    top: int | None = option(None, "--heads: heads whose pairs are listed. Default: 10."),
     output: str | None = option(None, "Also write the JSON.", "-o", "--output", "FILE"),
     plot: opt.Plot = None,
 ) -> None:
-    """Do the papers' assumptions hold in MODEL, layer by layer?
+    """Do the papers' assumptions hold in MODEL, layer by layer? What do its heads store?
 
     Context rank (Assumption 2), independence of the queries (Assumption 1: the published sampling,
     verified dependent sets, and the groups that the proof really needs), General Position,
     e + mean E (Assumption 3), (r, δ)-separation, saturation of the heads; with the model in float32
     and in float64, raw and centred, trained and with random weights; and what Theorem 1 then
     promises. Nothing is downloaded and no code of a model is run.
+
+    --heads: the bigrams and skip-trigrams in the QK and OV circuits of each head of a GPT-2 or
+    Llama, and how much of the next-token information of held-out text they explain, beside the
+    model's own and beside the same heads with shuffled weights.
     """
     from byheart.theory.plots import check_path, save
 
     if plot is not None:
         check_path(plot)
-    from byheart.audits import AuditSettings, audit_figure
-    from byheart.audits import audit as measure
-
-    asked = None if queries is None else tuple(map(str.strip, queries.split(",")))
-    kinds = tuple(map(str.strip, formats.split(",")))
-    sizes = {"ranked": ranked, "draws": draws, "search": search, "batch": batch}
-    settings = AuditSettings(
-        length, contexts, asked, kinds, random=random, device=device, seed=seed, **sizes
-    )
+    sizes = {"length": length, "contexts": contexts, "batch": batch, "seed": seed, "top": top}
+    given = {name: value for name, value in sizes.items() if value is not None}
     shown = {"text": text, "tokens": tokens, "images": images}
     with progress() as tell:
-        result = measure(model, settings=settings, progress=tell, **shown)  # type: ignore[arg-type]
+        if heads:
+            result, drawn = _stored(model, given, shown, assumed, tell)
+        else:
+            result, drawn = _assumptions(model, given, shown, assumed, tell)
     if output is not None:
         result.save(output)
     if plot is not None:
-        save(audit_figure(result.record), plot)
+        save(drawn(result.record), plot)
     emit(result.to_json())
-    _print_audit(result)
+    _print_stored(result.record) if heads else _print_audit(result.record)
     for path in filter(None, (output, plot)):
         say(f"Written to {path}")
 
 
-def _print_audit(result: Audit) -> None:
+def _assumptions(
+    model: str, sizes: dict[str, Any], shown: dict[str, Any], assumed: dict[str, Any], tell: Report
+) -> tuple[Measured, Callable[[Record], Figure]]:
+    from byheart.audits import AuditSettings, audit_figure
+    from byheart.audits import audit as measure
+
+    if "top" in sizes:
+        raise ByheartError("--top is of use with --heads only. Leave it out.")
+    for name in assumed.keys() & {"queries", "formats"}:
+        assumed[name] = tuple(map(str.strip, assumed[name].split(",")))
+    settings = AuditSettings(**sizes, **assumed)
+    return measure(model, settings=settings, progress=tell, **shown), audit_figure
+
+
+def _stored(
+    model: str, sizes: dict[str, Any], shown: dict[str, Any], assumed: dict[str, Any], tell: Report
+) -> tuple[Measured, Callable[[Record], Figure]]:
+    from byheart.audits import HeadSettings, audit_heads, heads_figure
+
+    images = shown.pop("images")
+    if foreign := assumed | ({} if images is None else {"images": images}):
+        raise ByheartError(f"{opt.flags(foreign)}: of no use with --heads. Leave it out.")
+    settings = HeadSettings(**sizes)
+    return audit_heads(model, settings=settings, progress=tell, **shown), heads_figure
+
+
+def _print_stored(record: Record) -> None:
+    from byheart.audits import head_tables as shown
+
+    say("\n".join(shown.head_lines(record)) + "\n")
+    table(*shown.head_rows(record), header=shown.HEAD_HEADER)
+    table(*shown.pair_rows(record), header=shown.PAIR_HEADER)
+    say(shown.LEGEND)
+    _print_costs(record)
+
+
+def _print_audit(record: Record) -> None:
     from byheart.audits.tables import HEADER, headline, table_rows
 
-    record = result.record
     used = record["settings"]
     say("\n".join(headline(record)) + "\n")
     table(*table_rows(record), header=HEADER)
@@ -335,8 +384,11 @@ def _print_audit(result: Audit) -> None:
     )
     if record["model"]["positions"] == "rotary":
         say("In brackets: for a layer with one W_h for all positions; this one has rotary ones.")
+    _print_costs(record, f", {record['forward_cpu_seconds']:.0f} s of them in the model")
+
+
+def _print_costs(record: Record, model: str = "") -> None:
     say(
-        f"{record['seconds']:.0f} s ({record['cpu_seconds']:.0f} s CPU, "
-        f"{record['forward_cpu_seconds']:.0f} s of them in the model), peak memory "
+        f"{record['seconds']:.0f} s ({record['cpu_seconds']:.0f} s CPU{model}), peak memory "
         f"{record['peak_bytes'] / 1e9:.1f} GB"
     )

@@ -59,6 +59,9 @@ def _page(record: Record) -> Page:
 def read_audit(source: str | Path) -> Record:
     """The record of an audit, refused with a reason where it is none."""
     record: Any = read_json(source)  # its parts are checked below
+    if isinstance(record, dict) and record.get("kind") == "byheart audit of heads":
+        drawn = "`byheart audit --heads --plot FILE` draws it"
+        raise ByheartError(f"{source}: an audit of heads, which has no page: {drawn}.")
     if not isinstance(record, dict) or record.get("kind") != "byheart audit":
         expected = 'expected an audit ("kind": "byheart audit")'
         raise ByheartError(f"{source}: {expected}. `byheart audit` writes one.")
