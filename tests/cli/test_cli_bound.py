@@ -230,10 +230,11 @@ def test_nothing_to_plot(refused, tmp_path):
 def test_partial_and_unknown_configs(refused, tmp_path):
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"model_type": "gpt2", "n_embd": 768}))
-    assert "n_head is missing; found model_type, n_embd" in refused("bound", "--hf", config)
+    missing = "n_head, n_layer, n_positions or n_ctx, vocab_size missing; found model_type, n_embd"
+    assert missing in refused("bound", "--hf", config)
     config.write_text(json.dumps({"model_type": "mamba", "state_size": 16}))
     message = refused("bound", "--hf", config)
-    assert "found 'mamba' with the fields model_type, state_size" in message
+    assert "'mamba' is not known" in message and "hidden_size, num_attention_heads" in message
     config.write_text("{")
     assert "not JSON" in refused("bound", "--hf", config)
 
