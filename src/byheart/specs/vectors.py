@@ -261,3 +261,21 @@ class TransformerSpec(Spec):
             f"{self.name or 'transformer'}: d={self.d}, H={self.H}{groups}, d_h={self.d_h}, "
             f"context {self.S}{tokens}, {self.layers} layers"
         )
+
+
+@dataclass(frozen=True)
+class LanguageModelSpec(Spec):
+    """A language model of which only the number of `parameters` is known, and its `N` tokens.
+
+    >>> print(LanguageModelSpec(N=50257, parameters=10**9))
+    language model: N=50257, 1,000,000,000 parameters
+    """
+
+    N: int
+    parameters: int  # pyright: ignore[reportIncompatibleMethodOverride] given, not computed
+
+    family = "language model"
+    printed: ClassVar = ("N",)
+
+    def details(self) -> list[str]:
+        return [f"{self.parameters:,} parameters"]
