@@ -16,11 +16,16 @@ if TYPE_CHECKING:
     from byheart.theory.candidates import Crossing, Sized
 
 PER_DECADE = 4  # points of a sweep that a plot draws a smooth line through
+PRACTICAL = "Practical: float32 weights that `byheart build` makes, or that training reaches"
+THEORETICAL = "Theoretical: longer numbers, vectors with real labels, or a limit"
 LEGEND = (
-    "Exact counts, except: sqrt(T) as published has the constants of Lemma C.1, dense; sqrt(T)"
-    "\nsparse counts nonzero parameters, its low bits expected. Both have weights of more than "
-    "32 bits,\nso they may lie below the information limit, which is for --bits. Associative is a "
-    "rule of thumb."
+    "Trained is a law measured on whole language models, embeddings included: elsewhere an "
+    "extrapolation.\nAttention-only, sharded and multi-head are exact counts; `build` adds 5 % of "
+    "heads. Associative is a\nrule of thumb. Attention-only with d = 2 is too ill-conditioned for "
+    "float32. Multi-head reads vectors,\nwhich are not counted. sqrt(T) as published has the "
+    "constants of Lemma C.1, dense; sparse counts nonzero\nparameters, its low bits expected. Both "
+    "have weights of more than 32 bits, so they may lie below the\ninformation limit, which is for "
+    "--bits."
 )
 
 
@@ -93,11 +98,22 @@ def _one(case: Case, family: list[str] | None, facts: Facts | None) -> None:
     keys = f"keys of {case.S} tokens out of {case.N:,}"
     say(f"{case.T:,} facts: {keys}, {case.answer_count:,} answers")
     say(f"(Sizes {source}.)\n")
-    table(*map(rows.cells, rows), header=rows.header)
-    for row in rows:
-        say(f" {row.title} ({row.bound}): {row.note}")
+    for title, practical in ((PRACTICAL, True), (THEORETICAL, False)):
+        if chosen := rows.practical(practical):
+            say(title)
+            table(*map(rows.cells, chosen), header=rows.header)
+            for row in chosen:
+                say(f" {row.title} ({_source(row)}): {row.note}")
+            say()
     say(f"{LEGEND}\n")
     _say_built(build)
+
+
+def _source(row: Sized) -> str:
+    """The bound by its id; a measured law by its authors too."""
+    from byheart.theory.summary import measured_by
+
+    return f"{row.bound}: {measured_by(row.bound)}" if row.family == "trained" else row.bound
 
 
 def _built(case: Case, facts: Facts | None) -> dict[str, Any]:
@@ -162,10 +178,13 @@ def _print_sweep(case: Case, rows: list[Sized], crossed: list[Crossing]) -> None
     at = {(row.family, row.T): _short(row.parameters) for row in rows}
     titles = {row.family: row.title for row in rows}
     say(f"Fewest parameters; keys of {case.S} tokens out of {case.N:,}\n")
-    table(
-        *((name, *(at[name, T] for T in counts)) for name in titles),
-        header=("facts", *(_short(T) for T in counts)),
-    )
+    practical = {row.family: row.practical for row in rows}
+    for title, wanted in ((PRACTICAL, True), (THEORETICAL, False)):
+        names = [name for name in titles if practical[name] is wanted]
+        if names:
+            say(title)
+            lines = ((titles[name], *(at[name, T] for T in counts)) for name in names)
+            table(*lines, header=("facts", *(_short(T) for T in counts)))
     for crossing in crossed:
         say(
             f"From {crossing.T:,} facts on, {titles[crossing.winner]} is smaller than "

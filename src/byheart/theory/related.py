@@ -222,6 +222,9 @@ def trained_associations(
     return X0 + slope * H * (2 * d * r - r * r + 2 * d * d_h - d_h * d_h)
 
 
+SMALLEST_TRAINED = 500_000  # parameters: the smallest model of Morris et al.
+
+
 def trained_parameters(T: int, answers: int, tenths: int) -> int:
     """ceil(T log2 A / r), r = tenths/10 bits a parameter: the model that training fills with so
     many facts, where the rate was measured.
@@ -247,7 +250,8 @@ def _rate(bound_id: str, tenths: int, remark: str) -> Bound:
 
     def size(case: Case) -> Size:
         count = trained_parameters(case["T"], max(2, case.answer_count), tenths)
-        return Size(count, {}, remark)
+        small = "; so small a model is an extrapolation" if count < SMALLEST_TRAINED else ""
+        return Size(count, {}, remark + small)
 
     given = (trained, TWO_ANSWERS, uniform)
     return theorem(bound_id, "parameters N", given, held, remark=lambda case: remark, size=size)

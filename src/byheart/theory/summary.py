@@ -87,10 +87,18 @@ def _trained(laws: list[Answer]) -> str:
 
 
 def _law(answer: Answer) -> str:
-    """What was measured, and by whom: the source up to its year."""
-    about = find(answer.id).statement
-    year = re.match(r".*?\b\d{4}\b", about.source)
-    return f"{about.title}: {year[0] if year else about.source.split(' (')[0]}"
+    return f"{find(answer.id).statement.title}: {measured_by(answer.id)}"
+
+
+def measured_by(bound_id: str) -> str:
+    """The source of a law up to its year.
+
+    >>> measured_by("empirical.memorization_capacity")
+    'Morris et al. 2025'
+    """
+    source = find(bound_id).statement.source
+    year = re.match(r".*?\b\d{4}\b", source)
+    return year[0] if year else source.split(" (")[0]
 
 
 def _yours(T: int, answers: Sequence[Answer]) -> str:
