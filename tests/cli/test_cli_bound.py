@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import re
 import resource
 from pathlib import Path
@@ -37,8 +38,46 @@ def test_the_table_shows_numbers_and_reasons(run, plain):
     assert said.exit_code == 0
     text = plain(said.stdout)
     assert "dana2025.corollary1 >= 1,536 facts 80,340,480 1.91e-05" in text
-    assert "needs n <= d: 1024 > 768" in text
+    assert "needs n <= d: 1024 > 768" not in text and "--all says why" in text
     assert max(map(len, said.stdout.splitlines())) <= 100
+    assert "needs n <= d: 1024 > 768" in plain(run("bound", *GPT2, "--all").stdout)
+
+
+def test_the_answer_comes_first(run, run_json, plain):
+    """2 · 124,439,808 / log2 50,257 = 15.9 million; 3.6 and 32 bits a parameter likewise."""
+    text = plain(run("bound", "--hf", CONFIGS / "gpt2.json", "--facts", "50k").stdout)
+    answer = text[: text.index("theorem that applies")]
+    for words in (
+        "Trained, it holds about 15.9 million facts of 15.6 bits (2 bits a parameter: Allen-Zhu "
+        "and Li 2025), to 28.7 million (3.6 bits a parameter: Morris et al. 2025).",
+        "here they are extrapolations",
+        "Theorems guarantee at least 1,536 facts in one attention layer of these sizes (dana2025.",
+        "No model of this size can hold more than 255 million facts",
+        "Your 50,000 facts are 319 times fewer than the lower measurement",
+    ):
+        assert words in answer
+    assert len(run_json("bound", "--hf", CONFIGS / "gpt2.json")["answer"]) == 3
+    text = plain(run("bound", "--hf", CONFIGS / "vit-b-16.json").stdout)
+    assert "No measured law covers it" in text and "9,216 real labels of vectors" in text
+
+
+@pytest.mark.parametrize("written", ["1B", "1e9", "1_000_000_000", "1000M", "1,000,000k", "0.001T"])
+def test_numbers_as_people_write_them(run_json, written):
+    record = run_json("bound", "--parameters", written, "--answers", "1k")
+    assert record["parameters"] == 10**9
+    found = rows(record)
+    assert found["empirical.knowledge_capacity"]["capacity"] == int(2e9 / math.log2(1000))
+    assert found["related.information"]["capacity"] == int(32e9 / math.log2(1000))
+    assert found["dana2025.corollary1"]["applies"] is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [("1e10", "more than it can hold"), ("200M", "between the measurements"),
+     ("500M", "more than was measured"), ("1M", "128 times fewer than the lower measurement")],
+)  # fmt: skip
+def test_where_the_facts_lie(run_json, facts, words):
+    assert words in run_json("bound", "--parameters", "1B", "--facts", facts)["answer"][-1]
 
 
 def test_layers_without_a_vocabulary_read_vectors(run_json):
@@ -193,6 +232,10 @@ HF = CONFIGS / "gpt2.json"
         ((*LAYER, "--vocab", 3, "--facts", 1000), "1,000 facts are more than the N.n = 3.4 = 81"),
         ((*LAYER, "--vocab", 10, "--facts", "countries"), "the facts have .* --vocab"),
         (("--hf", HF, "--heads", 3), "--hf and --heads contradict each other"),
+        (("--hf", HF, "--parameters", "1B"), "--parameters and --hf contradict each other"),
+        (("--parameters", "1B", "--heads", 3), "--parameters and --heads contradict each other"),
+        (("--parameters", 0), "--parameters must be a whole number of at least 1, found 0"),
+        (("--parameters", "1B", "--answers", 1), "--answers must be .* at least 2"),
         (("--hf", HF, "--sweep", "heads=1:3"), "--hf and --sweep contradict each other"),
         (("--hf", "nowhere.json"), "nowhere.json: no such file"),
         (("--explain", "dana2025.corolary1"), "Did you mean 'dana2025.corollary1'"),
@@ -230,10 +273,11 @@ def test_nothing_to_plot(refused, tmp_path):
 def test_partial_and_unknown_configs(refused, tmp_path):
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"model_type": "gpt2", "n_embd": 768}))
-    assert "n_head is missing; found model_type, n_embd" in refused("bound", "--hf", config)
+    missing = "n_head, n_layer, n_positions or n_ctx, vocab_size missing; found model_type, n_embd"
+    assert missing in refused("bound", "--hf", config)
     config.write_text(json.dumps({"model_type": "mamba", "state_size": 16}))
     message = refused("bound", "--hf", config)
-    assert "found 'mamba' with the fields model_type, state_size" in message
+    assert "'mamba' is not known" in message and "hidden_size, num_attention_heads" in message
     config.write_text("{")
     assert "not JSON" in refused("bound", "--hf", config)
 

@@ -1,6 +1,7 @@
 """`byheart size`: families, sweeps, crossings, and what it refuses."""
 
 import csv
+import math
 import re
 
 import pytest
@@ -35,7 +36,23 @@ def test_the_table_says_how_exact_it_is(run, plain):
     text = plain(said.stdout)
     assert "100,000 facts: keys of 2 tokens out of 5,000, 5,000 answers" in text
     assert "attention-only, d = 2 819,988" in text
-    assert "Exact counts, except" in text
+    assert "are exact counts" in text
+    practical, theoretical = text.split("Theoretical: ")
+    for title in ("trained, 2 bits a parameter 614,386", "sharded attention", "rank-1"):
+        assert title in practical
+    for title in ("sqrt(T) sparse", "information limit", "attention-only, d = 2 819,988"):
+        assert title in theoretical
+    assert "empirical.knowledge_capacity: Allen-Zhu and Li 2025" in practical
+
+
+def test_numbers_as_people_write_them(run_json):
+    flags = ("--vocab", "5k", "--length", 2, "--answers", "1e3")
+    records = [run_json("size", "--facts", facts, *flags) for facts in ("100k", "0.1M", "100_000")]
+    assert records[0] == records[1] == records[2]
+    assert (records[0]["facts"], records[0]["vocabulary"]) == (100_000, 5000)
+    found = rows(records[0])["trained"]
+    assert found["parameters"] == math.ceil(1e5 * math.log2(1000) / 2)
+    assert found["practical"] is True and "extrapolation" in found["note"]
 
 
 def test_what_build_would_take_is_what_build_takes(run_json, tmp_path):

@@ -1,5 +1,6 @@
 """The numbers in docs/bounds.md are those that byheart gives."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,9 @@ from byheart.specs import AssociativeSpec, AttentionOnlySpec, MultiHeadSpec
 from byheart.studies.recorded import recorded, recorded_rows
 from byheart.theory.candidates import crossings, facts_case
 from byheart.theory.dana2025_support import on_circle, smoothed, theorem3_constant
-from byheart.theory.huggingface import read_config
+from byheart.theory.huggingface import parse_config, read_config
 from byheart.theory.related import associative_capacity, facts_in_bits
+from byheart.theory.summary import spoken
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "bounds.md").read_text(encoding="utf-8")
@@ -34,8 +36,8 @@ def table(first: str) -> list[list[str]]:
     return rows
 
 
-FAMILIES = ("associative", "attention-2", "attention-64", "rank1-64", "sharded", "multi-head",
-            "multi-head-64", "sqrt", "sqrt-sparse", "information")  # fmt: skip
+FAMILIES = ("trained", "associative", "attention-64", "rank1-64", "sharded", "attention-2",
+            "multi-head", "multi-head-64", "sqrt", "sqrt-sparse", "information")  # fmt: skip
 
 
 SMALL = AttentionOnlySpec(N=10, S=6, d=4, d_h=4, H=2)
@@ -126,6 +128,21 @@ def test_the_crossings():
     assert f"to {at['sqrt', 'sharded'] - 1:,} facts" in GUIDE
     bits = bh.size(T=at["sqrt-sparse", "information"], N=50_000, S=2, families=["sqrt-sparse"])
     assert f"weights have up to {bits[0].bits} bits" in GUIDE
+
+
+REAL = json.loads((CONFIGS / "real_models.json").read_text())
+
+
+def test_the_table_of_families():
+    lines = {cells[0]: cells for cells in table("published model")}
+    assert set(lines) == set(REAL)
+    for name, (_, kind, parameters, trained) in lines.items():
+        config = REAL[name]["config"]
+        rows = {answer.id: answer for answer in bh.bounds(parse_config(config))}
+        laws = [rows[f"empirical.{law}_capacity"].capacity for law in ("knowledge", "memorization")]
+        assert kind == config["model_type"] and parameters == f"{REAL[name]['parameters']:,}"
+        words = " to ".join(spoken(law) for law in laws if law is not None)
+        assert trained == (words or "no: reads vectors")
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,9 @@ def test_every_family_by_hand_at_a_thousand_facts():
     assert rows["multi-head"].parameters == 11 * 999
     assert rows["multi-head-64"].parameters == 33 * (2 * 64 * 32 + 64 + 1)  # 33 · 31 + 1 >= 1000
     assert rows["sqrt"].parameters == theorem41(1000, 2, 2, math.hypot(50, 2), 50).parameters
+    assert rows["trained"].parameters == math.ceil(1000 * math.log2(50) / 2)
+    assert {name for name, row in rows.items() if row.practical} == {
+        "trained", "associative", "attention-64", "rank1-64", "sharded"}  # fmt: skip
     assert rows["information"].parameters == math.ceil(1000 * math.log2(50) / 32)
     assert set(rows) == {family.id for family in CANDIDATES}
     # k = 11 (m = 91), w = 20, t = ceil(9.97 + 3.46 - 1.5) = 12, c = 6, b = 18: the table has

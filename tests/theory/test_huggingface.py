@@ -7,7 +7,7 @@ import pytest
 
 import byheart as bh
 from byheart.errors import ByheartError
-from byheart.theory.huggingface import read_config
+from byheart.theory.huggingface import parse_config, read_config
 
 CONFIGS = Path(__file__).parent / "configs"
 
@@ -28,6 +28,15 @@ def test_real_models_have_their_published_sizes(name, parameters, d, H, kv_heads
     spec = read_config(CONFIGS / f"{name}.json")
     assert (spec.d, spec.H, spec.kv_heads, spec.d_h, spec.S) == (d, H, kv_heads, 64, S)
     assert spec.parameters == parameters
+
+
+# Sizes of published models, and their parameters as transformers 5 counts them (on "meta").
+REAL = json.loads((CONFIGS / "real_models.json").read_text())
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_published_models_are_counted_to_the_last_parameter(name):
+    assert parse_config(REAL[name]["config"]).parameters == REAL[name]["parameters"]
 
 
 @pytest.mark.parametrize(
@@ -69,6 +78,8 @@ GPT2 = json.loads((CONFIGS / "gpt2.json").read_text())
 LLAMA = json.loads((CONFIGS / "smollm2-135m.json").read_text())
 BERT = json.loads((CONFIGS / "bert-large.json").read_text())
 VIT = json.loads((CONFIGS / "vit-b-16.json").read_text())
+USUAL = {name: LLAMA[name] for name in ("hidden_size", "num_attention_heads", "num_hidden_layers",
+         "intermediate_size", "max_position_embeddings", "vocab_size")}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -76,13 +87,20 @@ VIT = json.loads((CONFIGS / "vit-b-16.json").read_text())
     [
         ("{not json", "not JSON"),
         ("[1, 2]", "expected a JSON object, found list"),
-        ("{}", "expected model_type gpt2, bert, llama, vit, found None with the fields no fields"),
+        (
+            "{}",
+            "model_type None is not known, .* hidden_size, .* missing; its fields are no fields",
+        ),
         (
             {"model_type": "mamba", "d_state": 16},
-            "found 'mamba' with the fields d_state, mod",
+            "'mamba' is not known, .* like a Llama: hidden_size, .* missing; its fields are d_s",
         ),
-        ({"model_type": ["gpt2"]}, "found \\['gpt2'\\]"),
-        ({**GPT2, "n_embd": None}, "n_embd is missing; found .*n_head"),
+        (
+            {**LLAMA, "model_type": "new", "rms_norm_eps": 1e-5, "num_experts": 8},
+            "num_experts found",
+        ),
+        ({"model_type": ["gpt2"]}, "model_type \\['gpt2'\\] is not known"),
+        ({**GPT2, "n_embd": None}, "n_embd missing; found .*n_head"),
         ({**GPT2, "n_embd": "768"}, "n_embd must be a whole number >= 1, found '768'"),
         ({**GPT2, "n_embd": -768}, "found -768"),
         ({**GPT2, "n_layer": 0}, "n_layer must be a whole number >= 1, found 0"),
@@ -91,13 +109,19 @@ VIT = json.loads((CONFIGS / "vit-b-16.json").read_text())
         ({**GPT2, "n_head": 5}, "5 heads do not divide the width 768"),
         ({**GPT2, "activation_function": 3}, "activation_function must be a word"),
         ({**LLAMA, "num_key_value_heads": 2}, "kv_heads must divide H"),
-        ({**LLAMA, "attention_bias": True}, "attention_bias = true"),
+        ({**LLAMA, "attention_bias": 1}, "attention_bias must be true or false, found 1"),
+        ({"model_type": "mistral", "hidden_size": 64}, "num_attention_heads, num_hidden_layers, "),
+        ({"model_type": "mixtral", **USUAL}, "num_local_experts or num_experts missing"),
+        (
+            {"model_type": "llava", "text_config": {"model_type": "x"}},
+            "text_config: model_type 'x'",
+        ),
         ({**LLAMA, "tie_word_embeddings": "yes"}, "true or false"),
         (
             {**BERT, "position_embedding_type": "relative_key"},
             "must be absolute, found relative_key",
         ),
-        ({**VIT, "qkv_bias": False}, "qkv_bias = false"),
+        ({**VIT, "image_size": None}, "image_size missing"),
         ({**VIT, "patch_size": 17}, "patch_size 17 does not divide image_size 224"),
     ],
 )

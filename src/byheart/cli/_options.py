@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from decimal import Decimal, InvalidOperation
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +19,7 @@ import typer
 
 from byheart._machine import memory_bytes, out_of_memory
 from byheart.cli._show import fail, for_programs, in_command, warn
-from byheart.errors import ByheartError, ConflictError
+from byheart.errors import ByheartError, ConflictError, OptionError
 
 if TYPE_CHECKING:
     from byheart.facts import Facts, FactTable
@@ -154,6 +155,55 @@ def option(default: object, help: str, *names: str, panel: str | None = None, **
 
 
 switch = partial(option, False)
+SCALES = {"k": 3, "m": 6, "b": 9, "g": 9, "t": 12}
+MOST_DIGITS = 40  # more than any size that a spec may have
+
+
+def count(text: str, parameter: str) -> int:
+    """A whole number >= 1 as people write it: 50000, 50_000, 50,000, 50k, 1M, 1.5B, 1e6.
+
+    >>> count("1e5", "facts"), count("25_000", "facts"), count("1.5B", "parameters")
+    (100000, 25000, 1500000000)
+    """
+    value = whole_number(text)
+    if value is None or value < 1:
+        raise OptionError(parameter, "a whole number of at least 1", text, "50k, 1M, 1e9 are read.")
+    return value
+
+
+def whole_number(text: str) -> int | None:
+    """The whole number that a text means, exactly; None if it means none."""
+    plain = text.strip().replace("_", "").replace(",", "")
+    power = SCALES.get(plain[-1:].lower(), 0)
+    try:
+        value = Decimal(plain[:-1] if power else plain).scaleb(power)
+    except InvalidOperation:
+        return None
+    if (
+        not value.is_finite()
+        or value.adjusted() >= MOST_DIGITS
+        or value != value.to_integral_value()
+    ):
+        return None
+    return int(value)
+
+
+def at_least(least: int | None = None) -> Callable[[str], int]:
+    """A parser for options that are whole numbers, written as `count` reads them."""
+
+    def N(text: str | int) -> int:  # the name is what help calls the value
+        value = whole_number(str(text))
+        if value is None:
+            expected = "50000, 50k, 1M and 1e6 are read"
+            raise typer.BadParameter(f"{text!r} is no whole number ({expected}).")
+        if least is not None and value < least:
+            raise typer.BadParameter(f"{text} is not in the range x>={least}.")
+        return value
+
+    return N
+
+
+whole = at_least()
 
 
 def argument(metavar: str, help: str, default: object = ...) -> Any:

@@ -22,6 +22,7 @@ SMALL = {"d": 10, "H": 6}  # the sizes here, where `Train` chooses them by its f
 TRAINING = ("model", *SMALL, "d_h", "layers", "width", "steps", "lr", "optimizer", "schedule",
             "batch", "device")  # fmt: skip
 _search = partial(option, panel="Search")
+TWO_UP = opt.at_least(2)
 VARIED = {"heads": "H", "d-head": "d_h", "d-model": "d", "width": "w"}
 
 
@@ -41,8 +42,10 @@ def _training(name: str) -> tuple[object, object]:
 def capacity(
     training: opt.Given,
     reading: opt.Given,
-    vocab: int | None = option(None, "Tokens N. Default: 50.", min=2, panel="Sizes"),
-    length: int | None = option(None, "Tokens of a key, S. Default: 2.", min=2, panel="Sizes"),
+    vocab: int | None = option(None, "Tokens N. Default: 50.", panel="Sizes", parser=TWO_UP),
+    length: int | None = option(
+        None, "Tokens of a key, S. Default: 2.", panel="Sizes", parser=TWO_UP
+    ),
     facts: str | None = _search(
         None, "The smallest model for this table, instead of the largest random table.", "FACTS"
     ),

@@ -17,7 +17,7 @@ from byheart.cli._show import emit_error, for_programs, parsing, printable
 # a memory does not wait for what only building needs.
 COMMANDS = {
     "build": "build", "recall": "recall", "certify": "certify", "facts": "facts", "bound": "bound",
-    "size": "bound", "owner": "recall", "export": "export", "import": "build", "edit": "certify",
+    "size": "size", "owner": "recall", "export": "export", "import": "build", "edit": "certify",
     "train": "build", "capacity": "capacity", "reproduce": "reproduce", "encoder": "facts",
     "kruskal": "measure", "heads": "measure", "audit": "measure", "precision": "measure",
     "report": "export", "explore": "export",

@@ -223,7 +223,7 @@ def precision(
         "FACTS: which constructions (repeat it). Default: all three.",
         "sqrt|attention|sharded",
     ),
-    most: int = option(1024, "FACTS: the largest number of facts tried.", min=2),
+    most: int = option(1024, "FACTS: the largest number of facts tried.", parser=opt.at_least(2)),
 ) -> None:
     """Say which number formats recall the facts of a memory, or how many facts of a table.
 

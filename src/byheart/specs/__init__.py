@@ -18,6 +18,7 @@ from byheart.specs.tokens import (
 from byheart.specs.vectors import (
     DeepMultiHeadSpec,
     FeedForwardTransformerSpec,
+    LanguageModelSpec,
     MultiHeadSpec,
     TransformerSpec,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "ExactSpec",
     "FeedForwardTransformerSpec",
     "Gate",
+    "LanguageModelSpec",
     "MLPTransformerSpec",
     "MultiHeadSpec",
     "SequenceEncoderSpec",

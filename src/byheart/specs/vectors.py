@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from byheart.specs.base import CountedSpec, Implied, Shapes, Spec
+from byheart.specs.base import LARGEST, CountedSpec, Implied, Shapes, Spec
 
 
 @dataclass(frozen=True)
@@ -202,8 +202,10 @@ class TransformerSpec(Spec):
     Width `d`, `H` query heads and `kv_heads` key-value heads of width `d_h` (kv_heads < H: grouped
     queries), context `S`, vocabulary `N` (None: the model reads vectors, such as image patches),
     feed-forward width `d_ff` with `gated` units or not. `bias`: linear maps have biases. `norm`:
-    "layer" (2 d numbers) or "rms" (d). `other` counts what is not in the blocks or the token and
-    position tables (final norm, token types, patches, poolers).
+    "layer" (2 d numbers) or "rms" (d). `positions`: "relative" ones are added to the scores (ALiBi,
+    T5). `other` counts what is not in the blocks or the token and position tables (final norm,
+    token types, patches, poolers, experts); it is negative where blocks have less than this count
+    (ALBERT's layers are one block, Falcon's have one norm).
 
     >>> gpt2 = TransformerSpec(d=768, H=12, d_h=64, S=1024, N=50257, layers=12, d_ff=3072,
     ...                        bias=True, tied=True, other=2 * 768, name="GPT-2 small")
@@ -222,14 +224,14 @@ class TransformerSpec(Spec):
     gated: bool = False
     bias: bool = False
     norm: Literal["layer", "rms"] = "layer"
-    positions: Literal["learned", "rotary", "none"] = "learned"
+    positions: Literal["learned", "rotary", "relative", "none"] = "learned"
     activation: str = "gelu"
     tied: bool = False
     other: int = 0
     name: str = ""
 
     family = "transformer"
-    least: ClassVar = {"d_ff": 0, "kv_heads": 0, "other": 0}
+    least: ClassVar = {"d_ff": 0, "kv_heads": 0, "other": -LARGEST}
 
     def implied(self) -> Implied:
         return {"kv_heads": self.kv_heads or self.H}
@@ -259,3 +261,21 @@ class TransformerSpec(Spec):
             f"{self.name or 'transformer'}: d={self.d}, H={self.H}{groups}, d_h={self.d_h}, "
             f"context {self.S}{tokens}, {self.layers} layers"
         )
+
+
+@dataclass(frozen=True)
+class LanguageModelSpec(Spec):
+    """A language model of which only the number of `parameters` is known, and its `N` tokens.
+
+    >>> print(LanguageModelSpec(N=50257, parameters=10**9))
+    language model: N=50257, 1,000,000,000 parameters
+    """
+
+    N: int
+    parameters: int  # pyright: ignore[reportIncompatibleMethodOverride] given, not computed
+
+    family = "language model"
+    printed: ClassVar = ("N",)
+
+    def details(self) -> list[str]:
+        return [f"{self.parameters:,} parameters"]

@@ -24,25 +24,29 @@ SIZED = {bound.id: bound.size for bound in BOUNDS if bound.size is not None}
 @dataclass(frozen=True)
 class Candidate:
     """An architecture that could hold the facts: the id of the bound that sizes it, and the sizes
-    that are fixed beforehand."""
+    that are fixed beforehand. `practical`: float32 weights that `byheart build` makes (with some
+    slack) or that training reaches. The others need longer numbers, take vectors and real labels in
+    place of tokens and answers, or are limits."""
 
     id: str
     title: str
     bound: str
     fixed: Mapping[str, int]
+    practical: bool = False
 
     def size(self, case: Case) -> Size:
         return SIZED[self.bound](replace(case, **self.fixed))
 
 
 CANDIDATES = (
-    Candidate("associative", "associative memory", "related.associative_memory", {}),
-    Candidate("attention-2", "attention-only, d = 2", "dana2025.corollary1", {"d": 2, "d_h": 2}),
+    Candidate("trained", "trained, 2 bits a parameter", "empirical.knowledge_capacity", {}, True),
+    Candidate("associative", "associative memory", "related.associative_memory", {}, True),
     Candidate("attention-64", "attention-only, d = 64", "dana2025.corollary1",
-              {"d": 64, "d_h": 64}),
+              {"d": 64, "d_h": 64}, True),
     Candidate("rank1-64", "attention-only, d = 64, rank-1 W_QK", "dana2025.corollary1_rank1",
-              {"d": 64, "d_h": 64}),
-    Candidate("sharded", "sharded attention, d = 20", "sharded.layer", {"d_h": 16}),
+              {"d": 64, "d_h": 64}, True),
+    Candidate("sharded", "sharded attention, d = 20", "sharded.layer", {"d_h": 16}, True),
+    Candidate("attention-2", "attention-only, d = 2", "dana2025.corollary1", {"d": 2, "d_h": 2}),
     Candidate("multi-head", "multi-head, smallest", "mahdavi2024.theorem1", {}),
     Candidate("multi-head-64", "multi-head, d = 64, n = 32", "mahdavi2024.theorem1",
               {"d": 64, "n": 32, "d_h": 32}),
@@ -67,6 +71,7 @@ class Sized:
     exactness: str
     note: str
     answers: int
+    practical: bool
 
     @property
     def facts_per_parameter(self) -> float:
@@ -82,12 +87,19 @@ class Sized:
 
 
 class Sizes(Rows[Sized]):
-    """The smallest model of every candidate, smallest first."""
+    """The smallest model of every candidate: the practical ones, then the others, each smallest
+    first."""
 
     header = ("family", "parameters", "facts/p", "bits/p", "sizes")
 
     def heading(self) -> str:
         return f"Fewest parameters for {self[0].T:,} facts" if self else "no candidates"
+
+    def chosen(self) -> list[Sized]:
+        return self.practical() + self.practical(False)
+
+    def practical(self, wanted: bool = True) -> list[Sized]:
+        return [row for row in self if row.practical is wanted]
 
     def cells(self, row: Sized) -> tuple[str, ...]:
         sizes = ", ".join(f"{name} = {value:,}" for name, value in row.sizes.items())
@@ -184,7 +196,7 @@ def sized(candidate: Candidate, case: Case) -> Sized:
     return Sized(
         candidate.id, candidate.title, candidate.bound, case["T"], model.parameters, model.sizes,
         model.bits, exactness=EXACTNESS[candidate.bound], note=model.note,
-        answers=max(2, case.answer_count),
+        answers=max(2, case.answer_count), practical=candidate.practical,
     )  # fmt: skip
 
 

@@ -1,23 +1,25 @@
-"""Specs from a Hugging Face `config.json`: GPT-2, BERT, Llama (SmolLM), ViT; nothing is downloaded.
+"""Specs from a Hugging Face `config.json`, counted to the last parameter; nothing is downloaded.
 
-The names of the fields are those of `transformers`. Parameters are those of the model without task
-head (GPT-2 and Llama with the output matrix, which is the token table unless untied).
+The names of the fields are those of `transformers`. Parameters are those of the causal language
+model where a family has one (with its output matrix, which is the token table where tied), of the
+whole encoder and decoder of T5 and BART, and of the model without task head otherwise. How the
+blocks of each family are made stands in `huggingface_families`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
 
 from byheart._files import read_json
 from byheart.errors import ByheartError
 from byheart.specs import TransformerSpec
+from byheart.theory.huggingface_families import FAMILIES, LLAMA, Config, Family, Reader, fields_of
 
-Config = dict[str, Any]
-V = TypeVar("V", bool, str)
+SIZES = ("d", "H", "layers", "d_ff", "S", "N")
+# What the count of a Llama would leave out; configs with such fields are not counted like one.
+OTHER_PARTS = ("expert", "lora", "ssm", "mamba", "state_size", "conv", "cross_attention", "encoder")
 
 
 def read_config(path: str | os.PathLike[str]) -> TransformerSpec:
@@ -38,117 +40,87 @@ def read_config(path: str | os.PathLike[str]) -> TransformerSpec:
 
 
 def parse_config(config: Config, file: str = "config.json") -> TransformerSpec:
-    """The spec of a config that was read already; `file` is what messages name."""
-    kind = config.get("model_type")
-    if not isinstance(kind, str) or kind not in READERS:
-        raise ByheartError(
-            f"{file}: expected model_type {', '.join(READERS)}, found {kind!r} with the fields "
-            f"{_fields(config)}. Give the sizes by hand: `d`, `H`, `d_h`, `n`, `N`, `layers`."
-        )
+    """The spec of a config that was read already; `file` is what messages name.
+
+    A model of several parts (images and text) is read by its language model, its `text_config`. A
+    `model_type` that is not known is counted like a Llama where it has the fields of one, and its
+    name says so.
+    """
+    kind, text = config.get("model_type"), config.get("text_config")
+    if isinstance(kind, str) and kind in FAMILIES:
+        family = FAMILIES[kind]
+    elif isinstance(text, dict):
+        spec = parse_config(text, f"{file}, text_config")
+        return replace(spec, name=f"language model of {kind}")
+    else:
+        family = _like_llama(config, kind, file)
     try:
-        return READERS[kind](_Reader(config, file))
+        return _counted(family, Reader(config, file))
     except ValueError as error:
         raise ByheartError(f"{file}: {error}.") from None
 
 
-class _Reader:
-    """Fields of one config, checked one by one; errors name the file and the field."""
-
-    def __init__(self, config: Config, file: str) -> None:
-        self.config, self.file = config, file
-
-    def refuse(self, problem: str) -> ByheartError:
-        return ByheartError(f"{self.file}: {problem}.")
-
-    def whole(self, *names: str, default: int | None = None) -> int:
-        """The first of `names` that is there, a whole number >= 1."""
-        name = next((name for name in names if self.config.get(name) is not None), None)
-        if name is None and default is None:
-            raise self.refuse(f"{' or '.join(names)} is missing; found {_fields(self.config)}")
-        value = default if name is None else self.config[name]
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise self.refuse(f"{name} must be a whole number >= 1, found {value!r}")
-        return value
-
-    def like(self, name: str, default: V) -> V:
-        """A field of the kind of its default: a word, or true or false."""
-        value = self.config.get(name, default)
-        if not isinstance(value, type(default)):
-            kind = "a word" if isinstance(default, str) else "true or false"
-            raise self.refuse(f"{name} must be {kind}, found {value!r}")
-        return value
-
-    def blocks(self, name: str, width: str, heads: str, layers: str) -> TransformerSpec:
-        """The blocks without their feed-forward part: d_h is head_dim, else d/H, which must be
-        whole. Context and tokens are still to be read."""
-        d, H = self.whole(width), self.whole(heads)
-        if d % H and self.config.get("head_dim") is None:
-            raise self.refuse(f"{H} heads do not divide the width {d}")
-        d_h = self.whole("head_dim", default=max(1, d // H))
-        path = self.config.get("_name_or_path")
-        title = path if isinstance(path, str) and path else name
-        return TransformerSpec(d, H, d_h, 1, None, self.whole(layers), bias=True, name=title)
+def _like_llama(config: Config, kind: object, file: str) -> Family:
+    """The family of a type that is not known: that of Llama, unless the fields say otherwise."""
+    names = [LLAMA.names[size] for size in SIZES] + ["rms_norm_eps"]
+    missing = [name for name in names if config.get(name) is None]
+    others = [name for name in config if config[name] and any(p in name for p in OTHER_PARTS)]
+    if not missing and not others:
+        return replace(LLAMA, title=f"{kind} (a type not known here, counted like Llama)")
+    why = f"{', '.join(missing)} missing" if missing else f"{', '.join(others)} found"
+    raise ByheartError(
+        f"{file}: model_type {kind!r} is not known, and it cannot be counted like a Llama: {why}; "
+        f"its fields are {fields_of(config)}. Give the sizes by hand (`d`, `H`, `d_h`, `n`, `N`, "
+        f"`layers`), or a config of type {', '.join(FAMILIES)}."
+    )
 
 
-def _gpt2(config: _Reader) -> TransformerSpec:
-    blocks = config.blocks("GPT-2", "n_embd", "n_head", "n_layer")
-    return replace(
-        blocks, S=config.whole("n_positions", "n_ctx"), N=config.whole("vocab_size"),
-        d_ff=config.whole("n_inner", default=4 * blocks.d),
-        activation=config.like("activation_function", "gelu_new"),
-        tied=config.like("tie_word_embeddings", True), other=2 * blocks.d,  # final layer norm
+def _counted(family: Family, config: Reader) -> TransformerSpec:
+    """The spec whose `other` is the difference between our count of its blocks and the model's."""
+    family, spec = family.variant(family, config, _sizes(family, config))
+    gated, tied = config.holds(family.gated), config.holds(family.tied)
+    biases = [config.holds(bias) for bias in (family.qkv_bias, family.out_bias, family.ff_bias)]
+    spec = replace(spec, gated=gated, bias=all(biases), tied=tied, norm=family.norm,
+                   positions=family.positions)  # fmt: skip
+    return replace(spec, other=parameters(family, spec, *biases) - spec.parameters)
+
+
+def parameters(family: Family, spec: TransformerSpec, qkv: bool, out: bool, ff: bool) -> int:
+    """All numbers of the model: W_Q, W_K, W_V, W_O, feed-forward and norms of every block (biases
+    where the family has them), tables of tokens and learned positions, norms outside the blocks,
+    and what else the family has."""
+    d, d_h, H, kv, matrices = spec.d, spec.d_h, spec.H, spec.kv_heads, 2 + spec.gated
+    attention = 2 * d * d_h * (H + kv) + qkv * d_h * (H + 2 * kv) + out * d
+    head_norms = {"": 0, "shared": 2 * d_h, "own": d_h * (H + kv)}[family.head_norms]
+    forward = matrices * d * spec.d_ff + ff * ((matrices - 1) * spec.d_ff + d)
+    norm = family.norm_numbers * d
+    tables = (spec.N or 0) * d * (1 if spec.tied else 2)
+    tables += spec.S * d if spec.positions == "learned" else 0
+    block = attention + head_norms + forward + family.norms * norm
+    return spec.layers * block + tables + family.outer_norms * norm + family.extra
+
+
+def _sizes(family: Family, config: Reader) -> TransformerSpec:
+    """The sizes under the names of the family; all that are missing are named at once."""
+    names = {size: name for size, name in family.names.items() if name}
+    given = {size: config.first(names.get(size, "")) for size in SIZES}
+    optional = {*family.defaults, *(("d_ff",) if family.ff_times else ())}
+    needed = [name for size, name in names.items() if size in SIZES and size not in optional]
+    missing = [name for name in needed if config.first(name) is None]
+    if missing:
+        words = ", ".join(" or ".join(name.split()) for name in missing)
+        raise config.refuse(f"{words} missing; found {fields_of(config.config)}")
+    read = {size: config.whole(names[size], family.defaults.get(size)) for size in given
+            if size in names and (given[size] is not None or size in family.defaults)}  # fmt: skip
+    d, H = read["d"], read["H"]
+    if d % H and config.first(names["d_h"]) is None and "d_h" not in family.defaults:
+        raise config.refuse(f"{H} heads do not divide the width {d}")
+    path = config.config.get("_name_or_path")
+    return TransformerSpec(
+        d, H, config.whole(names["d_h"], family.defaults.get("d_h", max(1, d // H))),
+        read.get("S", 1), read.get("N"), read["layers"],
+        d_ff=read.get("d_ff", family.ff_times * d),
+        kv_heads=config.whole(names["kv_heads"], family.defaults.get("kv_heads", H)),
+        activation=config.word(names["activation"], family.activation),
+        name=path if isinstance(path, str) and path else family.title,
     )  # fmt: skip
-
-
-def _hidden(config: _Reader, name: str, activation: str = "gelu") -> TransformerSpec:
-    """The blocks of all models whose fields are named like BERT's."""
-    blocks = config.blocks(name, "hidden_size", "num_attention_heads", "num_hidden_layers")
-    width, activation = config.whole("intermediate_size"), config.like("hidden_act", activation)
-    return replace(blocks, d_ff=width, activation=activation)
-
-
-def _bert(config: _Reader) -> TransformerSpec:
-    blocks, types = _hidden(config, "BERT"), config.whole("type_vocab_size", default=2)
-    d = blocks.d
-    if (kind := config.like("position_embedding_type", "absolute")) != "absolute":
-        raise config.refuse(f"position_embedding_type must be absolute, found {kind}")
-    other = types * d + 2 * d + d * d + d  # token types, norm of the embeddings, pooler
-    S, N = config.whole("max_position_embeddings"), config.whole("vocab_size")
-    return replace(blocks, S=S, N=N, tied=True, other=other)
-
-
-def _llama(config: _Reader) -> TransformerSpec:
-    for name in ("attention_bias", "mlp_bias"):
-        if config.like(name, False):
-            next_step = "Set it to false: the theorems do not see biases"
-            raise config.refuse(f"{name} = true is not counted for Llama. {next_step}")
-    blocks = _hidden(config, "Llama", "silu")
-    return replace(
-        blocks, kv_heads=config.whole("num_key_value_heads", default=blocks.H),
-        S=config.whole("max_position_embeddings"), N=config.whole("vocab_size"), gated=True,
-        bias=False, norm="rms", positions="rotary",
-        tied=config.like("tie_word_embeddings", False), other=blocks.d,  # final norm
-    )  # fmt: skip
-
-
-def _vit(config: _Reader) -> TransformerSpec:
-    blocks = _hidden(config, "ViT")
-    d, image, patch = blocks.d, config.whole("image_size"), config.whole("patch_size")
-    if image % patch:
-        raise config.refuse(f"patch_size {patch} does not divide image_size {image}")
-    if not config.like("qkv_bias", True):
-        raise config.refuse("qkv_bias = false is not counted for ViT")
-    channels = config.whole("num_channels", default=3)
-    # CLS, patch embedding with bias, final layer norm, pooler.
-    other = d + (channels * patch * patch + 1) * d + 2 * d + d * d + d
-    return replace(blocks, S=(image // patch) ** 2 + 1, other=other)
-
-
-READERS: dict[str, Callable[[_Reader], TransformerSpec]] = {
-    "gpt2": _gpt2, "bert": _bert, "llama": _llama, "vit": _vit,
-}  # fmt: skip
-
-
-def _fields(config: Config) -> str:
-    names = sorted(str(name) for name in config)
-    return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "") if names else "no fields"

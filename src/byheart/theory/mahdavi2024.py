@@ -129,9 +129,13 @@ def _kruskal(case: Case) -> str | None:
 
 
 def _plain_scores(case: Case) -> str | None:
-    if case.positions == "rotary":
+    changed = {
+        "rotary": "rotary positions change it",
+        "relative": "relative ones change the scores",
+    }
+    if case.positions in changed:
         bare = "(for the bare layer, ask with `d`, `H`, `d_h`, `n`)"
-        why = "rotary positions change it with the distance"
+        why = f"{changed[case.positions]} with the distance"
         return f"needs one W_h for all positions: {why} {bare}"
     return "needs softmax attention, found hardmax" if case.attention == "hardmax" else None
 

@@ -25,19 +25,29 @@ LABEL_GAP = 0.045  # of the height of the axes: one line of text
 
 
 def size_figure(rows: Sequence[Sized], crossings: Sequence[Crossing]) -> Figure:
-    """Parameters against facts, both logarithmic: a line a candidate, crossings as circles."""
+    """Parameters against facts, both logarithmic: a line a candidate (solid where practical,
+    dotted where theoretical, dashed for a limit), crossings of practical ones as circles."""
     figure, (axes,) = new_figure(9.5, 5.6)
     axes.set(xscale="log", yscale="log", xlabel="facts", ylabel="parameters")
-    title = "Smallest model for so many facts (dashed: a limit; circles: crossings)"
+    title = (
+        "Smallest model for so many facts (solid: practical; dotted: theoretical; dashed: a limit)"
+    )
     axes.set_title(title, loc="left")
     points: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for row in rows:
         points[row.family].append((row.T, float(row.parameters)))
     named = {row.family: row for row in rows}
-    limits = {name: find(row.bound).claim.kind == "upper bound" for name, row in named.items()}
-    draw(axes, [(line, "--" if limits[x] else "-", named[x].title) for x, line in points.items()])
+
+    def style(row: Sized) -> str:
+        if find(row.bound).claim.kind == "upper bound":
+            return "--"
+        return "-" if row.practical else ":"
+
+    draw(axes, [(line, style(named[x]), named[x].title) for x, line in points.items()])
     for crossing in crossings:
-        axes.plot(crossing.T, crossing.parameters, "o", color="white", mec="black", ms=5, zorder=5)
+        if named[crossing.winner].practical and named[crossing.loser].practical:
+            dot = {"color": "white", "mec": "black", "ms": 5, "zorder": 5}
+            axes.plot(crossing.T, crossing.parameters, "o", **dot)
     return figure
 
 
@@ -98,6 +108,8 @@ def draw(axes: Axes, lines: Sequence[tuple[Sequence[tuple[int, float]], str, str
             if short > 0:
                 heights[i] -= short / 2
                 heights[i + 1] += short / 2
+    above = max(0.0, heights[-1] - 1)  # names stay below the title
+    heights = [height - above for height in heights]
     for (x, y, name, colour), height in zip(ends, heights, strict=True):
         line = {"arrowstyle": "-", "color": colour, "lw": 0.6, "shrinkA": 1, "shrinkB": 2}
         axes.annotate(

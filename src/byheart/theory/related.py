@@ -222,11 +222,25 @@ def trained_associations(
     return X0 + slope * H * (2 * d * r - r * r + 2 * d * d_h - d_h * d_h)
 
 
-def _rate(bound_id: str, rate: float, remark: str) -> Bound:
-    """So many bits a parameter: T = rate W / log2 A."""
+SMALLEST_TRAINED = 500_000  # parameters: the smallest model of Morris et al.
+
+
+def trained_parameters(T: int, answers: int, tenths: int) -> int:
+    """ceil(T log2 A / r), r = tenths/10 bits a parameter: the model that training fills with so
+    many facts, where the rate was measured.
+
+    >>> trained_parameters(1000, answers=1024, tenths=20)
+    5000
+    """
+    return information_parameters(10 * T, answers, tenths)
+
+
+def _rate(bound_id: str, tenths: int, remark: str) -> Bound:
+    """So many tenths of a bit a parameter: T = r W / log2 A."""
+    rate = tenths / 10
     trained = requires(
         f"a language model trained until it holds no more ({rate} bits a parameter seen)",
-        lambda case: case.family == "transformer",
+        lambda case: case.family in ("transformer", "language model"),
         lambda case: f"was measured on whole language models, not {case.family or 'this'}",
     )
     uniform = "answers uniform and independent: log2 A bits a fact"
@@ -234,8 +248,13 @@ def _rate(bound_id: str, rate: float, remark: str) -> Bound:
     def held(case: Case) -> int:
         return math.floor(rate * case["parameters"] / math.log2(case.answer_count))
 
+    def size(case: Case) -> Size:
+        count = trained_parameters(case["T"], max(2, case.answer_count), tenths)
+        small = "; so small a model is an extrapolation" if count < SMALLEST_TRAINED else ""
+        return Size(count, {}, remark + small)
+
     given = (trained, TWO_ANSWERS, uniform)
-    return theorem(bound_id, "parameters N", given, held, remark=lambda case: remark)
+    return theorem(bound_id, "parameters N", given, held, remark=lambda case: remark, size=size)
 
 
 def _trained(case: Case, sample: bool = False) -> float:
@@ -296,10 +315,10 @@ BOUNDS = (
             lambda case: 2 * case["parameters"] + 1,
             size=lambda case: Size(ceil_div(case["T"] - 1, 2), {}, "no fewer, for real vectors")),
     theorem("related.vc_dimension"),
-    _rate("empirical.knowledge_capacity", 2.0,
+    _rate("empirical.knowledge_capacity", 20,
           "measured: 1000 exposures of each fact, down to int8 weights"),
-    _rate("empirical.memorization_capacity", 3.6,
-          "measured on GPT-2-like models of up to 1.5 billion parameters"),
+    _rate("empirical.memorization_capacity", 36,
+          "measured on GPT-2-like models of 0.5 million to 1.5 billion parameters"),
     theorem("empirical.free_dimensions", "d d_h H n N",
             (Hypothesis("N = 50, d = 10, S = 2, d_h <= 10, accuracy < 0.9", _in_range),),
             lambda case: round(_trained(case)), layer_parameters,
