@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from byheart._machine import memory_bytes, out_of_memory
+from byheart.cli._complete import completer
 from byheart.cli._show import fail, for_programs, in_command, warn
 from byheart.errors import ByheartError, ConflictError
 
@@ -150,7 +151,9 @@ def option(default: object, help: str, *names: str, panel: str | None = None, **
     `--its-name`, and how help calls its value."""
     flags = [name for name in names if name.startswith("-")]
     metavar = next((name for name in names if name and name not in flags), None)
-    return typer.Option(default, *flags, help=help, metavar=metavar, rich_help_panel=panel, **more)
+    offers = None if metavar == "DIR" else completer(metavar)  # `-o DIR`: a new one
+    more |= {"help": help, "metavar": metavar, "autocompletion": offers}
+    return typer.Option(default, *flags, rich_help_panel=panel, **more)
 
 
 switch = partial(option, False)
@@ -158,7 +161,8 @@ switch = partial(option, False)
 
 def argument(metavar: str, help: str, default: object = ...) -> Any:
     """An argument as typer declares it, as `option`."""
-    return typer.Argument(default, metavar=metavar, help=help)
+    offers = completer(metavar.removesuffix("..."))
+    return typer.Argument(default, metavar=metavar, help=help, autocompletion=offers)
 
 
 def grouped(argument: str, options: Options) -> Callable[[Command], Command]:

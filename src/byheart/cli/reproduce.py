@@ -27,7 +27,7 @@ _showing = partial(option, panel="Showing")
 @guarded
 def reproduce(
     name: str | None = argument(
-        "NAME", "A study (dana2025/fig1a), a paper (dana2025), all, or a file (mine.py).", None
+        "STUDY", "A name (dana2025/fig1a), a paper (dana2025), all, or a file (mine.py).", None
     ),
     list_studies: bool = _showing(False, "All studies, with their times.", "--list"),
     status: bool = _showing(False, "What is there, failed, missing.", "--status"),
