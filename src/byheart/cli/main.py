@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
 from importlib import import_module
@@ -11,7 +12,15 @@ import typer
 
 from byheart._plugins import PluginWarning
 from byheart._version import __version__
-from byheart.cli._show import emit_error, for_programs, parsing, printable
+from byheart.cli._show import (
+    SIGNALLED,
+    emit_error,
+    for_programs,
+    in_command,
+    interrupted,
+    parsing,
+    printable,
+)
 
 # Command -> the module of its function. A command is imported when it is asked for, so that asking
 # a memory does not wait for what only building needs.
@@ -103,6 +112,17 @@ def __getattr__(name: str) -> typer.Typer:
 
 
 def main() -> None:
+    """The command line of this process. Ctrl-C ends it with one sentence also before a command has
+    begun: its modules take a moment to load."""
+    try:
+        _main()
+    except KeyboardInterrupt:
+        sys.exit(interrupted())
+    finally:  # pressed again while the interpreter ends: there is nothing left to interrupt
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _main() -> None:
     for size in ("COLUMNS", "LINES"):  # nothing at all is shown on a terminal of width 0
         given = os.environ.get(size, "1")
         if not (given.isascii() and given.isdigit()) or int(given) == 0:
@@ -128,6 +148,8 @@ def run(app: typer.Typer) -> None:
     for_programs.set("--json" in sys.argv)
     try:
         code = app(standalone_mode=False)
+        if code == SIGNALLED + signal.SIGINT and not in_command.get():  # the parser's own way
+            code = interrupted()
     except Exception as error:
         # The parser's own errors, whose class typer does not export, know how to show themselves.
         show = getattr(error, "show", None)
