@@ -18,6 +18,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from byheart._install import install
 from byheart.errors import ByheartError
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def engine(workers: int | str = 1) -> Iterator[Executor]:
     try:
         from distributed import Client
     except ImportError:
-        needs = "several workers need Dask: pip install 'byheart[cluster]'"
+        needs = f"several workers need Dask: {install('cluster')}"
         raise ByheartError(f"{needs}, or use `workers=1`") from None
     if text.isdigit():
         with _local_workers(int(text)) as cluster, Client(cluster) as client:
