@@ -22,6 +22,7 @@ LEVELS = [
     (
         *("facts", "errors", "specs", "engine", "_version", "_folders", "_machine", "_style"),
         *("_plugins", "_json", "_files", "_search", "_progress", "_lazy", "_words", "_tables"),
+        "_install",
     ),
     ("exact",),
     ("models",),

@@ -3,6 +3,7 @@
 python tools/write_study_docs.py                        pages and figures from the recorded rows
 python tools/write_study_docs.py --record STORE ...     first record the rows of these stores
 python tools/write_study_docs.py --only dana2025/fig3   some pages; the table has all of them
+python tools/write_study_docs.py --times STORE ...      times alone, of whole profiles in stores
 
 Of each study the most faithful profile is shown whose rows are all recorded, else the first with
 any. CPU seconds of whole profiles go to `papers/times.json`, for `byheart reproduce --list`.
@@ -21,7 +22,7 @@ from typing import Any
 from byheart._folders import write_text
 from byheart.papers import all_studies
 from byheart.papers.registry import PAPERS
-from byheart.studies import Claim, Study, StudyResult, duration, figure, open_store, rows_of
+from byheart.studies import Claim, Row, Study, StudyResult, duration, figure, open_store, rows_of
 from byheart.studies.published import matched
 from byheart.studies.recorded import best_profile, record, recorded_rows
 from byheart.studies.study import PROFILES, Finding
@@ -291,18 +292,34 @@ def write(studies: list[Study], docs: Path, only: list[str] | None = None) -> in
     return pages
 
 
-def write_times(studies: list[Study], file: Path = TIMES) -> int:
-    """CPU seconds of every study and profile whose rows are all recorded."""
-    known: dict[str, dict[str, float]] = {}
-    for study in studies:
-        whole = [p for p in PROFILES if p != "part" or study.part is not None]
-        for profile in whole if study.name not in VARIES else ():
-            rows = {(r.cell, r.seed): r.seconds for r in recorded_rows(study, profile)}
-            cells = {c.hash for v in study.variants for c in study.cells(v, profile)}
-            if rows and len(rows) == len(cells) * len(study.seed_numbers(profile, None)):
-                known.setdefault(study.name, {})[profile] = round(sum(rows.values()), 1)
+def write_times(studies: list[Study], file: Path = TIMES, stores: Sequence[Path] = ()) -> int:
+    """CPU seconds of every study and profile whose rows are all recorded, or all in one of the
+    stores. Quick rows are never recorded: their times stay until a store has others."""
+    before = json.loads(file.read_text()) if file.exists() else {}
+    known = {study.name: {} for study in studies}
+    for name, times in before.items():
+        if name in known and "quick" in times:
+            known[name]["quick"] = times["quick"]
+    for study in (study for study in studies if study.name not in VARIES):
+        for profile in (p for p in PROFILES if p != "part" or study.part is not None):
+            found = [recorded_rows(study, profile)]
+            for place in stores:
+                with open_store(place, create=False) as store:
+                    found.append(rows_of(study, store, profile)[0])
+            for seconds in (whole_seconds(study, profile, rows) for rows in found):
+                if seconds is not None:
+                    known[study.name][profile] = round(seconds, 1)
+    known = {name: times for name, times in known.items() if times}
     write_text(file, json.dumps(known, indent=1, sort_keys=True) + "\n")
     return sum(map(len, known.values()))
+
+
+def whole_seconds(study: Study, profile: str, rows: Sequence[Row]) -> float | None:
+    """CPU seconds of a profile; None where a row is missing."""
+    seconds = {(row.cell, row.seed): row.seconds for row in rows}
+    cells = {c.hash for v in study.variants for c in study.cells(v, profile)}
+    whole = len(cells) * len(study.seed_numbers(profile, None))
+    return sum(seconds.values()) if seconds and len(seconds) == whole else None
 
 
 def record_stores(studies: list[Study], stores: list[Path], folder: Path) -> dict[str, int]:
@@ -323,9 +340,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--record", nargs="+", type=Path, default=[], metavar="STORE")
     parser.add_argument("--only", nargs="+", metavar="STUDY")
+    parser.add_argument("--times", nargs="+", type=Path, metavar="STORE")
     parser.add_argument("--docs", type=Path, default=DOCS)
     chosen = parser.parse_args()
     studies = [study for study in all_studies() if study.paper in PAPERS]
+    if chosen.times:
+        sys.stdout.write(f"{write_times(studies, stores=chosen.times)} times in {TIMES}\n")
+        return
     for paper, number_of_rows in record_stores(studies, chosen.record, PACKAGE / "rows").items():
         sys.stdout.write(f"{paper}: {number_of_rows:,} rows are recorded\n")
     pages = write(studies, chosen.docs, chosen.only)

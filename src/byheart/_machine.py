@@ -16,6 +16,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 LARGEST_KEPT = 2**25  # bytes; mallopt takes no larger threshold for mmap
 
 
+CACHE = "BYHEART_CACHE"
 LARGEST_SHARE = 0.9  # of the memory; the rest is for Python, torch and the system
 SPEED = 3e10  # additions and multiplications a second, large products of matrices on one core
 LONGEST_DAYS = 365
@@ -23,6 +24,12 @@ LONGEST_DAYS = 365
 _OUT_OF_MEMORY = re.compile(
     "not enough memory|out of memory|allocate memory|bad_alloc|failed to map segment", re.IGNORECASE
 )
+
+
+def cache_folder() -> Path:
+    """Where what can be made again is kept for this user: BYHEART_CACHE, or the system's place."""
+    root = os.environ.get(CACHE) or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "byheart"
 
 
 def memory_bytes() -> int:

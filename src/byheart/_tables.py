@@ -7,6 +7,7 @@ from html import escape
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from byheart._install import install
 from byheart.errors import ByheartError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def data_frame(rows: Iterable[object], columns: Sequence[str] | None = None) -> 
         from pandas import DataFrame
     except ImportError:
         missing = "data frames need pandas, which is not installed"
-        raise ByheartError(f"{missing}: pip install pandas.") from None
+        raise ByheartError(f"{missing}: {install('pandas')}.") from None
     return DataFrame(list(rows), columns=columns)  # type: ignore[arg-type]
 
 

@@ -12,12 +12,17 @@ worker computes on one thread, so that results do not depend on how many there a
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
-from contextlib import contextmanager
-from typing import Any
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
+from byheart._install import install
 from byheart.errors import ByheartError
+
+if TYPE_CHECKING:
+    from distributed import LocalCluster
 
 HERE = "127.0.0.1"  # this machine alone
 PATIENCE = "10s"  # for the answer of a scheduler
@@ -63,23 +68,12 @@ def engine(workers: int | str = 1) -> Iterator[Executor]:
             f"(tcp://host:8786), found {workers!r}"
         )
     try:
-        from distributed import Client, LocalCluster
+        from distributed import Client
     except ImportError:
-        needs = "several workers need Dask: pip install 'byheart[cluster]'"
+        needs = f"several workers need Dask: {install('cluster')}"
         raise ByheartError(f"{needs}, or use `workers=1`") from None
     if text.isdigit():
-        with (
-            LocalCluster(
-                n_workers=int(text),
-                threads_per_worker=1,
-                processes=True,
-                host=HERE,
-                dashboard_address=f"{HERE}:0",  # of its small HTTP server, which it always starts
-                scheduler_kwargs={"dashboard": False},
-                silence_logs=logging.ERROR,  # Ctrl-C: our message
-            ) as local,
-            Client(local) as client,
-        ):
+        with _local_workers(int(text)) as cluster, Client(cluster) as client:
             yield client.get_executor(pure=False)
         return
     try:
@@ -88,3 +82,36 @@ def engine(workers: int | str = 1) -> Iterator[Executor]:
         raise ByheartError(f"no Dask scheduler answers at {text}: {error}") from None
     with client:
         yield client.get_executor(pure=False)
+
+
+def _local_workers(number: int) -> LocalCluster:
+    """Processes of this machine that do not hear Ctrl-C, which a terminal sends to all of them:
+    this process ends them. Workers inherit the signals that the thread which starts them blocks.
+    Ctrl-C while they start is heard when they have started: Dask cannot close half of a cluster."""
+
+    def start() -> LocalCluster:
+        from distributed import LocalCluster
+
+        if hasattr(signal, "pthread_sigmask"):  # not on Windows
+            from multiprocessing.resource_tracker import ensure_running
+
+            ensure_running()  # else it is started with the workers, and unblocks the signal
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        return LocalCluster(
+            n_workers=number,
+            threads_per_worker=1,
+            processes=True,
+            host=HERE,
+            dashboard_address=f"{HERE}:0",  # of its small HTTP server, which it always starts
+            scheduler_kwargs={"dashboard": False},
+            silence_logs=logging.ERROR,
+        )
+
+    with ThreadPoolExecutor(1) as starter:
+        starting = starter.submit(start)
+        try:
+            return starting.result()
+        except KeyboardInterrupt:
+            with suppress(Exception):
+                starting.result().close()
+            raise

@@ -137,6 +137,7 @@ class Start:
 
 LOADED = """
 import sys
+sys.argv[0] = "byheart"  # as the script is called
 from byheart.cli.main import main
 try:
     main()

@@ -29,7 +29,7 @@ OPTIONS = {
     "audit": "MODEL --text --tokens --images --length --contexts --queries --formats --random "
     "--ranked --draws --search --batch --device --seed --output -o --plot",
     "export": "DIR --output -o --to --force",
-    "import": "DIR --output -o --weights --facts --force",
+    "import": "FOLDER --output -o --weights --facts --force",
     "heads": "DIR --fresh --threshold --facts --plot --seed",
     "encoder": "FACTS --rank --seed --on-conflict --normalise --smooth --ngram --contexts --keys",
     "bound": "--d-model --heads --d-head --context --vocab --layers --hf --facts --kruskal --bits "
@@ -43,7 +43,7 @@ OPTIONS = {
     "--batch --device --workers --seed --keys --answer",
     "report": "DIR STUDY.db AUDIT.json --output -o --figure --open --force",
     "explore": "--output -o --open --no-open --force",
-    "reproduce": "NAME --list --status --redraw --profile --variant --only --seeds --time-budget "
+    "reproduce": "STUDY --list --status --redraw --profile --variant --only --seeds --time-budget "
     "--workers --retry-failed --store --export --output -o",
 }
 
@@ -78,10 +78,16 @@ def test_the_first_walk_works(run: Run, tmp_path: Path, monkeypatch: pytest.Monk
     assert run(*walk[2]).stdout.splitlines()[0] == "Paris"
 
 
-def test_no_command_shows_the_help(run: Run):
+def test_no_command_shows_three_things_to_try(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
     said = run()
-    assert said.exit_code == 2
-    assert "Usage: byheart" in said.output
+    assert said.exit_code == 0 and len(said.stdout.splitlines()) < 12
+    lines = [line.split("   ")[0].split() for line in said.stdout.split("\n  byheart ")[1:]]
+    assert [words[0] for words in lines] == ["build", "recall", "reproduce"]
+    for words in lines:
+        assert run(*words).exit_code == 0
 
 
 def test_version(run: Run):

@@ -1,5 +1,6 @@
 """What only a process of its own shows: start-up, signals, pipes, exit codes."""
 
+import contextlib
 import json
 import os
 import signal
@@ -139,6 +140,71 @@ def test_interrupt_keeps_the_old_memory(
     assert "Traceback" not in done.stderr
     assert contents(tmp_path) == before
     assert script("certify", memory, "--no-write").returncode == 0
+
+
+SLOW_STUDY = """
+import time
+from byheart.studies import Finding, Procedure, Study
+
+def measure(params, seed):
+    time.sleep(0.3)
+    return {"y": params["x"]}
+
+STUDY = Study(name="slow/line", grid=Procedure(measure).grid(x=range(400)),
+              analyse=lambda rows: Finding("a line"))
+"""
+WORDS = {
+    "reproduce": (["slow.py", "--workers", "2", "--seeds", "1"], "400 rows, ", "error: stopped: "),
+    "train": (["countries", "--steps", "10000000", "--d-model", "2"], "step ", "error: interrupt"),
+}
+
+
+@pytest.mark.parametrize("command", WORDS)
+def test_ctrl_c_leaves_one_sentence(installed_script: Path, tmp_path: Path, command: str):
+    """A terminal sends it to every process of the group, workers too, and people press it twice.
+    No other program has a word, and nothing is left running."""
+    (tmp_path / "slow.py").write_text(SLOW_STUDY)
+    args, begun, said = WORDS[command]
+    process = subprocess.Popen(
+        [sys.executable, "-c", LISTEN, str(installed_script), command, *args],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    with process:
+        assert process.stderr is not None
+        lines: list[str] = []
+        try:
+            while begun not in (lines or [""])[-1]:
+                lines.append(process.stderr.readline())
+                assert lines[-1], lines  # it has not ended
+            for _ in range(2):
+                os.killpg(process.pid, signal.SIGINT)
+                time.sleep(0.2)
+            _, rest = process.communicate(timeout=300)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    ours = [line for line in rest.splitlines() if begun not in line]
+    assert process.returncode == 130
+    assert len(ours) == 1 and ours[0].startswith(said), rest
+    assert [path.name for path in tmp_path.glob(".*")] == []
+
+
+def test_ctrl_c_before_the_command_begins(installed_script: Path, tmp_path: Path):
+    """While modules are loaded."""
+    code = (
+        "import sys, byheart.cli.main as m\n"
+        "def stop(*names): raise KeyboardInterrupt\n"
+        "m.make_app = stop\n"
+        "m.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 130
+    assert done.stderr == "error: interrupted: nothing is half-written.\n"
 
 
 def closed_pipe(script_path: Path, *args: object) -> subprocess.CompletedProcess[str]:

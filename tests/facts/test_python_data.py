@@ -309,7 +309,7 @@ def test_a_wrong_path_names_files_beside_it_without_torch(make_file):
 
 def test_pandas_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ByheartError, match="pip install pandas"):
+    with pytest.raises(ByheartError, match=r"pip install .*\[pandas\]"):
         Facts.from_rows(TABLE).to_pandas()
 
 

@@ -126,6 +126,9 @@ def test_the_docs_are_written_from_recorded_rows(docs: ModuleType, rows: Path, t
     assert "[line](tiny-line.md)" in (tmp_path / "docs" / "README.md").read_text()
     assert docs.write_times([study], tmp_path / "times.json") == 1
     assert json.loads((tmp_path / "times.json").read_text())["tiny/line"]["paper"] >= 0
+    run(study, store, profile="quick")  # not recorded: its time is taken from the store, and stays
+    for stores in ([store], []):
+        assert docs.write_times([study], tmp_path / "times.json", stores) == 2
 
 
 def test_every_study_has_a_line_in_the_table():

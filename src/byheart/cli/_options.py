@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import re
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
@@ -18,7 +20,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from byheart._machine import memory_bytes, out_of_memory
-from byheart.cli._show import fail, for_programs, in_command, warn
+from byheart.cli._complete import completer
+from byheart.cli._show import fail, for_programs, in_command, interrupted, warn
 from byheart.errors import ByheartError, ConflictError, OptionError
 
 if TYPE_CHECKING:
@@ -34,7 +37,7 @@ Given = dict[str, object]
 JSON = "Print one JSON object instead of tables."
 WRONG_USE = ByheartError.exit_code
 SMALLER = "Nothing is half-written. Take fewer facts or a smaller model, or give it more memory."
-SIGNALLED = 128  # + the signal, as shells report it
+CLEANING = 5.0  # seconds after Ctrl-C in which another one is impatience
 # What ends a command cleanly: Ctrl-C, a batch system, a terminal that is closed (not on Windows).
 ENDING = [getattr(signal, f"SIG{name}", signal.SIGINT) for name in ("INT", "TERM", "HUP")]
 # Where the flag of a parameter is not its name with dashes.
@@ -85,7 +88,6 @@ def guarded(command: Command) -> Command:
 
     @functools.wraps(command)
     def run(*args: Any, as_json: bool = False, **options: Any) -> None:
-        interrupted = "interrupted: nothing is half-written."
         for_programs.set(as_json)
         in_command.set(True)
         with interrupts() as pressed:
@@ -101,7 +103,7 @@ def guarded(command: Command) -> Command:
             except (KeyboardInterrupt, Exception) as error:
                 ended = isinstance(error, KeyboardInterrupt) or pressed
                 if ended and not isinstance(error, typer.Exit):
-                    fail(interrupted, SIGNALLED + (pressed[-1] if pressed else signal.SIGINT))
+                    raise typer.Exit(interrupted(*pressed[:1])) from None
                 if not out_of_memory(error):
                     raise
                 there = f"{memory_bytes() / 1e9:,.1f} GB"
@@ -126,12 +128,17 @@ def _signed(run: Command, own: Iterable[inspect.Parameter], options: Options) ->
 @contextmanager
 def interrupts() -> Iterator[list[int]]:
     """The signals of the block so far that end it, all like Ctrl-C. Compiled modules that are
-    interrupted while they are loaded raise anything, from ImportError to RecursionError."""
+    interrupted while they are loaded raise anything, from ImportError to RecursionError. A key that
+    is pressed again and again does not break off the cleaning up."""
     pressed: list[int] = []
+    heard = -math.inf
 
     def note(signum: int, frame: FrameType | None) -> None:
+        nonlocal heard
         pressed.append(signum)
-        signal.default_int_handler(signum, frame)
+        if time.monotonic() - heard >= CLEANING:
+            heard = time.monotonic()
+            signal.default_int_handler(signum, frame)
 
     ours = threading.current_thread() is threading.main_thread()
     usual = (signal.default_int_handler, signal.SIG_DFL)  # else someone listens, or nobody shall
@@ -151,7 +158,9 @@ def option(default: object, help: str, *names: str, panel: str | None = None, **
     `--its-name`, and how help calls its value."""
     flags = [name for name in names if name.startswith("-")]
     metavar = next((name for name in names if name and name not in flags), None)
-    return typer.Option(default, *flags, help=help, metavar=metavar, rich_help_panel=panel, **more)
+    offers = None if metavar == "DIR" else completer(metavar)  # `-o DIR`: a new one
+    more |= {"help": help, "metavar": metavar, "autocompletion": offers}
+    return typer.Option(default, *flags, rich_help_panel=panel, **more)
 
 
 switch = partial(option, False)
@@ -208,7 +217,8 @@ whole = at_least()
 
 def argument(metavar: str, help: str, default: object = ...) -> Any:
     """An argument as typer declares it, as `option`."""
-    return typer.Argument(default, metavar=metavar, help=help)
+    offers = completer(metavar.removesuffix("..."))
+    return typer.Argument(default, metavar=metavar, help=help, autocompletion=offers)
 
 
 def grouped(argument: str, options: Options) -> Callable[[Command], Command]:

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -25,6 +26,7 @@ from byheart.errors import ByheartError
 # --json: what is given to `emit` is printed, instead of the rest.
 for_programs: ContextVar[bool] = ContextVar("for_programs", default=False)
 in_command: ContextVar[bool] = ContextVar("in_command", default=False)
+SIGNALLED = 128  # + the signal, as shells report it
 QUIET_SECONDS = 5.0  # between two lines of progress where there is no terminal
 UNWRITTEN = "what it says cannot be written"
 GONE = (errno.EPIPE, errno.EBADF)  # the reader of a pipe; a stream that was closed
@@ -33,9 +35,19 @@ UNSEEN = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def fail(message: str, code: int, **extra: Any) -> None:
+    _error(message, **extra)
+    raise typer.Exit(code)
+
+
+def interrupted(signum: int = signal.SIGINT) -> int:
+    """Say that it was interrupted; the exit code."""
+    _error("interrupted: nothing is half-written.")
+    return SIGNALLED + signum
+
+
+def _error(message: str, **extra: Any) -> None:
     emit_error(message, **extra)
     _write(f"error: {printable(message)}", err=True)
-    raise typer.Exit(code)
 
 
 def emit_error(message: str, **extra: Any) -> None:

@@ -197,12 +197,12 @@ def train(
 @grouped("writing", {name: WRITING[name] for name in ("certify", "force")})
 def import_(
     writing: opt.Given,
-    folder: str = argument("DIR", "A folder of `byheart export --to torch` or transformer-lens."),
+    folder: str = argument("FOLDER", "One of `byheart export --to torch` or transformer-lens."),
     output: str = option(..., "The memory folder to write.", "-o", "--output", "DIR"),
     weights: str | None = option(
         None, "Another .safetensors file with the same names, for instance after training.", "FILE"
     ),
-    facts: str | None = option(None, "The facts it should hold. Default: as in DIR.", "FILE"),
+    facts: str | None = option(None, "The facts it should hold. Default: as in FOLDER.", "FILE"),
 ) -> None:
     """Turn an attention-only model into a memory that can be asked, measured and certified.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
 from importlib import import_module
@@ -11,7 +12,15 @@ import typer
 
 from byheart._plugins import PluginWarning
 from byheart._version import __version__
-from byheart.cli._show import emit_error, for_programs, parsing, printable
+from byheart.cli._show import (
+    SIGNALLED,
+    emit_error,
+    for_programs,
+    in_command,
+    interrupted,
+    parsing,
+    printable,
+)
 
 # Command -> the module of its function. A command is imported when it is asked for, so that asking
 # a memory does not wait for what only building needs.
@@ -36,6 +45,17 @@ A first walk, with the countries of the world that ship with byheart:
 
 Your own facts: a CSV file with a header, the answer in the last column. Exit codes: 0 good, 1 a
 check failed, 2 wrong use or input."""
+TRY = """\
+byheart turns a table of facts into a Transformer that recalls every one of them, and proves it.
+
+Three things to try:
+
+  byheart build countries -o countries.memory --certify    585 facts about countries, with a proof
+  byheart recall countries.memory France capital           ask it, and see which heads answered
+  byheart reproduce dana2025/demo --recorded               a paper's scaling law, with a verdict
+
+byheart --help lists all commands, byheart COMMAND --help explains one.
+byheart --install-completion teaches your shell to complete them."""
 _other_warnings = warnings.showwarning
 
 
@@ -57,19 +77,21 @@ def _version(wanted: bool) -> None:
 
 
 def options(
+    context: typer.Context,
     version: bool = typer.Option(
         False, "--version", help="Print the version and exit.", callback=_version, is_eager=True
     ),
 ) -> None:
-    """Options before the command's name."""
+    """Options before the command's name; without one, something to try."""
+    if context.invoked_subcommand is None:
+        typer.echo(TRY)
 
 
 def make_app(*names: str) -> typer.Typer:
     """The command line with the commands `names`, or with all of them."""
     app = typer.Typer(
         name="byheart",
-        no_args_is_help=True,
-        add_completion=False,
+        invoke_without_command=True,
         rich_markup_mode="markdown",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -90,15 +112,34 @@ def __getattr__(name: str) -> typer.Typer:
 
 
 def main() -> None:
+    """The command line of this process. Ctrl-C ends it with one sentence also before a command has
+    begun: its modules take a moment to load."""
+    try:
+        _main()
+    except KeyboardInterrupt:
+        sys.exit(interrupted())
+    finally:  # pressed again while the interpreter ends: there is nothing left to interrupt
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _main() -> None:
     for size in ("COLUMNS", "LINES"):  # nothing at all is shown on a terminal of width 0
         given = os.environ.get(size, "1")
         if not (given.isascii() and given.isdigit()) or int(given) == 0:
             del os.environ[size]
-    asked = COMMANDS.keys() & sys.argv[1:2]
+    words = completed_words() or sys.argv[1:]
+    asked = COMMANDS.keys() & words[:1]
     # More than one command: typer takes the only one of an app for the app itself.
-    app = make_app(*(asked | {"recall", "owner"} if asked else ()))
+    app = make_app(*(asked | {"recall", "owner"} if asked or not words else ()))
     with parsing():
         run(app)
+
+
+def completed_words() -> list[str]:
+    """The words after `byheart` on a line that a shell wants completed, as bash, zsh and fish hand
+    them over; there are none otherwise. Of an unfinished line only the first word counts here."""
+    line = os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", ""))
+    return [*line.split()[1:], ""] if "_BYHEART_COMPLETE" in os.environ else []
 
 
 def run(app: typer.Typer) -> None:
@@ -107,6 +148,8 @@ def run(app: typer.Typer) -> None:
     for_programs.set("--json" in sys.argv)
     try:
         code = app(standalone_mode=False)
+        if code == SIGNALLED + signal.SIGINT and not in_command.get():  # the parser's own way
+            code = interrupted()
     except Exception as error:
         # The parser's own errors, whose class typer does not export, know how to show themselves.
         show = getattr(error, "show", None)

@@ -27,9 +27,12 @@ _showing = partial(option, panel="Showing")
 @guarded
 def reproduce(
     name: str | None = argument(
-        "NAME", "A study (dana2025/fig1a), a paper (dana2025), all, or a file (mine.py).", None
+        "STUDY", "A name (dana2025/fig1a), a paper (dana2025), all, or a file (mine.py).", None
     ),
     list_studies: bool = _showing(False, "All studies, with their times.", "--list"),
+    calibrate: bool = _showing(
+        False, "With --list: measure how fast this machine is, in two seconds.", "--calibrate"
+    ),
     status: bool = _showing(False, "What is there, failed, missing.", "--status"),
     redraw: bool = _showing(False, "Figure and fit from the store; runs nothing.", "--redraw"),
     recorded: bool = _showing(
@@ -82,8 +85,10 @@ def reproduce(
         check_choice("profile", profile, PROFILES)
     if recorded + redraw + fresh > 1:
         raise ByheartError("--recorded, --redraw and --fresh exclude each other: give one of them.")
+    if calibrate and not list_studies:
+        raise ByheartError("--calibrate is for --list; a run measures this machine by itself.")
     if list_studies:
-        _list(find(name) if name else all_studies())
+        _list(find(name) if name else all_studies(), calibrate)
         return
     if name is None:
         raise ByheartError("which study? `byheart reproduce --list` names them.")
@@ -171,25 +176,37 @@ def _verdicts(records: list[Record], total: Record, redraw: bool) -> None:
     say(f"\n{words}")
 
 
-def _list(studies: list[Study]) -> None:
-    from byheart.studies import duration
+def _list(studies: list[Study], anew: bool) -> None:
+    from byheart.studies import duration, speed
 
+    factor = speed.calibrate() if anew else speed.factor()
     records = []
     for study in studies:
         record: Record = {"study": study.name, "source": study.source, "title": study.title}
         record["variants"] = list(study.variants)
-        times = {profile: study.estimate(profile) for profile in ("quick", "paper")}
-        record |= {f"{profile}_seconds": seconds / 2 for profile, (seconds, _) in times.items()}
-        records.append(record | {profile: how for profile, (_, how) in times.items()})
-    emit({"studies": records})
-    lines = [("study", "quick, 2 cores", "paper, 2 cores", "source")]
+        for profile in ("quick", "paper"):
+            seconds, how = study.estimate(profile)
+            whole = (seconds + speed.STARTING) * (factor or 1.0)
+            record |= {f"{profile}_seconds": whole, profile: how}
+        records.append(record)
+    emit({"studies": records, "machine_factor": factor})
+    lines = [("study", "quick, 1 core", "paper, 1 core", "source")]
     for r in records:
         quick, paper = (f"{duration(r[f'{p}_seconds'])} {r[p]}" for p in ("quick", "paper"))
         lines.append((r["study"], quick, paper, r["source"]))
     widths = [max(len(row[i]) for row in lines) for i in range(3)]
     for row in lines:  # names stay whole, so that they can be copied
         say("  ".join([*(cell.ljust(w) for cell, w in zip(row[:3], widths, strict=True)), row[3]]))
-    say("\nTimes are CPU time halved; rows that studies share are computed once.")
+    say(
+        "\nTimes are of one core that does nothing else: --workers N divides them by about N. Rows "
+        "that studies share are computed once, and recorded rows not at all."
+    )
+    say(
+        "They are those of the machine that measured them: `byheart reproduce --list --calibrate` "
+        "measures this one, in two seconds."
+        if factor is None
+        else f"This machine takes {factor:.2f} times as long as the one that measured them."
+    )
 
 
 def _status(studies: list[Study], selection: Selection, store: Path | None, output: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from byheart._install import install
 from byheart.errors import ByheartError
 from byheart.exports import folders
 from byheart.exports.normal import (
@@ -42,7 +43,7 @@ def graph(memory: Memory) -> ModelProto:
         from onnx import TensorProto, checker, helper, numpy_helper
     except ModuleNotFoundError:
         raise ByheartError(
-            "ONNX is not installed: pip install 'byheart[onnx]'. `to=torch` needs nothing more."
+            f"ONNX is not installed: {install('onnx')}. `to=torch` needs nothing more."
         ) from None
     double = form.dtype == torch.float64
     kind, dtype = (TensorProto.DOUBLE, np.float64) if double else (TensorProto.FLOAT, np.float32)

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import save as dump_tensors
 from torch import Tensor
 
+from byheart._install import install
 from byheart.errors import ByheartError
 from byheart.exports import folders
 from byheart.exports.normal import (
@@ -106,7 +107,7 @@ def load_lens(folder: str | Path) -> Any:
         )
     if find_spec("transformer_lens") is None:
         raise ByheartError(
-            "TransformerLens is not installed: pip install 'byheart[lens]'. The weights are read "
+            f"TransformerLens is not installed: {install('lens')}. The weights are read "
             f"without it: safetensors.torch.load_file({str(path / STATE)!r})."
         )
     return lens.load(path)

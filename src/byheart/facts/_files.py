@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from byheart._files import open_regular, parse_json, read_regular
+from byheart._install import install
 from byheart._search import bisect
 from byheart._words import quote
 from byheart.errors import FactsError
@@ -122,7 +123,7 @@ def parquet_rows(path: Path, where: str) -> Generator[tuple[int, list[object]], 
     try:
         parquet = importlib.import_module("pyarrow.parquet")
     except ImportError as error:
-        advice = "Install it (pip install pyarrow) or save the table as CSV"
+        advice = f"Install it ({install('parquet')}) or save the table as CSV"
         raise FactsError(f"{where}: Parquet files need pyarrow, found none. {advice}.") from error
     try:
         with open_regular(path, FactsError) as opened, parquet.ParquetFile(opened) as file:

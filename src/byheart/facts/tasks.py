@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from byheart._install import install
 from byheart._words import quote
 from byheart.errors import FactsError
 from byheart.facts import _checks as check
@@ -192,7 +193,7 @@ def handwritten_digits() -> tuple[np.ndarray, np.ndarray]:
     try:
         from sklearn.datasets import load_digits  # pyright: ignore[reportMissingImports]
     except ImportError:
-        advice = "pip install 'byheart[digits]', or give a file"
+        advice = f"{install('digits')}, or give a file"
         raise FactsError(f"the digits come with scikit-learn: {advice}.") from None
     images, names = load_digits(return_X_y=True)
     return np.asarray(images), np.asarray(names)

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from byheart._folders import save_file
+from byheart._install import install
 from byheart._json import plain
 from byheart._progress import Report as Tell
 from byheart._progress import quiet
@@ -323,5 +324,5 @@ def _pyarrow() -> tuple[ModuleType, ModuleType]:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise ByheartError("Parquet needs pyarrow: pip install 'byheart[parquet]'") from None
+        raise ByheartError(f"Parquet needs pyarrow: {install('parquet')}") from None
     return pyarrow, pyarrow.parquet

@@ -16,9 +16,12 @@ from byheart.engine import engine, places
 from byheart.errors import ByheartError, check_choice
 from byheart.studies.cell import Cell, Job, group, stacks, work_of
 from byheart.studies.expression import Expression
+from byheart.studies.speed import calibrate, factor
 from byheart.studies.store import Store, coordinating
 from byheart.studies.study import PROFILES, Row, Study
 from byheart.studies.work import Result, compute, describe
+
+LONG = 10.0  # CPU seconds of a run that is worth an estimate
 
 
 def duration(seconds: float | None) -> str:
@@ -142,6 +145,9 @@ def run(
         began = time.perf_counter()
         try:
             if c.waiting:
+                if c.cost > LONG and factor() is None:
+                    progress("measuring how fast this machine is")
+                    calibrate()
                 with engine(workers) as executor:
                     c.work(executor, time_budget)
         except KeyboardInterrupt:
@@ -177,11 +183,11 @@ class _Coordinator:
         self.lost: set[tuple[str, int]] = set()  # first jobs of stacks whose worker died
         self.cost_done = 0.0
         self.cost = sum(job.cell.seconds for stack in self.waiting for job in stack)
-        self.began = time.perf_counter()
+        self.began, self.slots = time.perf_counter(), 1
 
     def work(self, executor: Executor, time_budget: float | None) -> None:
         """Longest stacks first, so that workers finish together; at most twice the places ahead."""
-        slots = places(executor)
+        slots = self.slots = places(executor)
         if slots > 1:
             self.waiting.sort(key=lambda stack: -sum(job.cell.seconds for job in stack))
         running: dict[Future[list[Result]], list[Job]] = {}
@@ -235,9 +241,14 @@ class _Coordinator:
 
     def _progress(self, last: tuple[Job, Result] | None = None) -> Progress:
         gone, done = self._seconds(), self.there + self.done
-        left = gone * (self.cost - self.cost_done) / self.cost_done if self.cost_done else None
+        if self.cost_done:
+            left = gone * (self.cost - self.cost_done) / self.cost_done
+        else:
+            speed = factor()
+            left = None if speed is None else self.cost * speed / self.slots
         rate = 60 * self.done / max(gone, 1e-9)
         row, words = None, "computing the others"
+        words += "" if left is None else f", about {duration(left)}"
         text = f"{self.name}: {done} of {self.total} rows are there; {words}"
         if last is not None:
             job, r = last

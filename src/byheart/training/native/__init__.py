@@ -21,9 +21,10 @@ import tempfile
 from pathlib import Path
 
 from byheart._folders import locked, write_bytes
+from byheart._machine import CACHE, cache_folder
 from byheart.errors import ByheartError
 
-SWITCH, CACHE, COMPILER = "BYHEART_NATIVE", "BYHEART_CACHE", "CXX"
+SWITCH, COMPILER = "BYHEART_NATIVE", "CXX"
 HERE = Path(__file__).parent
 HEADER = HERE / "common.h"
 # Sums in any order, but NaN stays NaN, which is how a diverged model is seen. Not -ffast-math: a
@@ -144,8 +145,7 @@ def _machine() -> tuple[str, ...]:
 def _folder() -> Path:
     """Where libraries are kept: the user's own folder, which nobody else may write, since what
     lies there is run."""
-    root = os.environ.get(CACHE) or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(root) / "byheart" / "kernels"
+    folder = cache_folder() / "kernels"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     status = folder.stat()
     if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
