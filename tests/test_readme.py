@@ -51,6 +51,18 @@ def test_tutorial_commands_run(in_temporary_folder: Path):
             assert done.exit_code == 0, f"{arguments}\n{done.output}"
 
 
+def test_findings_are_those_of_the_recorded_rows():
+    """A number of the README's findings stands on the page that the sentence links to."""
+    part = README[README.index("What came out so far") : README.index("## In other tools")]
+    text = " ".join(part.split())
+    quoted = re.findall(r"\[([^]]*)\]\((docs/studies/[\w-]+\.md)\)([^[]*)", text)
+    assert len(quoted) >= 6
+    for label, page, after in quoted:
+        on_page = (ROOT / page).read_text()
+        for number in re.findall(r"[+-]?\d\.\d{2,}", f"{label} {after.split(';')[0]}"):
+            assert number in on_page, f"{page} has no {number}"
+
+
 def test_a_word_has_one_definition():
     words = re.findall(r"^\| (\*\*.+?) \|", (ROOT / "docs" / "glossary.md").read_text(), flags=re.M)
     names = [name for line in words for name in re.findall(r"\*\*(.+?)\*\*", line)]
