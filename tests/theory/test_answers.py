@@ -94,7 +94,7 @@ def test_results_become_a_data_frame(monkeypatch):
     pandas = pytest.importorskip("pandas")
     frame = bh.bounds(SPEC).to_pandas()
     assert isinstance(frame, pandas.DataFrame) and len(frame) == len(BOUNDS)
-    assert list(bh.size(T=9, N=9, S=1).to_pandas()["T"]) == [9] * 10
+    assert list(bh.size(T=9, N=9, S=1).to_pandas()["T"]) == [9] * len(CANDIDATES)
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ByheartError, match="pip install pandas"):
         bh.bounds(SPEC).to_pandas()
