@@ -14,7 +14,16 @@ import byheart as bh
 from byheart import _plugins
 from byheart.errors import ByheartError
 from byheart.specs import AttentionOnlySpec, DeepMultiHeadSpec, MLPTransformerSpec, MultiHeadSpec
-from byheart.theory import BOUNDS, Bound, Capacity, Claim, Statement, architecture, registry
+from byheart.theory import (
+    BOUNDS,
+    CANDIDATES,
+    Bound,
+    Capacity,
+    Claim,
+    Statement,
+    architecture,
+    registry,
+)
 from byheart.theory.bound import Exactness, Kind, statements
 
 SPEC = AttentionOnlySpec(N=50, S=2, d=10, d_h=10, H=20)
