@@ -53,7 +53,7 @@ def test_the_answer_comes_first(run, run_json, plain):
         "here they are extrapolations",
         "Theorems guarantee at least 1,536 facts in one attention layer of these sizes (dana2025.",
         "No model of this size can hold more than 255 million facts",
-        "Your 50,000 facts are 319 times fewer than the lower measurement",
+        "Your 50,000 facts are 319 times fewer than the lower law says that training holds.",
     ):
         assert words in answer
     assert len(run_json("bound", "--hf", CONFIGS / "gpt2.json")["answer"]) == 3
@@ -74,7 +74,7 @@ def test_numbers_as_people_write_them(run_json, written):
 @pytest.mark.parametrize(
     ("facts", "words"),
     [("1e10", "more than it can hold"), ("200M", "between the measurements"),
-     ("500M", "more than was measured"), ("1M", "128 times fewer than the lower measurement")],
+     ("500M", "more than was measured"), ("1M", "128 times fewer than the lower law says")],
 )  # fmt: skip
 def test_where_the_facts_lie(run_json, facts, words):
     assert words in run_json("bound", "--parameters", "1B", "--facts", facts)["answer"][-1]

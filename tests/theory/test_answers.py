@@ -14,7 +14,16 @@ import byheart as bh
 from byheart import _plugins
 from byheart.errors import ByheartError
 from byheart.specs import AttentionOnlySpec, DeepMultiHeadSpec, MLPTransformerSpec, MultiHeadSpec
-from byheart.theory import BOUNDS, Bound, Capacity, Claim, Statement, architecture, registry
+from byheart.theory import (
+    BOUNDS,
+    CANDIDATES,
+    Bound,
+    Capacity,
+    Claim,
+    Statement,
+    architecture,
+    registry,
+)
 from byheart.theory.bound import Exactness, Kind, statements
 
 SPEC = AttentionOnlySpec(N=50, S=2, d=10, d_h=10, H=20)
@@ -94,7 +103,7 @@ def test_results_become_a_data_frame(monkeypatch):
     pandas = pytest.importorskip("pandas")
     frame = bh.bounds(SPEC).to_pandas()
     assert isinstance(frame, pandas.DataFrame) and len(frame) == len(BOUNDS)
-    assert list(bh.size(T=9, N=9, S=1).to_pandas()["T"]) == [9] * 10
+    assert list(bh.size(T=9, N=9, S=1).to_pandas()["T"]) == [9] * len(CANDIDATES)
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ByheartError, match=r"pip install .*\[pandas\]"):
         bh.bounds(SPEC).to_pandas()

@@ -29,10 +29,11 @@ def size_figure(rows: Sequence[Sized], crossings: Sequence[Crossing]) -> Figure:
     dotted where theoretical, dashed for a limit), crossings of practical ones as circles."""
     figure, (axes,) = new_figure(9.5, 5.6)
     axes.set(xscale="log", yscale="log", xlabel="facts", ylabel="parameters")
-    title = (
-        "Smallest model for so many facts (solid: practical; dotted: theoretical; dashed: a limit)"
+    axes.set_title("Smallest model for so many facts", loc="left")
+    styles = (
+        "solid: practical   dotted: theoretical   dashed: a limit\ncircles: practical ones cross"
     )
-    axes.set_title(title, loc="left")
+    axes.text(0.98, 0.03, styles, transform=axes.transAxes, ha="right", va="bottom", fontsize=9)
     points: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for row in rows:
         points[row.family].append((row.T, float(row.parameters)))

@@ -113,8 +113,6 @@ def _yours(T: int, answers: Sequence[Answer]) -> str:
         return f"{yours} more than a theorem guarantees, and not more than the limit."
     low, high = laws[0].capacity or 0, laws[-1].capacity or 0
     if T <= low:
-        return (
-            f"{yours} {low / T:.3g} times fewer than the lower measurement: training can hold them."
-        )
+        return f"{yours} {low / T:.3g} times fewer than the lower law says that training holds."
     within = "between the measurements" if T <= high else "more than was measured"
     return f"{yours} {within}: take a larger model, or measure with `byheart capacity`."
