@@ -216,7 +216,7 @@ def _part(target: Path) -> Iterator[Path]:
 
 def _flush(folder: Path) -> None:
     for file in folder.iterdir():
-        with open(file, "rb") as handle:
+        with open(file, "r+b" if sys.platform == "win32" else "rb") as handle:  # to be flushed
             os.fsync(handle.fileno())
 
 
@@ -406,20 +406,33 @@ def _lock_handle(handle: int) -> None:
     if sys.platform != "win32":
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return
-    os.lseek(handle, LOCKED_BYTE, os.SEEK_SET)
     try:
-        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        _lock_byte(handle, msvcrt.LK_NBLCK)
     except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EDEADLK):
+            raise
         raise BlockingIOError(errno.EWOULDBLOCK, error.strerror) from None
-    finally:
-        os.lseek(handle, 0, os.SEEK_SET)
+
+
+def _lock_byte(handle: int, mode: int) -> None:
+    """Windows locks, and unlocks, bytes from where the file is being read."""
+    if sys.platform == "win32":
+        os.lseek(handle, LOCKED_BYTE, os.SEEK_SET)
+        try:
+            msvcrt.locking(handle, mode, 1)
+        finally:
+            os.lseek(handle, 0, os.SEEK_SET)
 
 
 def _release(lock: Path, handle: int) -> None:
-    """Remove the lock while it is held, so that nobody takes it for his own; Windows removes only
-    what is closed, and nothing that somebody else has opened."""
+    """Remove the lock while it is held, so that nobody takes it for his own. Windows removes only
+    what is closed, and nothing that somebody else has opened; it unlocks what is closed at some
+    later time, unless it is told to."""
     with contextlib.suppress(OSError):
-        os.unlink(lock)
+        if sys.platform == "win32":
+            _lock_byte(handle, msvcrt.LK_UNLCK)
+        else:
+            os.unlink(lock)
     os.close(handle)
     if sys.platform == "win32":
         with contextlib.suppress(OSError):

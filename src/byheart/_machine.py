@@ -6,11 +6,14 @@ import ctypes
 import errno
 import os
 import re
-import resource
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from byheart.errors import ByheartError, CapacityError
+
+if sys.platform != "win32":
+    import resource
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 LARGEST_KEPT = 2**25  # bytes; mallopt takes no larger threshold for mmap
@@ -34,7 +37,9 @@ def cache_folder() -> Path:
 
 def memory_bytes() -> int:
     """Memory that this process may use, in bytes: the machine's, or less where the shell
-    (`ulimit -v`) or a container (cgroups) says so."""
+    (`ulimit -v`) or a container (cgroups) says so. On Windows, which has neither: no limit."""
+    if sys.platform == "win32":
+        return 2**63
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_group_limits()]
     for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
         soft = resource.getrlimit(kind)[0]

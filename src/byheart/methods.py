@@ -220,7 +220,10 @@ def build(
 
     facts = as_facts(data)
     chosen, reason = resolve(method, facts, options)
-    return chosen.build(facts, seed, progress, reason)
+
+    from byheart.models.devices import on_cpu
+
+    return on_cpu(chosen.build)(facts, seed, progress, reason)
 
 
 def resolve(

@@ -1,12 +1,13 @@
 """How fast this machine is: measured once, kept, and believed only where it can be."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tiny_study import tiny
+from tiny_study import alone, tiny
 
 from byheart._machine import CACHE
-from byheart.studies import speed
+from byheart.studies import Procedure, speed
 from byheart.studies.run import run
 
 
@@ -52,9 +53,14 @@ def test_the_probe_trains():
 
 
 def test_a_run_says_at_once_how_long_it_will_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """36 jobs of one second, as far as anybody knows, on a machine that takes twice as long."""
+    """20 jobs of three seconds on a machine that takes twice as long; nothing of a study whose
+    seconds nobody knows."""
     monkeypatch.setattr(speed, "probe", lambda: 2 * speed.REFERENCE)
     said: list[str] = []
-    run(tiny(), tmp_path / "tiny.db", profile="paper", progress=said.append)
+    timed = Procedure(alone, seconds=lambda params: 3.0).grid(x=range(10))
+    study = replace(tiny(), grid=timed, variants=("as-coded",))
+    run(study, tmp_path / "tiny.db", seeds=2, progress=said.append)
     assert said[0] == "measuring how fast this machine is"
-    assert said[1].endswith("computing the others, about 1 min 12 s")
+    assert said[1].endswith("computing the others, about 2 min 0 s")
+    run(tiny(), tmp_path / "other.db", profile="paper", progress=(others := []).append)
+    assert others[0].endswith("computing the others")

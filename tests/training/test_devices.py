@@ -6,13 +6,14 @@ import torch
 from oracles.other_device import DEVICE, Elsewhere, MixedDevices, OtherDevice
 
 from byheart import random_associations
+from byheart.errors import ByheartError, OptionError
 from byheart.specs import (
     AttentionOnlySpec,
     MLPTransformerSpec,
     MultiHeadSpec,
     SharedBottleneckSpec,
 )
-from byheart.training import Data, Recipe, choose, token_data, train_stack, trainer
+from byheart.training import Data, Recipe, choose, devices, token_data, train_stack, trainer
 
 FACTS = random_associations(N=8, S=2, T=30, seed=1)
 TABLES = [random_associations(N=8, S=2, T=T, seed=T) for T in (30, 2, 9)]
@@ -38,7 +39,7 @@ SHORT = Recipe(steps=6, batch=6, epoch_steps=3, evaluate_every=3, stop_at=None)
 @pytest.fixture(autouse=True)
 def found(monkeypatch):
     """The trainer takes the other device for one that torch finds here."""
-    monkeypatch.setattr(trainer, "check_device", lambda *_: None)
+    monkeypatch.setattr(trainer, "training_device", lambda device, _: device or "cpu")
 
 
 def both(spec, data, recipe, seeds, **options):
@@ -107,6 +108,32 @@ def test_the_other_device_is_one():
             with pytest.raises(MixedDevices):
                 mixed()
         assert (x * 2).tolist() == [0, 2, 4] and x.cpu().tolist() == [0, 1, 2]
+
+
+def test_a_device_that_is_not_here_is_refused(monkeypatch):
+    assert devices.check_device("auto") in ("cpu", "cuda", "mps")
+    for name in ("tpu", "cuda:x", ""):
+        with pytest.raises(OptionError, match="auto, cpu, cuda or mps"):
+            devices.check_device(name)
+    with pytest.raises(ByheartError, match="no such device here"):
+        devices.check_device("cuda:99")
+    monkeypatch.setattr(devices, "_count", lambda kind: 2)
+    assert [devices.check_device(x) for x in ("auto", "cuda:1", "mps")] == ["cuda", "cuda:1", "mps"]
+    with pytest.raises(ByheartError, match="no float64"):
+        devices.training_device("mps", torch.float64)
+
+
+def test_trainings_of_a_block_run_where_it_says(monkeypatch):
+    """As those of a study's procedure do, which name no device."""
+    monkeypatch.setattr(trainer, "training_device", devices.training_device)
+    monkeypatch.setattr(devices, "check_device", lambda device: device or devices._default.get())
+    here = train_stack(ONE, token_data(FACTS), SHORT, [0], path="torch")
+    with OtherDevice(), devices.training_on("meta") as used:
+        there = train_stack(ONE, token_data(FACTS), SHORT, [0], path="torch")
+        assert used == {"meta"}
+        train_stack(ONE, token_data(FACTS), SHORT, [0], path="torch", device="cpu")
+    assert used == {"meta", "cpu"} and devices._default.get() == "cpu"
+    assert all(torch.equal(w, there.weights[k]) for k, w in here.weights.items())
 
 
 @pytest.mark.parametrize("kernel", list(choose.BY_NAME.values()), ids=lambda k: k.name)

@@ -15,11 +15,13 @@ from byheart.certificates.proving import Asked, prove
 from byheart.certificates.statement import ARITHMETICS, Certificate
 from byheart.errors import MemoryFileError, OptionError, check_choice
 from byheart.facts import as_facts
+from byheart.models.devices import on_cpu
 from byheart.models.folder import read_record
 from byheart.models.memory import Memory
 from byheart.models.memory_files import inspect
 
 
+@on_cpu
 def certify(
     memory: Memory | str | Path,
     facts: object = None,

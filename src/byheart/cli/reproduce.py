@@ -13,6 +13,7 @@ import typer
 from byheart.cli._options import argument, guarded, option
 from byheart.cli._show import emit, progress, say, table
 from byheart.errors import ByheartError, check_choice
+from byheart.training.recipe import DEVICES
 
 if TYPE_CHECKING:
     from byheart.studies import Selection, Study, StudyResult
@@ -59,6 +60,7 @@ def reproduce(
         None, "Begin nothing new after so long; run again to go on.", "SECONDS", min=0
     ),
     workers: str = _running("1", "N processes, or a Dask scheduler, tcp://HOST:PORT.", "N|ADDRESS"),
+    device: str = _running("cpu", "Where trainings run; auto: a GPU, if any.", "|".join(DEVICES)),
     retry_failed: bool = _running(False, "Compute failed cells again.", "--retry-failed"),
     fresh: bool = _running(
         False, "Take no recorded rows: compute all of them, and compare.", "--fresh"
@@ -104,7 +106,7 @@ def reproduce(
     known = frozenset(study.name for study in all_studies())
     with progress(name, eager=True) as tell:
         rows = "recorded" if recorded else "store" if redraw else "fresh" if fresh else "missing"
-        how = Execution(workers, time_budget, retry_failed, tell, rows)
+        how = Execution(workers, time_budget, retry_failed, tell, rows, device)
         for result in results(studies, selection, how, store=store, folder=output, known=known):
             files = result.save(output, "-set" if values else "")
             found.append(result)

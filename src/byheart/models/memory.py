@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib import import_module
+from inspect import isfunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
@@ -20,6 +21,7 @@ from byheart.errors import ByheartError, FactsError
 from byheart.facts import Distributions, Facts, VectorFacts
 from byheart.models.construction import Construction, shown
 from byheart.models.description import Description, PageWords, Part
+from byheart.models.devices import on_cpu
 from byheart.models.folder import MEMORY, WEIGHTS, Files, Layouts, Record, tensors
 from byheart.models.owner import Owner
 from byheart.specs import Spec
@@ -46,6 +48,14 @@ NAMES = {  # families in words
     "multi-head": "multi-head attention layer",
     "sqrt": "square-root Transformer in exact integers",
 }
+
+
+# Methods that make tensors, beside weights on the CPU.
+COMPUTES = {
+    "encode", "inputs", "inputs_of", "answers_of", "outputs", "answers", "margins", "errors",
+    "recall", "split", "owner", "owners", "quality", "to_torch", "to_dense", "save", "weight_files",
+    "facts_file", "answer_logits", "attention", "contributions", "shards_of", "knows",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -135,6 +145,13 @@ class Memory(ABC, Generic[Inputs]):
 
     # What is asked
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """What a family computes, it computes where its weights are (`devices`)."""
+        super().__init_subclass__(**options)
+        for name in COMPUTES & vars(cls).keys():
+            if isfunction(vars(cls)[name]):
+                setattr(cls, name, on_cpu(vars(cls)[name]))
+
     @abstractmethod
     def encode(self, keys: Sequence[Any]) -> Inputs:
         """Keys as users give them, made what the model reads."""
@@ -174,6 +191,7 @@ class Memory(ABC, Generic[Inputs]):
         """Why a margin cannot be split over heads; None where it can."""
         return None
 
+    @on_cpu
     def split(self, *key: Any) -> Split:
         """The margin of one key, exactly split over skip and heads.
 

@@ -23,6 +23,7 @@ from byheart._folders import read_whole, write_text
 from byheart._plugins import load_plugin, points
 from byheart._version import __version__
 from byheart.errors import ByheartError, FactsError, MemoryFileError
+from byheart.models.devices import on_cpu
 from byheart.models.folder import (
     FACTS,
     INDEX,
@@ -112,6 +113,7 @@ class LoadedMemory:
     damage: tuple[str, ...]
 
 
+@on_cpu
 def load(folder: str | Path, *, lazy: bool = False) -> Memory:
     """The memory in `folder`; a `MemoryFileError` if a file is missing, damaged or changed.
 

@@ -72,6 +72,7 @@ class Execution:
     retry_failed: bool = False
     progress: Tell = quiet
     rows: Literal["missing", "fresh", "store", "recorded"] = "missing"
+    device: str = "cpu"
 
     @property
     def compute(self) -> bool:
@@ -231,7 +232,7 @@ def results(
             report = run(
                 together, path, profile=profile, workers=e.workers, progress=e.progress,
                 time_budget=None if e.time_budget is None else max(0.0, e.time_budget - gone),
-                retry_failed=e.retry_failed, fresh=e.rows == "fresh", **rows,
+                retry_failed=e.retry_failed, fresh=e.rows == "fresh", device=e.device, **rows,
             )  # fmt: skip
         for study in together:
             with open_store(path, create=False) as opened:

@@ -109,11 +109,14 @@ def run(
     studies: Study | Sequence[Study], store: str | os.PathLike[str], *,
     variant: str | None = None, profile: str = "quick", seeds: Seeds = None,
     only: str | None = None, workers: int | str = 1, time_budget: float | None = None,
-    retry_failed: bool = False, fresh: bool = False, progress: Tell = quiet,
+    retry_failed: bool = False, fresh: bool = False, device: str = "cpu", progress: Tell = quiet,
 ) -> Report:  # fmt: skip
     """Compute what is missing of one study, or of several at once, and keep it in the store.
 
     Rows that come with the package are taken into the store, unless everything is to be `fresh`.
+
+    `device`: where trainings run ("auto": a GPU where there is one); its rows say so, and differ
+    from those of the CPU as another order of summation does.
 
     Rows are the same whatever the engine, the order, and how often the run was cut off. After
     `time_budget` wall seconds no new stack is begun. Ctrl-C raises `Stopped`; every row is there
@@ -130,6 +133,10 @@ def run(
         known = {name for study in chosen for name in study.parameter_names(profile, variant)}
         there = ", ".join(sorted(known))
         raise ByheartError(f"`only={only}` leaves no cell of {names}; parameters: {there}.")
+    if device != "cpu" and "://" not in str(workers):  # a cluster's devices are not here
+        from byheart.training.devices import check_device
+
+        check_device(device)
     with coordinating(store) as opened:
         for name, v, cells, _ in plans:
             opened.add_members(name, v, profile, cells)
@@ -141,11 +148,11 @@ def run(
                 take_up(opened, name.partition("/")[0], keys)
         planned = [((name, v), stack) for name, v, _, found in plans for stack in found]
         title = chosen[0].name if len(chosen) == 1 else chosen[0].paper
-        c = _Coordinator(title, opened, planned, retry_failed, progress)
+        c = _Coordinator(title, opened, planned, retry_failed, device, progress)
         began = time.perf_counter()
         try:
             if c.waiting:
-                if c.cost > LONG and factor() is None:
+                if c.foreseen and c.cost > LONG and factor() is None:
                     progress("measuring how fast this machine is")
                     calibrate()
                 with engine(workers) as executor:
@@ -165,9 +172,9 @@ def run(
 class _Coordinator:
     def __init__(
         self, name: str, store: Store, planned: Sequence[tuple[tuple[str, str], list[Job]]],
-        retry_failed: bool, progress: Tell,
+        retry_failed: bool, device: str, progress: Tell,
     ) -> None:  # fmt: skip
-        self.name, self.store, self.tell = name, store, progress
+        self.name, self.store, self.device, self.tell = name, store, device, progress
         there = store.keys(failed=False if retry_failed else None)
         self.waiting: list[list[Job]] = []
         self.owner: dict[tuple[str, int], tuple[str, str]] = {}  # study and variant of a job
@@ -183,6 +190,8 @@ class _Coordinator:
         self.lost: set[tuple[str, int]] = set()  # first jobs of stacks whose worker died
         self.cost_done = 0.0
         self.cost = sum(job.cell.seconds for stack in self.waiting for job in stack)
+        cells = [job.cell for stack in self.waiting for job in stack]
+        self.foreseen = all(cell.procedure.seconds is not None for cell in cells)
         self.began, self.slots = time.perf_counter(), 1
 
     def work(self, executor: Executor, time_budget: float | None) -> None:
@@ -199,7 +208,7 @@ class _Coordinator:
                     if time_budget is not None and self._seconds() >= time_budget:
                         break
                     stack = self.waiting.pop(0)
-                    running[executor.submit(compute, *work_of(stack))] = stack
+                    running[executor.submit(compute, *work_of(stack), self.device)] = stack
                 if not running:
                     return  # no time left
                 finished, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
@@ -244,7 +253,7 @@ class _Coordinator:
         if self.cost_done:
             left = gone * (self.cost - self.cost_done) / self.cost_done
         else:
-            speed = factor()
+            speed = factor() if self.foreseen else None
             left = None if speed is None else self.cost * speed / self.slots
         rate = 60 * self.done / max(gone, 1e-9)
         row, words = None, "computing the others"

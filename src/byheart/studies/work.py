@@ -113,8 +113,10 @@ class Result:
     curve: Json = None
 
 
-def compute(function: Function, stacked: bool, jobs: Jobs) -> list[Result]:
+def compute(function: Function, stacked: bool, jobs: Jobs, device: str = "cpu") -> list[Result]:
     """Results of one stack, in the order of its jobs; if one fails, all fail with its error.
+
+    `device`: where the trainings of the procedure run; all else is computed on the CPU.
 
     Errors are data here, so that the engine never sees one: what it retries is lost workers.
     """
@@ -122,12 +124,15 @@ def compute(function: Function, stacked: bool, jobs: Jobs) -> list[Result]:
     import torch
 
     from byheart.models.threads import one_thread
+    from byheart.training.devices import training_on
 
     keep_freed_memory()
     began = time.process_time()  # CPU: a busy machine does not make a cell look slow
+    used: set[str] = set()
     with one_thread():
         try:
-            answers = function(list(jobs)) if stacked else [function(p, seed) for p, seed in jobs]
+            with training_on(device) as used:
+                answers = function(list(jobs)) if stacked else [function(p, s) for p, s in jobs]
             measured = [_measurements(answer) for answer in answers]
             if len(measured) != len(jobs):
                 raise ValueError(f"{len(measured)} results were returned for {len(jobs)} jobs")
@@ -141,7 +146,8 @@ def compute(function: Function, stacked: bool, jobs: Jobs) -> list[Result]:
     }  # fmt: skip
     if isinstance(function, FileFunction):
         versions |= function.version
-    rest = error, seconds, versions, "cpu", 1, len(jobs)
+    where = ", ".join(sorted(used)) or "cpu"
+    rest = error, seconds, versions, where, 1, len(jobs)
     return [Result(m, *rest, curve=_curve(m)) for m in measured]
 
 

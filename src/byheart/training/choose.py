@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from byheart._machine import check_room, check_time
-from byheart.errors import ByheartError, OptionError, check_choice
+from byheart.errors import ByheartError, check_choice
 from byheart.specs import (
     AttentionOnlySpec,
     FeedForwardTransformerSpec,
@@ -21,6 +21,7 @@ from byheart.specs import (
 )
 from byheart.training import native
 from byheart.training.data import Data
+from byheart.training.devices import check_device
 from byheart.training.kernels.compiled_pairs import CompiledPairs
 from byheart.training.kernels.compiled_shared import CompiledShared
 from byheart.training.kernels.compiled_vectors import CompiledVectors
@@ -80,23 +81,13 @@ def compiling(spec: TrainableSpec, loss: str, device: str, dtype: str) -> Iterat
     data = Data(one.expand(1, spec.S), one[0])
     fitting = (k for k in KERNELS[type(spec)] if k.covers(spec, loss, data) and k.pays(spec))
     library = next(fitting, Learner).library
-    if library is None or (device, dtype) != ("cpu", "float32"):
+    if library is None or (check_device(device), dtype) != ("cpu", "float32"):
         return
     if not native.ready(library):
         yield "compiling the training kernels for this machine, once: some ten seconds."
     reason = native.missing(library)
     if reason is not None:
         yield f"no compiled training kernels: {reason}. Training takes about 2.5 times as long."
-
-
-def check_device(device: torch.device | str, kinds: tuple[str, ...] = ("cuda", "mps")) -> None:
-    """Refuse a device that torch does not find here."""
-    kind, _, number = str(device).partition(":")
-    if kind not in ("cpu", *kinds) or not (number or "0").isdigit():
-        others = ", ".join(("cpu", *kinds[:-1]))
-        raise OptionError("device", f"{others} or {kinds[-1]}", str(device))
-    if kind != "cpu" and int(number or 0) >= getattr(torch, kind).device_count():
-        raise ByheartError(f"`device={device}`: torch finds no such device here. Use `device=cpu`.")
 
 
 def check_work(
@@ -129,7 +120,7 @@ def check_work(
 
 def check_planned(spec: TrainableSpec, T: int, recipe: Recipe, models: int, device: str) -> None:
     """`check_work` for tables of `T` facts that nobody has made yet."""
-    check_device(device)
+    device = check_device(device)
     one = torch.zeros((), dtype=torch.long)  # as many as wished, in no more memory
     data = Data(one.expand(models, T, spec.S), one.expand(models, T), own=True)
     if torch.device(device).type == "cpu":

@@ -14,7 +14,7 @@ from byheart._progress import Report, quiet
 from byheart.errors import ByheartError, check_choice
 from byheart.methods import Kind, Method, build, option
 from byheart.specs import DTYPES, AttentionOnlySpec, MLPTransformerSpec, SharedBottleneckSpec
-from byheart.training.recipe import LOSSES, OPTIMIZERS, SCHEDULES, Recipe, TrainableSpec
+from byheart.training.recipe import DEVICES, LOSSES, OPTIMIZERS, SCHEDULES, Recipe, TrainableSpec
 
 if TYPE_CHECKING:
     from byheart.facts import Facts
@@ -71,7 +71,10 @@ class Train(Method["TokenMemory"]):
     batch: int | None = option(
         None, "Examples a step, each seen once an epoch. Default: all.", TRAINING, min=1
     )
-    device: str = option("cpu", "Where the training runs.", TRAINING, metavar="cpu|cuda|mps")
+    device: str = option(
+        "cpu", "Where the training runs; auto: a GPU where there is one.", TRAINING,
+        metavar="|".join(DEVICES),
+    )  # fmt: skip
     threads: int | None = option(
         1, "Threads of torch: 1 is the fastest for small models.", TRAINING, min=1
     )

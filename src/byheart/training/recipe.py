@@ -19,6 +19,7 @@ TrainableSpec = AttentionOnlySpec | MLPTransformerSpec | SharedBottleneckSpec
 
 Sampling = Literal["full", "with-replacement", "without-replacement", "fixed-sample"]
 Surrogate = Literal["straight-through", "annealed"]
+DEVICES = ("auto", "cpu", "cuda", "mps")  # "auto": the first there is, from behind the CPU on
 LOSSES = ("cross-entropy", "cross-entropy-as-coded", "kl", "mse", "total-variation", "hinge")
 OPTIMIZERS = ("adam", "adamw", "sgd")
 SCHEDULES = ("constant", "linear", "cosine", "dana-as-coded", "dana-as-published")

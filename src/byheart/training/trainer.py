@@ -21,6 +21,7 @@ from byheart.errors import ByheartError
 from byheart.models import architectures
 from byheart.models.attention_only import Hardmax
 from byheart.models.construction import Outcome
+from byheart.models.devices import on_cpu
 from byheart.models.threads import one_thread
 from byheart.specs import Spec
 from byheart.training import checkpoint as files
@@ -28,7 +29,6 @@ from byheart.training.choose import (
     AUTO,
     PLAIN,
     Kernel,
-    check_device,
     check_recipes,
     check_shapes,
     check_work,
@@ -36,6 +36,7 @@ from byheart.training.choose import (
 )
 from byheart.training.curves import Trace, training_figure
 from byheart.training.data import Data, Sampler, generator
+from byheart.training.devices import training_device
 from byheart.training.learner import FlatOptimizer, Learner, Weights, contiguous
 from byheart.training.recipe import Recipe
 
@@ -100,9 +101,10 @@ class Trained:
         return max(range(len(scores)), key=lambda m: _rank(scores[m]))
 
 
+@on_cpu
 def train_stack(
     spec: Spec, data: Data, recipe: Recipe | Sequence[Recipe], seeds: Sequence[int], *,
-    start: Weights | None = None, sample_seed: int = 0, device: torch.device | str = "cpu",
+    start: Weights | None = None, sample_seed: int = 0, device: torch.device | str | None = None,
     dtype: torch.dtype = torch.float32, path: str = "auto", threads: int | None = 1,
     checkpoint: str | Path | None = None, checkpoint_seconds: float = 30.0,
     progress: Report = quiet,
@@ -114,6 +116,7 @@ def train_stack(
     (a file) the run is saved every `checkpoint_seconds`, between blocks of batches, and a run that
     was cut off goes on from there to bit-identical weights. `start`: weights to begin with, in
     place of `recipe.init`. `progress` is told after every block: a text that is a `Progress`.
+    `device`: "auto" is a GPU where there is one; without it the CPU (or that of `training_on`).
     `recipe` may be a list of one for each seed, which differ in learning rate and warm-up.
 
     >>> import byheart as bh
@@ -126,7 +129,7 @@ def train_stack(
     """
     recipes = [recipe] * len(seeds) if isinstance(recipe, Recipe) else list(recipe)
     recipe = check_recipes(recipes, len(seeds))
-    check_device(device)
+    device = training_device(device, dtype)
     check_shapes(spec, data, recipe, start, len(seeds))
     kernel = choose(spec, recipe.loss, data, path, device=device, dtype=dtype)
     if torch.device(device).type == "cpu":

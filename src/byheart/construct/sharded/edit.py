@@ -25,6 +25,7 @@ from byheart.errors import ByheartError, CheckFailed, FactsError
 from byheart.facts import Facts
 from byheart.models.attention_only import Weights
 from byheart.models.construction import finite
+from byheart.models.devices import on_cpu
 from byheart.models.folder import DIGESTS
 from byheart.models.memory import Memory
 from byheart.models.sharded import fingerprints, shard_of
@@ -55,6 +56,7 @@ class Edited:
         return np.flatnonzero(self.kept < 0).tolist()
 
 
+@on_cpu
 def edit(
     memory: Memory,
     *,
@@ -77,6 +79,7 @@ def edit(
     return edit_shards(memory, set=set, add=add, delete=delete, progress=progress).memory
 
 
+@on_cpu
 def edit_shards(
     memory: Memory,
     *,

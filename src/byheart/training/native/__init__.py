@@ -147,6 +147,8 @@ def _folder() -> Path:
     lies there is run."""
     folder = cache_folder() / "kernels"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not hasattr(os, "getuid"):
+        raise NoKernels("on Windows nobody can be told apart who may write there")
     status = folder.stat()
     if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise NoKernels(f"{folder} can be written by others: give a folder of yours as {CACHE}")
