@@ -35,7 +35,7 @@ def offered(started: Started, monkeypatch: pytest.MonkeyPatch) -> Offer:
     [
         (("re",), {"recall", "reproduce", "report"}),
         (("reproduce", "dana2025/fig1"), {f"dana2025/fig1{x}" for x in ("a", "b", "0")}),
-        (("reproduce", "sl"), {"slides", "slides/associative"}),
+        (("reproduce", "slides/q"), {"slides/quality"}),
         (("build", "countries", "--method", "s"), {"sharded", "sqrt"}),
         (("train", "countries", "--optimizer", "ad"), {"adam", "adamw"}),
         (("reproduce", "--profile", "pa"), {"part", "paper"}),
@@ -43,7 +43,7 @@ def offered(started: Started, monkeypatch: pytest.MonkeyPatch) -> Offer:
         (("build", "--read"), {"--readout"}),
         (("build", "gone/x"), set()),  # the shell's own files
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
 )
 def test_words_of_byheart(offered: Offer, line: tuple[str, ...], expected: set[str]):
     assert set(offered(*line)) == expected
