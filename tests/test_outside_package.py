@@ -159,7 +159,7 @@ def test_bound(python: Run):
         row["id"]: row for row in json.loads(call("bound", *sizes, "50", "--json").stdout)["rows"]
     }
     assert rows["lookup.keys"]["capacity"] == 2500 and "dana2025.corollary1" in rows
-    assert "N^n has about 66 bits" in call("bound", *sizes, str(2**33)).stdout
+    assert "N^n has about 66 bits" in call("bound", *sizes, str(2**33), "--all").stdout
     assert "T <= N^n" in call("bound", "--explain", "lookup.keys").stdout
 
 

@@ -97,6 +97,8 @@ def _local_workers(number: int) -> LocalCluster:
 
             ensure_running()  # else it is started with the workers, and unblocks the signal
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        # Ctrl-C cancels futures whose results are on their way: Dask's loop would print each.
+        logging.getLogger("tornado.application").setLevel(logging.CRITICAL)
         return LocalCluster(
             n_workers=number,
             threads_per_worker=1,

@@ -181,7 +181,7 @@ SHOWN = ("text", "tokens", "images")
         ({"text": "T", "formats": ("float16",)}, "`formats` must be one of float32, float64"),
         ({"text": "T", "batch": 0}, "`batch` must be at least 1"),
         ({"text": "T", "contexts": 1}, "`contexts` must be at least 2"),
-        ({"text": "T", "device": "tpu"}, "`device` must be cpu"),
+        ({"text": "T", "device": "tpu"}, "`device` must be auto, cpu"),
     ],
 )
 def test_options(models_folder: Path, text: Path, options: dict, message: str):

@@ -254,7 +254,7 @@ def test_the_smallest_for_real(run_json: RunJson, make_file, model, vary, name):
         (("--resolution", 2), ("resolution", "(0, 1]", "2")),
         (("--schedule", "magic"), ("schedule must be one of", "'magic'")),
         (("--optimizer", "magic"), ("optimizer must be one of", "'magic'")),
-        (("--device", "tpu"), ("--device must be cpu, cuda or mps", "'tpu'")),
+        (("--device", "tpu"), ("--device must be auto, cpu, cuda or mps", "'tpu'")),
         (("--workers", "many"), ("--workers", "'many'")),
         (("--keys", "key"), ("--keys", "--facts", "not given")),
         (("--answer", "key"), ("--answer", "--facts")),

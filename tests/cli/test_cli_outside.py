@@ -108,9 +108,7 @@ def test_values_that_python_lacks_in_parquet(refused, tmp_path):
         ("facts", "vectors:T=6,n=2,d=3,classes=2147483648"),
         ("facts", "vectors:T=6,n=999999999999,d=3"),
         ("facts", "random:kind=gauss,N=4", "--smooth", "1e308"),
-        ("bound", "--d-model", DIGITS, "--heads", "1", "--context", "4"),
         ("bound", "--d-model", "8", "--context", "4", "--sweep", f"heads=1:{DIGITS}"),
-        ("size", "--facts", "9", "--vocab", DIGITS, "--length", "2"),
         ("precision", "x" * 300),
         ("recall", "x" * 300, "a"),
         ("bound", "--hf", "x" * 300),
@@ -121,6 +119,18 @@ def test_values_that_python_lacks_in_parquet(refused, tmp_path):
 def test_numbers_and_names_beyond_measure_are_refused(refused, tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
     assert len(refused(*words)) < 1500
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("bound", "--d-model", DIGITS, "--heads", "1", "--context", "4"),
+        ("size", "--facts", "9", "--vocab", DIGITS, "--length", "2"),
+    ],
+)
+def test_sizes_beyond_measure_are_refused(run, words):
+    said = run(*words)
+    assert said.exit_code == 2 and "Invalid value" in said.stderr and len(said.stderr) < 1500
 
 
 def test_tokens_are_drawn_and_printed_as_they_stand(run, run_json, tmp_path):

@@ -283,7 +283,7 @@ def test_interrupt_leaves_nothing(
         (("--lr", "nan"), ("lr must be a positive number", "nan")),
         (("--lr", "inf"), ("lr must be a positive number", "inf")),
         (("--batch", 13), ("--batch 13", "larger than the table: 12 facts", "Leave it out")),
-        (("--device", "tpu"), ("--device must be cpu, cuda or mps", "'tpu'")),
+        (("--device", "tpu"), ("--device must be auto, cpu, cuda or mps", "'tpu'")),
         (("--loss", "magic"), ("loss must be one of cross-entropy", "'magic'")),
         (("--schedule", "magic"), ("schedule must be one of", "cosine", "'magic'")),
         (("--optimizer", "magic"), ("optimizer must be one of adam, adamw, sgd", "'magic'")),

@@ -100,7 +100,7 @@ def test_devices_that_are_not_there_are_refused(device):
             call()
         if device == "tpu":
             assert isinstance(refusal.value, OptionError)
-            assert "`device` must be cpu, cuda or mps, found 'tpu'" in str(refusal.value)
+            assert "`device` must be auto, cpu, cuda or mps, found 'tpu'" in str(refusal.value)
         else:
             assert f"`device={device}`: torch finds no such device here" in str(refusal.value)
 

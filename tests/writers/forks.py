@@ -16,6 +16,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import unwrap
 from itertools import count
 from pathlib import Path
 
@@ -205,8 +206,9 @@ def kills(place: Path, case: Case) -> dict[str, object]:
     of its targets, and what was left after the next commands that write there."""
     if case.two_renames:
         _folders._exchange = lambda a, b: False
-    assert train_stack.__kwdefaults__ is not None
-    train_stack.__kwdefaults__["checkpoint_seconds"] = 0.0  # after every block of batches
+    trainer = unwrap(train_stack)
+    assert trainer.__kwdefaults__ is not None
+    trainer.__kwdefaults__["checkpoint_seconds"] = 0.0  # after every block of batches
     args, targets = case.command, case.targets
     begin = fresh(place / "begin")
     for before in case.before:
