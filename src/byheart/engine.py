@@ -106,7 +106,7 @@ def _local_workers(number: int) -> LocalCluster:
             host=HERE,
             dashboard_address=f"{HERE}:0",  # of its small HTTP server, which it always starts
             scheduler_kwargs={"dashboard": False},
-            silence_logs=logging.ERROR,
+            silence_logs=logging.CRITICAL,  # what fails comes back with its future
         )
 
     with ThreadPoolExecutor(1) as starter:

@@ -161,6 +161,7 @@ WORDS = {
 }
 
 
+@pytest.mark.slow  # where the signal falls depends on the machine
 @pytest.mark.parametrize("command", WORDS)
 def test_ctrl_c_leaves_one_sentence(installed_script: Path, tmp_path: Path, command: str):
     """A terminal sends it to every process of the group, workers too, and people press it twice.
