@@ -208,6 +208,24 @@ def test_the_model_is_the_papers():
     assert built == [c.params["N"] for c in cells if c.experiment == "built"]
 
 
+@pytest.mark.parametrize(("name", "classes"), [("three", 3), ("two", 2)])
+def test_labels_by_source_are_as_frequent_and_of_the_same_sentences(name: str, classes: int):
+    corpus = f"system, by {name} sources"
+    tokens, labels, words = text.examples(corpus, 201, 8, classes, seed=4)
+    present = {label for _, label in text.corpus(corpus)}  # no licences on some systems
+    counts = np.bincount(labels, minlength=len(present))
+    assert counts.sum() == 201 and counts.max() - counts.min() <= 1
+    known = {sentence[:8] for sentence, _ in text.corpus(text.SYSTEM)}
+    assert {tuple(words[i] for i in row) for row in tokens} <= known
+    assert text.digest(corpus) == text.digest(text.SYSTEM)  # the same files
+
+
+def test_too_few_sentences_of_a_label_are_refused():
+    some = [(("a",), "x"), (("b",), "y"), (("c",), "y")]
+    with pytest.raises(FactsError, match="1 different sentences of one label, 2 are asked for"):
+        text.balanced(some, 4, "text")
+
+
 def test_published_data_come_from_a_local_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     lines = ["sentence1\tsentence2\tgold_label"]
     kinds = ("entailment", "neutral", "contradiction")

@@ -24,6 +24,11 @@ from byheart.errors import ByheartError, FactsError
 from byheart.facts.vectors import read_arrays
 
 SYSTEM = "system"
+# The same texts with labels that nobody drew: where a sentence stands. As many of each are taken.
+BY_SOURCE = {
+    "system, by three sources": {"licence": "licence", "overview": "overview", "call": "call"},
+    "system, by two sources": {"licence": "other", "overview": "other", "call": "call"},
+}
 LICENCES = Path("/usr/share/common-licenses")
 # Modules of the standard library with long documentation strings.
 MODULES = (
@@ -96,13 +101,20 @@ def _text(path: Path) -> str:
 
 
 def _documentation(path: Path) -> Iterator[Sentence]:
+    return ((sentence, None) for sentence, _ in _documentation_by_kind(path))
+
+
+def _documentation_by_kind(path: Path) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Sentences of documentation strings: an "overview" of a module or class, or a "call"."""
     try:
         tree = ast.parse(_text(path))
     except (SyntaxError, ValueError) as error:
         raise FactsError(f"{path} is no Python source: {error}.") from None
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield from sentences_of(ast.get_docstring(node) or "")
+            kind = "overview" if isinstance(node, (ast.Module, ast.ClassDef)) else "call"
+            for sentence, _ in sentences_of(ast.get_docstring(node) or ""):
+                yield sentence, kind
 
 
 def _table(path: Path) -> Iterator[Sentence]:
@@ -126,9 +138,9 @@ def _table(path: Path) -> Iterator[Sentence]:
 
 
 def places(name: str) -> list[Path]:
-    """The files and folders of a corpus: a local path, or "system", the licence texts (where there
-    are any) and the documentation of the standard library."""
-    if name != SYSTEM:
+    """The files and folders of a corpus: a local path, or "system" (or a name of `BY_SOURCE`), the
+    licence texts (where there are any) and the documentation of the standard library."""
+    if name != SYSTEM and name not in BY_SOURCE:
         return [Path(name)]
     library = Path(sysconfig.get_paths()["stdlib"])
     modules = [library / f"{module}.py" for module in MODULES]
@@ -148,7 +160,18 @@ def digest(name: str) -> str:
 @lru_cache(maxsize=4)
 def corpus(name: str) -> tuple[Sentence, ...]:
     """All sentences of a corpus."""
-    return tuple(sentence for place in places(name) for sentence in read_path(place))
+    if name not in BY_SOURCE:
+        return tuple(sentence for place in places(name) for sentence in read_path(place))
+    labels = BY_SOURCE[name]
+    return tuple(
+        (sentence, labels[kind]) for place in places(name) for sentence, kind in _by_source(place)
+    )
+
+
+def _by_source(place: Path) -> Iterator[tuple[tuple[str, ...], str]]:
+    if place != LICENCES:
+        return _documentation_by_kind(place)
+    return ((sentence, "licence") for sentence, _ in read_path(place))
 
 
 def local(name: str) -> str | None:
@@ -178,7 +201,8 @@ def examples(
             "longer text, or ask for fewer."
         )
     every = list(kept.values())
-    rows = [every[i] for i in rng.permutation(len(kept))[:N]]
+    drawn = [every[i] for i in rng.permutation(len(kept))]
+    rows = balanced(drawn, N, name) if name in BY_SOURCE else drawn[:N]
     vocabulary: dict[str, int] = {}
     number = lambda word: vocabulary.setdefault(word, len(vocabulary))  # noqa: E731
     tokens = np.array([[number(word) for word in sentence] for sentence, _ in rows])
@@ -190,6 +214,27 @@ def examples(
         labels = np.array([names.index(str(label)) for label in given])
         return tokens, labels, list(vocabulary)
     return tokens, rng.integers(classes, size=N), list(vocabulary)
+
+
+def balanced(sentences: list[Sentence], N: int, name: str) -> list[Sentence]:
+    """The first N sentences in which every label is as frequent, but for one that does not divide.
+
+    >>> [label for _, label in balanced([((), "a"), ((), "a"), ((), "b"), ((), "b")], 3, "text")]
+    ['a', 'a', 'b']
+    """
+    by_label: dict[str | None, list[int]] = {}
+    for i, (_, label) in enumerate(sentences):
+        by_label.setdefault(label, []).append(i)
+    shares = [N // len(by_label) + (k < N % len(by_label)) for k in range(len(by_label))]
+    groups = [by_label[label] for label in sorted(by_label, key=str)]
+    for group, share in zip(groups, shares, strict=True):
+        if len(group) < share:
+            raise FactsError(
+                f"{name}: {len(group):,} different sentences of one label, {share:,} are asked "
+                "for. Ask for fewer."
+            )
+    kept = sorted(i for group, share in zip(groups, shares, strict=True) for i in group[:share])
+    return [sentences[i] for i in kept]
 
 
 def vectors_digest(name: str | None) -> str:
