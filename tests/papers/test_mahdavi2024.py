@@ -315,3 +315,21 @@ def test_saturation_is_counted_against_independent_heads():
     assert found["accuracy"] == 1.0 and found["T"] == 16
     assert np.isclose(sum(found["independent"]), sum(found["histogram"]))
     assert found["fresh_saturated"] > found["saturated"]
+
+
+def test_the_printed_tables_are_shown_beside_ours_with_how_they_were_read():
+    from byheart.papers.mahdavi2024.assumptions import LAYERS, printed
+    from byheart.studies.published import lines
+
+    for line in lines("mahdavi2024"):
+        assert 0 <= line["value"] <= 1 and line["position"] in LAYERS
+        assert (line["how"] == "read off") == (line["error"] > 0)
+    shown = printed()
+    assert len({(line["model"], line["position"], line["size"]) for line in shown}) == len(shown)
+    assert sum(name in line for line in shown for name in ("A1", "A2", "GP")) == len(
+        lines("mahdavi2024")
+    )
+    # Before any attention all queries are one token; BERT's are dependent at n behind a block too.
+    at_n = [line for line in shown if line["size"] == line["n"]]
+    failing = {(ln["model"], ln["position"]) for ln in at_n if ln["A1"] == 0}
+    assert {model for model, p in failing if not p.startswith("embeddings")} == {"BERT-large"}

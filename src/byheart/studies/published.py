@@ -60,13 +60,17 @@ def agreement(
 def read(
     name: str, keep: Callable[[Record], Params | None], value: str
 ) -> list[tuple[Params, float]]:
-    """The points of a table in `byheart.papers.published`: of each line that `keep` makes the
-    parameters of a cell of, its column `value`. Numbers are read as such."""
-    path = resources.files("byheart") / "papers" / "published" / f"{name}.csv"
-    lines = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
-    records: list[Record] = [{key: _typed(text) for key, text in line.items()} for line in lines]
-    kept = [(keep(record), float(record[value])) for record in records]
+    """The points of a table: of each line that `keep` makes the parameters of a cell of, its column
+    `value`."""
+    kept = [(keep(record), float(record[value])) for record in lines(name)]
     return [(params, number) for params, number in kept if params is not None]
+
+
+def lines(name: str) -> list[Record]:
+    """A table of `byheart.papers.published`, line by line. Numbers are read as such."""
+    path = resources.files("byheart") / "papers" / "published" / f"{name}.csv"
+    table = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+    return [{key: _typed(text) for key, text in line.items()} for line in table]
 
 
 def _typed(text: str) -> int | float | str:

@@ -12,6 +12,7 @@ from byheart.papers.mahdavi2024.representations import LICENCES
 from byheart.studies import figure, laws
 from byheart.studies.cell import Cell, Measurements, Params, Procedure
 from byheart.studies.fits import combined
+from byheart.studies.published import lines
 from byheart.studies.study import Axes, Claim, Finding, Record, Row
 
 LAYERS = ("embeddings", "embeddings, untrained", "after one attention",
@@ -190,26 +191,59 @@ def grid(variant: str, profile: str) -> list[Cell]:
 
 def analyse(rows: list[Row]) -> Finding:
     known = [row for row in rows if row["available"]]
-    tables = laws.group(known, lambda row: (row["model"], LAYERS.index(row["layer"])))
-    if len({LAYERS[layer].startswith("embeddings") for _, layer in tables}) < 2:
+    positions = laws.group(known, lambda row: (row["model"], LAYERS.index(row["layer"])))
+    if len({LAYERS[layer].startswith("embeddings") for _, layer in positions}) < 2:
         return laws.too_few("a model before and after its first attention")
     claims: list[Claim] = []
-    for (model, layer), same in sorted(tables.items()):
+    for (model, layer), same in sorted(positions.items()):
         claims += _claims(model, layer, same)
     table = [
         {"model": model, "layer": LAYERS[layer], "T": same[0]["T"]}
         | {name: laws.mean(same, name) for name in CHECKS}
         | {"Q": min((row["Q"] for row in same if row.get("Q") is not None), default=None)}
-        for (model, layer), same in sorted(tables.items())
+        for (model, layer), same in sorted(positions.items())
     ]
     absent = {row["model"]: row["reason"] for row in rows if not row["available"]}
     table += [{"model": m, "note": f"not available: {reason}"} for m, reason in absent.items()]
     told = "; ".join(
         f"{line['model']}, {line['layer']}: " + ", ".join(_share(line, name) for name in CHECKS)
-        for line in table[: len(tables)]
+        for line in table[: len(positions)]
     )
     sentence = f"Shares that hold: {told}; {len(absent)} models are not available here."
-    return Finding(sentence, tuple(claims), tables={"assumptions": table})
+    tables = {"assumptions": table, "as the authors printed it, of their models": printed()}
+    return Finding(sentence, tuple(claims), tables=tables)
+
+
+def printed() -> list[Record]:
+    """The authors' tables and curves, of models that are not at hand: a line for each size of the
+    subsets. What was read off a figure says by how much it may be wrong.
+
+    >>> [(line["size"], line["A1"]) for line in printed() if line["model"] == "BERT-large"][-1]
+    (354, 0.9318)
+    """
+    grouped = laws.group(
+        lines("mahdavi2024"),
+        lambda line: (
+            line["model"],
+            line["position"],
+            line["n"] if _table_row(line) else line["size"],
+        ),
+    )
+    return [
+        {"model": model, "position": position, "n": same[0]["n"], "d": same[0]["d"], "size": size}
+        | {line["statistic"]: line["value"] for line in same}
+        | {"how": ", ".join(dict.fromkeys(_how(line) for line in same))}
+        for (model, position, size), same in grouped.items()
+    ]
+
+
+def _table_row(line: Record) -> bool:
+    """Whether a value stands in the tables (subsets of n, or of d for General Position)."""
+    return line["size"] == line["d" if line["statistic"] == "GP" else "n"]
+
+
+def _how(line: Record) -> str:
+    return f"read off ± {line['error']:g}" if line["how"] == "read off" else "printed"
 
 
 def _claims(model: str, layer: int, rows: list[Row]) -> list[Claim]:
