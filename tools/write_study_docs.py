@@ -244,7 +244,7 @@ def remaining(studies: Sequence[tuple[Study, StudyResult | None]]) -> list[dict[
     """What has not been run at the paper's whole grid, and what it would take."""
     table = []
     for study, result in studies:
-        if result is not None and result.finding.setting == "paper":
+        if result is not None and (result.finding.setting == "paper" or not study.own_setting):
             continue
         seconds, how = study.estimate("paper")
         table.append({

@@ -9,6 +9,7 @@ import pytest
 import torch
 from made_up import Law, finding, verdicts
 
+from byheart.errors import ByheartError
 from byheart.measure import numerical_rank
 from byheart.papers import find
 from byheart.papers.mahdavi2024 import assumptions, capacity, experiment
@@ -95,8 +96,6 @@ ROOT = share(lambda p: 0.1 + 0.1 * p["H"] ** 0.5)
         ("saturation", heads(0.4, 0.6, -0.2), 0.003, "confirmed"),
         ("saturation", heads(0.1, 0.1, 0.1), 0.003, "refuted"),
         ("saturation", heads(0.4, 0.41, 0.01), 0.003, "mixed"),  # many, and no contrast
-        ("assumptions", table(0.0, 1.0), 0, "confirmed"),
-        ("assumptions", table(1.0, 0.5, 0.5, 1.0), 0.003, "refuted"),
     ],
 )  # fmt: skip
 def test_verdicts_follow_from_the_rows(name: str, law: Law, scatter: float, expected: str):
@@ -132,6 +131,26 @@ def test_a_full_memory_says_nothing_of_the_width_beyond_n():
     assert not steep.claims and steep.verdict == "undecided"
 
 
+@pytest.mark.parametrize(
+    ("law", "expected"), [(table(0.0, 1.0), "confirmed"), (table(1.0, 0.5, 0.5, 1.0), "refuted")]
+)
+def test_other_models_than_the_papers_decide_nothing(law: Law, expected: str):
+    found = finding(study("assumptions"), law, scatter=0.003 * (expected == "refuted"))
+    assert set(verdicts(found).values()) == {expected}
+    assert found.verdict == found.setting == "trend"
+    kept = len(found.claims) * (expected == "confirmed")
+    assert f" {kept} of {len(found.claims)} of its statements hold." in found.sentence
+
+
+def test_the_tables_grid_is_the_same_whatever_is_installed(monkeypatch: pytest.MonkeyPatch):
+    cells = {c.hash for c in study("assumptions").cells("corrected", "paper")}
+    monkeypatch.setattr(assumptions, "missing", lambda model: "not here")
+    assert {c.hash for c in study("assumptions").cells("corrected", "paper")} == cells
+    p = {"available": True, "model": "minilm", "layer": "embeddings"}
+    with pytest.raises(ByheartError, match=r"not here\. `make models`"):
+        assumptions.audited(p, 0)
+
+
 @pytest.mark.parametrize("available", [False, True])
 def test_rotary_models_are_judged_after_their_first_layer(
     available: bool, monkeypatch: pytest.MonkeyPatch
@@ -144,8 +163,8 @@ def test_rotary_models_are_judged_after_their_first_layer(
         return {"available": p.get("available", True), "A2": rank, "A1": float(not first),
                 "GP": None}  # fmt: skip
 
-    found = finding(study("assumptions"), law)
-    assert found.verdict == "confirmed"
+    found = finding(study("assumptions"), law, profile="paper" if available else "quick")
+    assert all(claim.verdict == "confirmed" for claim in found.claims) or not available
     rotary = [claim.statement for claim in found.claims if "smollm2" in claim.statement]
     assert len(rotary) == (4 if available else 0)  # trained and untrained
     assert all("after one block" in s for s in rotary)

@@ -14,7 +14,7 @@ import json
 import os
 import re
 import sysconfig
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -216,7 +216,7 @@ def examples(
     return tokens, rng.integers(classes, size=N), list(vocabulary)
 
 
-def balanced(sentences: list[Sentence], N: int, name: str) -> list[Sentence]:
+def balanced(sentences: Sequence[Sentence], N: int, name: str) -> list[Sentence]:
     """The first N sentences in which every label is as frequent, but for one that does not divide.
 
     >>> [label for _, label in balanced([((), "a"), ((), "a"), ((), "b"), ((), "b")], 3, "text")]

@@ -226,7 +226,7 @@ def law_of(way: str, answers: int) -> tuple[str, Callable[[np.ndarray], np.ndarr
 
 
 def analyse(rows: list[Row]) -> Finding:
-    claims, tables = [], {}
+    claims, tables, told = [], {}, {task: [] for task in TASKS.values()}
     for answers, task in TASKS.items():
         groups = by_way(rows, answers)
         tables[task] = widths_table(groups)
@@ -236,16 +236,18 @@ def analyse(rows: list[Row]) -> Finding:
             if len(np.unique(d[wide])) > 1:
                 p = laws.exponent(d[wide], law(T[wide]))
                 claims.append(laws.exponent_claim(f"{task}, {way}: {words} ~ d^p", p, power))
+                told[task].append(f"{way} {words} ~ d^{p['estimate']:.2f}")
             if answers == 0:
                 at, ratios = laws.at_each(d, law(T) / d**2)
                 ratio = combined(ratios, np.full(len(at), 1 / len(at)))
                 statement = f"{task}, {way}: T by d²/(2 log T), mean of the widths"
                 band = SHARES[way] / FACTOR, SHARES[way] * FACTOR
                 claims.append(Claim(statement, ratio, *(round(end, 2) for end in band)))
+                told[task].append(f"{ratio['estimate']:.2f} times d²/(2 log T)")
     if not claims:
         return laws.too_few("three widths are needed")
-    found = "; ".join(f"{c.statement}, found {c.found['estimate']:.2f}" for c in claims)
-    return Finding(f"{found}.", tuple(claims), tables=tables)
+    sentence = " ".join(f"With {task}: {', '.join(ways)}." for task, ways in told.items() if ways)
+    return Finding(sentence, tuple(claims), tables=tables)
 
 
 def widths_table(groups: Mapping[str, list[Row]]) -> list[Record]:
