@@ -17,6 +17,7 @@ import byheart as bh
 from byheart.errors import CapacityError
 from byheart.exports import TARGETS, export, prepare_export
 from byheart.exports.readmes import example
+from byheart.models.modules import reading
 from byheart.models.standalone.lens import Keys, tokenizer_of
 
 LENS = os.environ.get("BYHEART_LENS_PYTHON") or (
@@ -79,7 +80,9 @@ def test_vectors_have_owners_in_the_same_schema(tmp_path: Path):
     folder = export(memory, tmp_path / "out", to="torch")
     said, owners = json.loads((folder / "owners.json").read_text()), memory.owners()
     assert owners is not None and said["schema"] == 1
-    assert [fact["heads"] for fact in said["facts"]] == [list(owners.heads_of(i)) for i in range(29)]
+    assert [fact["heads"] for fact in said["facts"]] == [
+        list(owners.heads_of(i)) for i in range(29)
+    ]
     assert said["facts"][3]["key"] == [str(memory.facts.rows[3])]  # type: ignore[union-attr]
     assert said["others"]  # zeroing a head loses more than its own
 
@@ -101,8 +104,7 @@ def test_every_key_in_the_order_of_the_table(small, tmp_path: Path, load_file):
 def test_the_lens_tokenizer_reads_whole_keys(small, padded):
     for memory in (small, padded):
         dense = memory.to_dense()
-        reading = bh.models.modules.reading(dense)
-        keys = Keys(list(dense.vocabulary.tokens), dense.spec.S, reading)
+        keys = Keys(list(dense.vocabulary.tokens), dense.spec.S, reading(dense))
         tokenizer, facts = tokenizer_of(keys), memory.facts
         texts = [" ".join(facts.key(i)) for i in range(facts.T)]
         ids = tokenizer(texts, return_tensors="pt", padding=True)["input_ids"]

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import byheart as bh
+from byheart.exports.folders import as_json
 from byheart.exports.hugging_face import gpt2_parameters, gpt2_weights
 from byheart.exports.normal import dense_spec
 from byheart.exports.prompts import (
@@ -32,10 +33,11 @@ def literal(made: Prompted, tokens: torch.Tensor, silent: tuple[int, ...] = ()) 
     w, n = {k: v.double() for k, v in made.memory.weights.items()}, tokens.shape[1]
     x = w["W_E"][tokens] + w["W_pos"][:n]
     future = torch.ones(n, n, dtype=torch.bool).triu(1)
-    for layer in range(made.memory.spec.layers):
+    layers = len(w["W_Q"])
+    for layer in range(layers):
         q, k, v = (torch.einsum("bsd,hdr->bhsr", x, w[f"W_{name}"][layer]) for name in "QKV")
         z = torch.softmax((q @ k.mT).masked_fill(future, -torch.inf), dim=-1) @ v
-        if layer == made.memory.spec.layers - 1:
+        if layer == layers - 1:
             z[:, list(silent)] = 0
         x = x + torch.einsum("bhsr,hrd->bsd", z, w["W_O"][layer])
     return x @ w["W_U"]
@@ -104,7 +106,7 @@ class TestCountriesInShards:
     def test_words_become_prompts(self, sharded, made: Prompted):
         from tokenizers import Tokenizer
 
-        tokenizer = Tokenizer.from_str(bh.exports.folders.as_json(tokenizer_files(made)[0]))
+        tokenizer = Tokenizer.from_str(as_json(tokenizer_files(made)[0]))
         facts, names = sharded.facts, made.memory.vocabulary.tokens
         wanted = made.prompts(torch.tensor(facts.tokens)).tolist()
         texts = [" ".join(facts.key(i)) for i in range(facts.T)]
@@ -122,7 +124,7 @@ def test_short_keys_are_padded_behind_the_start_token(tmp_path):
                      .replace("'", '"'))  # fmt: skip
     memory = bh.build(bh.read_facts(table, pad=True), "sharded")
     made = prompted(memory.to_dense())
-    tokenizer = Tokenizer.from_str(bh.exports.folders.as_json(tokenizer_files(made)[0]))
+    tokenizer = Tokenizer.from_str(as_json(tokenizer_files(made)[0]))
     for key, answer in rows:
         ids = torch.tensor([tokenizer.encode(" ".join(key)).ids])
         assert torch.equal(ids, made.prompts(torch.tensor(memory.key_ids([key]))))

@@ -66,7 +66,7 @@ UNKNOWN = (
     "nobody: the\nanswer means nothing then. Behind the answer the model says [END], so that "
     "`generate` ends."
 )
-EXACT = """The logits of the memory, to rounding, and those of [UNK], [END] and [ASK] far below them:
+EXACT = """The logits of the memory, to rounding, and those of [UNK], [END] and [ASK] far below:
 LayerNorm has an epsilon of 4^k and a weight of 2^k, which makes it linear; the feed-forward layer
 is zero. Do not load it in float16 or bfloat16. LayerNorm rounds besides: what the memory's
 certificate says of every float32 evaluation does not cover this model: measure it."""
@@ -125,7 +125,7 @@ def _readme(
     owners = folders.shifted_owners(memory, made.shift)
     shown = readmes.example(dense, owners)
     code = [ASKED.format(words=shown.words, answer=shown.answer)]
-    if stock := not (dense.pad_id is not None and not pads_itself(made)):
+    if stock := dense.pad_id is None or pads_itself(made):
         code.append(STOCK.format(text=" ".join(shown.key), answer=shown.answer))
     order = 'So does a text: `tokenizer("...")` wants one key.'
     if made.shift:
