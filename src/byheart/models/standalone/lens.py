@@ -64,7 +64,9 @@ def tokenizer_of(keys: Keys) -> Any:
     from transformers import BatchEncoding, PreTrainedTokenizerFast  # pyright: ignore
 
     class KeyTokenizer(PreTrainedTokenizerFast):
-        def __call__(self, text: Any, return_tensors: Any = None, **options: Any) -> Any:
+        def __call__(  # pyright: ignore
+            self, text: Any, return_tensors: Any = None, **options: Any
+        ) -> Any:
             texts = [text] if isinstance(text, str) else list(text)
             rows = [keys.ids(*keys.split(key)) for key in texts]
             if return_tensors is None and isinstance(text, str):
