@@ -25,10 +25,8 @@ def prepare_export(memory: Memory, *, to: str, large: bool = False) -> Export:
 
     >>> import byheart as bh
     >>> made = prepare_export(bh.build("elements"), to="torch")
-    >>> print(made)
-    torch: 13,580 parameters, 0.079 MB
-    >>> made.bytes == sum(map(len, made.files.values()))
-    True
+    >>> made.parameters, made.bytes == sum(map(len, made.files.values()))
+    (12640, True)
     """
     check_choice("to", to, TARGETS)
     return TARGETS[to](memory, large=large)
