@@ -39,6 +39,7 @@ from byheart.audits import (
 from byheart.audits.head_tables import HEAD_HEADER, PAIR_HEADER, head_lines, pair_rows
 from byheart.audits.tables import HEADER
 from byheart.exports import TARGETS, import_memory
+from byheart.exports.folders import KEYS
 from byheart.papers.mahdavi2024.representations import text_files, vit_of_digits
 from byheart.theory.plots import save
 
@@ -144,19 +145,24 @@ def exports(out: Path, contexts: int | None) -> None:
             own, exact = dense.outputs(tokens), dense.outputs(tokens, torch.float64)
             for to in TARGETS:
                 folder = bh.export(memory, Path(place) / f"{name} {to}", to=to)
-                logits, double = elsewhere(to, folder, tokens)
+                logits, double = elsewhere(to, folder, load_file(folder / KEYS)["tokens"])
                 answered = "?" if logits is None else int((logits.argmax(1) == right).sum())
                 back = import_memory(folder) if to in ("torch", "transformer-lens") else None
                 rows.append(
                     (
                         name, to, f"{answered} of {len(right)}",
-                        _number(logits, own), _number(double, exact),
+                        _number(_words(logits, own), own), _number(_words(double, own), exact),
                         "" if back is None else f"{bh.accuracy(back):.0%}, certified "
                         f"{bh.certify(back).certified}",
                     )
                 )  # fmt: skip
     print("\n## exports: logits elsewhere against the memory's\n")
     markdown(("memory", "to", "right", "largest difference", "in float64", "imported back"), rows)
+
+
+def _words(logits: torch.Tensor | None, own: torch.Tensor) -> torch.Tensor | None:
+    """The logits of the memory's own tokens: a GPT-2 has [UNK], [END] and [ASK] besides."""
+    return None if logits is None else logits[:, : own.shape[1]]
 
 
 def elsewhere(to: str, folder: Path, tokens: torch.Tensor) -> tuple[Any, Any]:

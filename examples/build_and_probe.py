@@ -83,8 +83,8 @@ def main() -> None:
             guesses = {"ablation": by_ablation(model, query), "pattern": by_pattern(model, query)}
             owners = folder / "owners.json"
             if owners.exists():
-                held = [(t, h) for h, group in enumerate(json.loads(owners.read_text()))
-                        for t in group]  # fmt: skip
+                known = json.loads(owners.read_text())["facts"]
+                held = [(t, h) for t, fact in enumerate(known) for h in fact["heads"]]
                 for name, guess in guesses.items():
                     right = sum(int(guess[t]) == h for t, h in held)
                     print(f"  {name}: the right head for {right} of {len(held)} facts")

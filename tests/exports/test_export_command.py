@@ -53,7 +53,7 @@ def test_an_export_too_large_is_refused_before_work(to: str, tmp_path: Path, mon
 @pytest.mark.parametrize("to", TARGETS)
 def test_every_target(memory: Path, to: str, tmp_path: Path):
     said = run("export", memory, "-o", tmp_path / "out", "--to", to)
-    assert said.keys() == {"path", "to", "spec", "parameters"}
+    assert said.keys() == {"bytes", "path", "to", "spec", "parameters"}
     marker = json.loads((tmp_path / "out" / "byheart.json").read_text())
     assert (marker["to"], marker["parameters"]) == (to, said["parameters"])
     assert said["parameters"] == parameters_in(tmp_path / "out")
@@ -61,6 +61,8 @@ def test_every_target(memory: Path, to: str, tmp_path: Path):
         app, ["export", str(memory), "-o", str(tmp_path / "out"), "--to", to, "--force"]
     )
     assert human.exit_code == 0 and "parameters, written to" in human.output
+    assert said["bytes"] == sum(file.stat().st_size for file in (tmp_path / "out").iterdir())
+    assert f"{to}: {said['parameters']:,} parameters, " in human.output
 
 
 def test_and_back(memory: Path, tmp_path: Path):

@@ -136,6 +136,11 @@ def test_built_memories_answer_all_facts_everywhere(name, way, request, read_tok
     assert float((logits - exact).abs().max()) < 10 * rounding + 1e-6
 
 
+@pytest.fixture(scope="module")
+def sharded_gpt2(sharded: bh.TokenMemory, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export(sharded, tmp_path_factory.mktemp("gpt2") / "sharded", to="hugging-face")
+
+
 class TestHuggingFace:
     """A folder that transformers loads by itself, with words in and words out."""
 
@@ -170,10 +175,24 @@ class TestHuggingFace:
             answers = model(ids).logits[:, -1].argmax(1)
         assert [tokenizer.decode(a) for a in answers] == [facts.answer(i) for i in range(facts.T)]
 
-    def test_an_unknown_word_is_an_error(self, gpt2_folder: Path):
-        _, tokenizer = self.opened(gpt2_folder)
-        with pytest.raises(Exception, match="Missing"):
-            tokenizer("Atlantis capital")
+    def test_an_unknown_word_is_read_as_one_that_nobody_owns(self, gpt2_folder: Path):
+        model, tokenizer = self.opened(gpt2_folder)
+        ids = tokenizer("Atlantis capital", return_tensors="pt")
+        assert tokenizer.convert_ids_to_tokens(int(ids["input_ids"][0, 0])) == "[UNK]"
+        with torch.no_grad():
+            assert bool(model(**ids).logits.isfinite().all())
+
+    @pytest.mark.parametrize("name", ["gpt2_folder", "sharded_gpt2"])
+    def test_generation_ends(self, name: str, request):
+        """The key in the order of the table, the answer, the end; for several keys at once too."""
+        model, tokenizer = self.opened(request.getfixturevalue(name))
+        for keys in (["France capital"], ["France capital", "Atlantis capital", "Peru currency"]):
+            ids = tokenizer(keys, return_tensors="pt")
+            said = model.generate(**ids, max_new_tokens=5)
+            assert tokenizer.decode(said[0], skip_special_tokens=True) == "France capital Paris"
+            length = ids["input_ids"].shape[1]
+            assert said.shape[1] == length + 2
+            assert bool((said[:, -1] == tokenizer.eos_token_id).all())
 
     def test_tokens_with_spaces_and_a_start_token(self, one_token: bh.TokenMemory, tmp_path: Path):
         folder = export(one_token, tmp_path / "out", to="hugging-face")
@@ -193,7 +212,7 @@ class TestHuggingFace:
         memory = bh.build(bh.read_facts(table, pad=True))
         model, tokenizer = self.opened(export(memory, tmp_path / "o", to="hugging-face"))
         for key, answer in (("a b", "x"), ("b", "y"), ("a", "z")):
-            ids = tokenizer(key, return_tensors="pt", padding="max_length")
+            ids = tokenizer(key, return_tensors="pt")
             assert torch.equal(ids["input_ids"], memory.encode([key.split()]))
             with torch.no_grad():
                 assert tokenizer.decode(model(**ids).logits[0, -1].argmax()) == answer

@@ -4,19 +4,22 @@ attention layer, as a page or a picture; the theorems as a page."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from byheart._files import read_json
 from byheart.cli import _options as opt
 from byheart.cli._options import argument, guarded, option, switch
 from byheart.cli._show import emit, say, token_text
 from byheart.errors import ByheartError, check_choice
 
+if TYPE_CHECKING:
+    from byheart.models import Memory
+    from byheart.specs import Spec
+
 NEXT = {
-    "torch": 'In that folder: python -c "from model import load; print(load())"',
-    "transformer-lens": "In that folder: from load import load; model = load()",
-    "hugging-face": "In Python: transformers.AutoModelForCausalLM.from_pretrained({folder!r})",
-    "onnx": "In Python: onnxruntime.InferenceSession({folder!r} + '/model.onnx')",
+    "torch": "In that folder: from model import load; load().ask({key})",
+    "transformer-lens": "In that folder: from load import ask, load; ask(load(), {key})",
+    "hugging-face": "In that folder: from ask import ask; ask({key})",
+    "onnx": "In that folder: from ask import ask; ask({key})",
     "memory": "In Python: byheart.load({folder!r}).to_torch() is a torch.nn.Module.",
 }
 PICTURES = (".svg", ".png", ".pdf")
@@ -33,12 +36,15 @@ def export(
         "torch|transformer-lens|hugging-face|onnx|memory",
     ),
     force: bool = switch("Replace an existing export, atomically.", "--force"),
+    large: bool = switch("Write more than 2 GB, too.", "--large"),
 ) -> None:
     """Write a memory for another tool.
 
     torch: one readable file with a torch.nn.Module that has hook points, and a state dict.
-    transformer-lens: weights under its names, and a loader. hugging-face: a GPT-2 with the same
-    logits that AutoModelForCausalLM loads, with tokenizer files. onnx: a graph for any runtime.
+    transformer-lens: weights under its names, a loader and a tokenizer. hugging-face: a GPT-2 with
+    the same logits that AutoModelForCausalLM loads, with tokenizer files. onnx: a graph for any
+    runtime. Each has a README whose code runs, asks in the order of the table and, where facts
+    have owners, owners.json; its size is said before it is written.
     memory (the default): a sharded memory as one plain attention-only layer, every head and gate
     written out; refused, with the size, where it does not fit. `byheart import` reads the first
     two back, trained or not.
@@ -46,24 +52,38 @@ def export(
     check_choice("to", to, NEXT)
     memory = opt.load_memory(folder)
 
-    from byheart.exports import export as write
-    from byheart.exports.folders import MARKER
-    from byheart.specs import ShardedSpec
-
     if to == "memory":
         memory = memory.to_dense()
         memory.save(output, force=force)
-        spec, count = memory.spec, memory.spec.parameters
+        spec, count, size = memory.spec, memory.spec.parameters, None
     else:
-        marker = read_json(write(memory, output, to=to, force=force) / MARKER)
-        spec = memory.spec.dense() if isinstance(memory.spec, ShardedSpec) else memory.spec
-        known = marker.get("parameters") if isinstance(marker, dict) else None
-        count = known if isinstance(known, int) else spec.parameters
+        spec, count, size = _export(memory, output, to, force=force, large=large)
     found = {"family": spec.family, **spec.to_json()}
-    emit({"path": output, "to": to, "spec": found, "parameters": count})
-    more = "" if count == spec.parameters else f" (the layer itself has {spec.parameters:,})"
-    say(f"{spec}\n{count:,} parameters, written to {output} for {to}{more}")
-    say("\n" + NEXT[to].format(folder=output))
+    emit({"path": output, "to": to, "spec": found, "parameters": count, "bytes": size})
+    say(f"{spec}\n{count:,} parameters, written to {output} for {to}")
+    key = ", ".join(map(repr, memory.example())) or "..."
+    say("\n" + NEXT[to].format(folder=output, key=key))
+    if to != "memory":
+        say(f"More of this in {output}/README.md, whose code runs as written.")
+
+
+def _export(
+    memory: Memory, output: str, to: str, *, force: bool, large: bool
+) -> tuple[Spec, int, int | None]:
+    """Write a memory for another tool; its spec there, the parameters and bytes of the folder,
+    which are said before it is written."""
+    from byheart.exports import export, prepare_export
+    from byheart.exports.targets import writes_itself
+    from byheart.specs import ShardedSpec
+
+    spec = memory.spec.dense() if isinstance(memory.spec, ShardedSpec) else memory.spec
+    if writes_itself(memory, to):
+        export(memory, output, to=to, force=force)
+        return spec, spec.parameters, None
+    made = prepare_export(memory, to=to, large=large)
+    say(str(made))
+    made.write(output, force=force)
+    return spec, made.parameters, made.bytes
 
 
 @guarded

@@ -1,11 +1,11 @@
-"""What every export folder has: a marker that says what it is, the vocabulary, the facts; and the
-plainest of them, one readable PyTorch file with its weights, which needs no byheart to run."""
+"""What every export folder has: a marker that says what it is, the vocabulary, the facts, who owns
+them, and a README whose code runs; and how large it is, said before it is written."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from functools import singledispatch
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +13,66 @@ import torch
 from safetensors.torch import save as dump_tensors
 from torch import Tensor
 
-from byheart._folders import new_folder, write_text
-from byheart._json import plain
+from byheart._folders import new_folder
+from byheart._machine import check_room
 from byheart._version import __version__
-from byheart.exports.normal import dense_layer
-from byheart.models import Memory, TokenMemory, VectorMemory, standalone
-from byheart.models.modules import reading, torch_config, torch_state, vector_config, vector_state
+from byheart.errors import CapacityError
+from byheart.facts import Facts
+from byheart.models import Memory, TokenMemory, standalone
+from byheart.models.modules import reading
+from byheart.models.owner import Owners
 
-MARKER = "byheart.json"
-VOCABULARY, KEYS = "vocabulary.json", "facts.safetensors"
+MARKER, README = "byheart.json", "README.md"
+VOCABULARY, KEYS, OWNERS = "vocabulary.json", "facts.safetensors", "owners.json"
 STANDALONE = Path(standalone.__file__).parent
+LARGEST_BYTES = 2_000_000_000  # of an export that nobody said yes to
+
+
+@dataclass(frozen=True)
+class Export:
+    """A folder that is not written yet: its files, and how many parameters they hold (zeros that
+    another tool needs included) for a memory of `own` parameters."""
+
+    to: str
+    files: Mapping[str, bytes]
+    parameters: int
+    own: int
+
+    @property
+    def bytes(self) -> int:
+        """The size of the folder on disk: all of its files."""
+        return sum(map(len, self.files.values()))
+
+    def __str__(self) -> str:
+        """How large it is, in words."""
+        more = f" (the memory itself {self.own:,})" if self.own != self.parameters else ""
+        return f"{self.to}: {self.parameters:,} parameters, {megabytes(self.bytes)}{more}"
+
+    def write(self, folder: str | Path, *, force: bool = False) -> Path:
+        """Write the files whole or not at all; `force` replaces an earlier export."""
+        with new_folder(folder, marker=MARKER, force=force) as target:
+            for name, content in self.files.items():
+                (target / name).write_bytes(content)
+        return Path(folder)
+
+
+def megabytes(count: int) -> str:
+    """
+    >>> megabytes(8_744_740), megabytes(3_100)
+    ('8.7 MB', '0.0031 MB')
+    """
+    return f"{count / 1e6:,.1f} MB" if count >= 1e5 else f"{count / 1e6:.2g} MB"
+
+
+def make_export(
+    kind: str, files: Mapping[str, object], record: Mapping[str, object], own: int = 0
+) -> Export:
+    """The folder of some files (neither text nor bytes: JSON) with `record` in its marker."""
+    marker = {"kind": "byheart export", "to": kind, "schema": 1, "byheart": __version__}
+    everything = {**files, MARKER: marker | dict(record)}
+    said = record.get("parameters")
+    parameters = said if isinstance(said, int) else own
+    return Export(kind, {k: _as_bytes(v) for k, v in everything.items()}, parameters, own)
 
 
 def write_folder(
@@ -34,15 +84,13 @@ def write_folder(
     force: bool,
 ) -> Path:
     """Write the files whole or not at all; neither text nor bytes: JSON. `record`: the marker."""
-    with new_folder(folder, marker=MARKER, force=force) as target:
-        for name, content in files.items():
-            if isinstance(content, bytes):
-                (target / name).write_bytes(content)
-            else:
-                write_text(target / name, content if isinstance(content, str) else as_json(content))
-        marker = {"kind": "byheart export", "to": kind, "schema": 1, "byheart": __version__}
-        write_text(target / MARKER, as_json(marker | dict(record)))
-    return Path(folder)
+    return make_export(kind, files, record).write(folder, force=force)
+
+
+def _as_bytes(content: object) -> bytes:
+    if isinstance(content, bytes):
+        return content
+    return (content if isinstance(content, str) else as_json(content)).encode("utf-8")
 
 
 def count(state: Mapping[str, Tensor]) -> int:
@@ -50,80 +98,60 @@ def count(state: Mapping[str, Tensor]) -> int:
     return sum(w.numel() for w in state.values())
 
 
-def write_layer(
-    memory: TokenMemory,
-    folder: str | Path,
-    kind: str,
-    files: Mapping[str, object],
-    force: bool,
-    parameters: int,
-) -> Path:
-    """Write an attention-only layer with its vocabulary, its facts, how it reads a key, and how
-    many parameters the files have (zeros that another tool needs included)."""
+def check_size(parameters: int, dtype: torch.dtype, to: str, *, large: bool) -> None:
+    """Refuse an export that does not fit into memory, before any of it is made (its weights in
+    float64 while they are made, as they are stored, and as a file), and one of more than
+    `LARGEST_BYTES` unless it is wanted `large`."""
+    what = f"an export to {to} of {parameters:,} parameters"
+    check_room(
+        parameters * (8 + 2 * dtype.itemsize),
+        what,
+        "`to=torch` needs the least; or take fewer facts.",
+    )
+    size = parameters * dtype.itemsize
+    if size > LARGEST_BYTES and not large:
+        raise CapacityError(
+            f"{what} takes {size / 1e9:,.1f} GB on disk, more than {LARGEST_BYTES / 1e9:.0f} GB. "
+            "Say `large` to write it all the same, or take fewer facts; `to=torch` needs the least."
+        )
+
+
+def layer_export(
+    memory: TokenMemory, kind: str, files: Mapping[str, object], parameters: int, own: int
+) -> Export:
+    """An attention-only layer with its vocabulary, its facts, how it reads a key, and how many
+    parameters the files have."""
     record = {"family": "attention-only", "parameters": parameters, **reading(memory)}
-    return write_folder(folder, kind, {**files, **token_files(memory)}, record, force=force)
+    record["columns"] = memory.key_length
+    return make_export(kind, {**token_files(memory), **files}, record, own)
 
 
 def as_json(content: object) -> str:
     return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
 
 
-def token_files(memory: TokenMemory) -> dict[str, object]:
-    """The vocabulary, and the keys (as the model reads them) and answers of the facts it holds."""
+def token_files(
+    memory: TokenMemory, read: Callable[[np.ndarray], Tensor] | None = None
+) -> dict[str, object]:
+    """The vocabulary, and the keys as the model reads them (`read`: the table's token ids -> its
+    own) and answers of the facts it holds."""
     files: dict[str, object] = {VOCABULARY: list(memory.vocabulary.tokens)}
     if memory.facts is not None:
-        tokens = memory.with_start(memory.facts.tokens).to(torch.int64).contiguous()
+        tokens = (read or memory.with_start)(memory.facts.tokens).to(torch.int64).contiguous()
         answers = torch.from_numpy(memory.facts.answers.astype(np.int64))
         files[KEYS] = dump_tensors({"tokens": tokens, "answers": answers})
     return files
 
 
-def rounding_note(memory: Memory) -> str:
-    """What a README says of the second statement of a certificate, about the layer as it runs."""
-    if getattr(memory.spec, "gate", None) == "subject-sink":
-        return (
-            "\nWhat the certificate says of float32 evaluations is about the own heads of a key, "
-            "not about\nthis layer of all heads.\n"
-        )
-    return (
-        "\nThese are the weights of the memory: what its certificate says of every float32 (or "
-        "float64)\nevaluation (`evaluation` in certificate.json) holds of this model too.\n"
-    )
+def shifted_owners(memory: Memory, shift: int = 0) -> Owners | None:
+    """The owners of a memory behind `shift` layers that an export has in front."""
+    owners = memory.owners()
+    return None if owners is None else replace(owners, layer=owners.layer + shift)
 
 
-@singledispatch
-def export_torch(memory: Memory, folder: str | Path, *, force: bool = False) -> Path:
-    """Write `model.py`, `config.json`, `weights.safetensors` (a state dict) and the vocabulary."""
-    dense, spec = dense_layer(memory)
-    shown = ""
-    if dense.facts is not None:
-        key, answer = list(dense.facts.key(0)), dense.facts.answer(0)
-        shown = f"\n    model.ask(*{key!r})  # {answer!r}"
-    state = torch_state(spec, dense.weights)
-    files = {
-        "model.py": (STANDALONE / "attention_only.py").read_text(encoding="utf-8"),
-        "config.json": torch_config(spec) | reading(dense),
-        "weights.safetensors": dump_tensors(state),
-        **token_files(dense),
-        "README.md": f"# {spec}\n\n    from model import load\n    model = load(){shown}\n"
-        + rounding_note(memory),
-    }
-    record = {"family": spec.family, "parameters": count(state)}
-    return write_folder(folder, "torch", files, record, force=force)
-
-
-@export_torch.register
-def _(memory: VectorMemory, folder: str | Path, *, force: bool = False) -> Path:
-    spec, state = memory.spec, vector_state(memory)
-    files: dict[str, object] = {
-        "model.py": (STANDALONE / "multi_head.py").read_text(encoding="utf-8"),
-        "config.json": vector_config(memory),
-        "weights.safetensors": dump_tensors(state),
-        "README.md": f"# {spec}\n\n    from model import load\n    model = load()\n"
-        + rounding_note(memory),
-    }
-    groups = getattr(memory.construction, "groups", None)
-    if groups:  # which examples each head owns, by construction: ground truth for instruments
-        files["owners.json"] = plain(groups)
-    record = {"family": spec.family, "parameters": count(state)}
-    return write_folder(folder, "torch", files, record, force=force)
+def owner_files(memory: TokenMemory | Memory, shift: int = 0) -> dict[str, object]:
+    """owners.json, where the memory knows which heads hold which fact."""
+    owners, facts = shifted_owners(memory, shift), memory.facts
+    if owners is None or not isinstance(facts, Facts):
+        return {}
+    return {OWNERS: owners.to_json(facts)}

@@ -9,48 +9,147 @@ and whose row in W_Q, W_K, W_V and W_U is minus the sum of the other rows.
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import torch
 from safetensors.torch import save as dump_tensors
 from torch import Tensor
 
 from byheart.errors import ByheartError
-from byheart.exports import folders
-from byheart.exports.normal import (
-    check_export,
-    dense_layer,
-    dense_spec,
-    normal_form,
-    normal_spec,
+from byheart.exports import folders, readmes
+from byheart.exports.folders import Export
+from byheart.exports.normal import dense_layer, dense_spec, normal_form, normal_spec
+from byheart.exports.prompts import (
+    Prompted,
+    prompt_layout,
+    prompted,
+    prompted_spec,
+    stream_bounds,
 )
+from byheart.exports.word_tokenizer import pads_itself, tokenizer_files
 from byheart.models.memory import Memory
+from byheart.models.modules import reading
 from byheart.models.token_memory import TokenMemory
 from byheart.specs import AttentionOnlySpec
 
 LARGEST_EPSILON = {torch.float32: 2.0**120, torch.float64: 2.0**1000}
 
 
-def export_hugging_face(memory: Memory, folder: str | Path, *, force: bool = False) -> Path:
-    """Write config.json, model.safetensors and tokenizer files of a GPT-2 with the same logits.
+ASKED = """from ask import ask
+
+answer, margin = ask({words})
+assert answer == {answer!r}"""
+STOCK = """from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(".")
+model = AutoModelForCausalLM.from_pretrained(".").eval()
+ids = tokenizer({text!r}, return_tensors="pt")
+assert tokenizer.decode(model(**ids).logits[0, -1].argmax()) == {answer!r}
+said = model.generate(**ids, max_new_tokens=5)
+print(tokenizer.decode(said[0], skip_special_tokens=True))  # {text} {answer}"""
+SILENCED = """
+width = model.config.n_embd // model.config.n_head
+
+
+def silence(module, inputs):  # what the heads write, side by side
+    written = inputs[0].clone()
+    for head in fact["heads"]:
+        written[..., head * width : (head + 1) * width] = 0
+    return (written,)
+
+
+attention = model.transformer.h[fact["layer"]].attn
+hook = attention.c_proj.register_forward_pre_hook(silence)
+assert tokenizer.decode(model(**ids).logits[0, -1].argmax()) != fact["answer"]  # it is lost
+hook.remove()"""
+UNKNOWN = (
+    "A word that is not in the vocabulary is read as [UNK], whose embedding is 0 and belongs to "
+    "nobody: the\nanswer means nothing then. Behind the answer the model says [END], so that "
+    "`generate` ends."
+)
+EXACT = """The logits of the memory, to rounding, and those of [UNK], [END] and [ASK] far below:
+LayerNorm has an epsilon of 4^k and a weight of 2^k, which makes it linear; the feed-forward layer
+is zero. Do not load it in float16 or bfloat16. LayerNorm rounds besides: what the memory's
+certificate says of every float32 evaluation does not cover this model: measure it."""
+FILES = {
+    "config.json, model.safetensors": "the GPT-2, as transformers loads it",
+    "tokenizer.json, tokenizer_config.json": "words in the order of the table to token ids",
+    "generation_config.json": "`generate` ends at [END]",
+    "ask.py": "`ask(...)`, for words with any spaces in them",
+    "vocabulary.json, facts.safetensors": "words by id; keys as the model reads them, answers",
+}
+
+
+def hugging_face_export(memory: Memory, *, large: bool = False) -> Export:
+    """config.json, model.safetensors and tokenizer files of a GPT-2 with the same logits, which is
+    asked in the order of the table (`prompts`).
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder)
     model(**tokenizer("France capital", return_tensors="pt")).logits[0, -1].argmax()
     """
-    check_export(gpt2_parameters(dense_spec(memory)), "hugging-face")
+    spec = prompted_spec(dense_spec(memory), prompt_layout(memory))
+    dtype = memory.dtype  # type: ignore[attr-defined]
+    folders.check_size(gpt2_parameters(spec), dtype, "hugging-face", large=large)
     dense, _ = dense_layer(memory)
-    config, state = gpt2_weights(dense)
-    tokenizer, settings = tokenizer_files(dense)
+    made = prompted(dense)
+    config, state = gpt2_weights(made.memory)
+    tokenizer, settings = tokenizer_files(made)
+    weights = dump_tensors(state, metadata={"format": "pt"})
+    end = {"eos_token_id": made.end_id, "pad_token_id": made.end_id}
+    table = folders.token_files(dense, lambda tokens: made.prompts(torch.tensor(tokens)))
     files = {
-        "config.json": config,
-        "model.safetensors": dump_tensors(state, metadata={"format": "pt"}),
+        **table,
+        "config.json": config | {"eos_token_id": made.end_id},
+        "model.safetensors": weights,
         "tokenizer.json": tokenizer,
         "tokenizer_config.json": settings,
-        "generation_config.json": {"max_new_tokens": 1, "do_sample": False},
-        "README.md": _readme(dense),
+        "generation_config.json": {"max_new_tokens": 2, "do_sample": False, **end},
+        "ask.py": (folders.STANDALONE / "gpt2.py").read_text(encoding="utf-8"),
+        folders.VOCABULARY: list(made.memory.vocabulary.tokens),
+        **folders.owner_files(memory, made.shift),
+        folders.README: _readme(memory, dense, made, folders.count(state), weights),
     }
-    return folders.write_layer(dense, folder, "hugging-face", files, force, folders.count(state))
+    record = {
+        "family": "attention-only",
+        "parameters": folders.count(state),
+        **reading(made.memory),
+        "ask_ids": made.ask_ids,
+        "columns": len(made.layout.order),
+    }
+    return folders.make_export("hugging-face", files, record, memory.spec.parameters)
+
+
+def _readme(
+    memory: Memory, dense: TokenMemory, made: Prompted, parameters: int, weights: bytes
+) -> str:
+    owners = folders.shifted_owners(memory, made.shift)
+    shown = readmes.example(dense, owners)
+    code = [ASKED.format(words=shown.words, answer=shown.answer)]
+    if stock := dense.pad_id is None or pads_itself(made):
+        code.append(STOCK.format(text=" ".join(shown.key), answer=shown.answer))
+    order = 'So does a text: `tokenizer("...")` wants one key.'
+    if made.shift:
+        last = ", ".join(str(column + 1) for column in made.layout.moved)
+        order = (
+            "So does a text. The memory itself reads word "
+            f"{last} of a key last: the tokenizer puts [ASK] behind the\nkey, and layer 0 copies "
+            "the word there. The layers behind are those of the memory, and shut where it\nwas. "
+            "A memory built with the gate `key` reads keys of two words as they are."
+        )
+    if not stock:
+        order += (
+            "\nSome words have spaces in them and keys are padded: the tokenizer alone cannot pad "
+            "them, `ask` can."
+        )
+    return readmes.readme(
+        "A memory of byheart as GPT-2",
+        [*code, *(shown.owners_code(SILENCED) if stock else [])],
+        ("Keys", readmes.keys_text(dense, shown, order, UNKNOWN)),
+        ("Owners", readmes.owners_text(owners)),
+        ("Size", readmes.size_text(parameters, weights, memory.spec.parameters)),
+        ("Rounding", EXACT),
+        files=FILES,
+    )
 
 
 def head_width(spec: AttentionOnlySpec) -> int:
@@ -133,18 +232,8 @@ def gpt2_weights(memory: Memory) -> tuple[dict[str, object], dict[str, Tensor]]:
 
 
 def _epsilon(form: TokenMemory, spec: AttentionOnlySpec, width: int) -> float:
-    """The smallest 4^k for which var + ε rounds to ε: ε >= var · 2 / machine epsilon.
-
-    Attention averages, so that max|x| of the stream grows in a layer by at most the factor
-    1 + Σ_h ‖W_V^h W_O^h‖ (largest column sum of |·|)."""
-    w, dtype = form.weights, form.dtype
-    stream = float(w["W_E"].abs().max() + w["W_pos"].abs().max())
-    for layer in range(spec.layers):
-        growth = 0.0
-        for h in range(spec.H):
-            OV = w["W_V"][layer, h].double() @ w["W_O"][layer, h].double()
-            growth += float(OV.abs().sum(0).max())
-        stream *= 1 + growth
+    """The smallest 4^k for which var + ε rounds to ε: ε >= var · 2 / machine epsilon."""
+    stream, dtype = stream_bounds(form, spec)[-1], form.dtype
     variance = (width * max(stream, 1.0)) ** 2  # the balance: a sum of coordinates
     k = math.ceil(math.log2(4 * variance / torch.finfo(dtype).eps) / 2)
     if 4.0**k > LARGEST_EPSILON[dtype]:
@@ -153,77 +242,3 @@ def _epsilon(form: TokenMemory, spec: AttentionOnlySpec, width: int) -> float:
             f"GPT-2 in {dtype}. Export it `to=torch` or transformer-lens."
         )
     return 4.0**k
-
-
-def tokenizer_files(memory: TokenMemory) -> tuple[dict[str, object], dict[str, object]]:
-    """tokenizer.json and tokenizer_config.json: words split at white space (`WordLevel`), tokens
-    that contain white space found as a whole, longest first; an unknown word is an error."""
-    tokens = memory.vocabulary.tokens
-    unknown = "[unknown]"
-    while unknown in memory.vocabulary:
-        unknown += "'"
-    off = dict.fromkeys(("lstrip", "rstrip", "normalized", "special"), False)
-    pieces = [
-        {"id": i, "content": token, "single_word": True, **off}
-        for i, token in enumerate(tokens)
-        if token and (len(token.split()) != 1 or token != token.strip())
-    ]
-    post = None
-    if memory.start_id is not None:
-        name = tokens[memory.start_id]
-        first = {"Sequence": {"id": "A", "type_id": 0}}
-        sequence = [{"SpecialToken": {"id": name, "type_id": 0}}, first]
-        post = {
-            "type": "TemplateProcessing",
-            "single": sequence,
-            "pair": [*sequence, {"Sequence": {"id": "B", "type_id": 0}}],
-            "special_tokens": {name: {"id": name, "ids": [memory.start_id], "tokens": [name]}},
-        }
-    tokenizer = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": pieces,
-        "normalizer": None,
-        "pre_tokenizer": {"type": "WhitespaceSplit"},
-        "post_processor": post,
-        "decoder": None,
-        "model": {
-            "type": "WordLevel",
-            "vocab": {token: i for i, token in enumerate(tokens)},
-            "unk_token": unknown,
-        },
-    }
-    settings: dict[str, object] = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": memory.spec.S,
-        "model_input_names": ["input_ids"],  # no mask: padding is a token like any other
-        "clean_up_tokenization_spaces": False,
-    }
-    if memory.pad_id is not None:
-        settings |= {"pad_token": tokens[memory.pad_id], "padding_side": "left"}
-    return tokenizer, settings
-
-
-def _readme(memory: TokenMemory) -> str:
-    key, answer, order = ("TOKEN",) * memory.key_length, "ANSWER", ""
-    if memory.facts is not None:
-        key, answer = memory.facts.key(0), memory.facts.answer(0)
-    words = " ".join(key[i] for i in memory.order or range(len(key)))
-    options = ', padding="max_length"' if memory.pad_id is not None else ""
-    if memory.order is not None:
-        order = f"\nThe tokens of a key are read in the order {list(memory.order)}: {words!r}.\n"
-    return f"""# A memory of byheart as GPT-2
-
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(FOLDER)
-    model = AutoModelForCausalLM.from_pretrained(FOLDER)
-    ids = tokenizer({words!r}, return_tensors="pt"{options})
-    tokenizer.decode(model(**ids).logits[0, -1].argmax())  # {answer!r}
-{order}
-The same logits as the memory, to rounding: LayerNorm has an epsilon of 4^k and a weight of 2^k,
-which makes it linear; the feed-forward layer is zero. Do not load it in float16 or bfloat16.
-LayerNorm rounds besides: what the memory's certificate says of every float32 evaluation does
-not cover this model: measure it.
-"""

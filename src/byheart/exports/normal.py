@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import torch
 
-from byheart._machine import check_room
 from byheart.errors import ByheartError
 from byheart.models.memory import Memory
 from byheart.models.token_memory import TokenMemory
@@ -52,13 +51,6 @@ def normal_spec(spec: AttentionOnlySpec, d_head: int | None = None) -> Attention
     blocks = (1 if spec.skip else spec.layers + 1) + (spec.positions == "attention")
     width = d_head or max(spec.qk_rank, spec.d_h)
     return AttentionOnlySpec(spec.N, spec.S, blocks * spec.d, width, spec.H, spec.layers)
-
-
-def check_export(parameters: int, to: str) -> None:
-    """Refuse an export that does not fit into memory, before any of it is written out: its weights
-    in float64 while they are made, as they are stored, and as a file."""
-    what = f"an export to {to} of {parameters:,} parameters"
-    check_room(parameters * (8 + 4 + 4), what, "`to=torch` needs the least; or take fewer facts.")
 
 
 def normal_form(memory: Memory, d_head: int | None = None) -> Layer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,14 +10,9 @@ import torch
 
 from byheart._install import install
 from byheart.errors import ByheartError
-from byheart.exports import folders
-from byheart.exports.normal import (
-    check_export,
-    dense_layer,
-    dense_spec,
-    normal_form,
-    normal_spec,
-)
+from byheart.exports import folders, readmes
+from byheart.exports.folders import Export
+from byheart.exports.normal import dense_layer, dense_spec, normal_form, normal_spec
 from byheart.models.memory import Memory
 from byheart.models.modules import PER_LAYER
 
@@ -27,13 +22,42 @@ if TYPE_CHECKING:
 OPSET = 17
 
 
-def export_onnx(memory: Memory, folder: str | Path, *, force: bool = False) -> Path:
-    """Write `model.onnx` and the vocabulary; run by any ONNX runtime."""
+ASKED = """from ask import ask
+
+answer, margin = ask({words})
+assert answer == {answer!r}"""
+FILES = {
+    "model.onnx": "`tokens (batch, S)` int64 -> `logits (batch, N)`; `z.0`, `heads.0`, ... inside",
+    "ask.py": "`ask(...)` with onnxruntime, and `tokens(...)`: the ids of a key",
+    "vocabulary.json, facts.safetensors": "words by id; keys as the model reads them, answers",
+}
+
+
+def onnx_export(memory: Memory, *, large: bool = False) -> Export:
+    """`model.onnx`, run by any ONNX runtime, the vocabulary, and `ask.py`."""
     parameters = normal_spec(dense_spec(memory)).parameters
-    check_export(parameters, "onnx")
+    folders.check_size(parameters, memory.dtype, "onnx", large=large)  # type: ignore[attr-defined]
     dense, _ = dense_layer(memory)
-    files = {"model.onnx": graph(dense).SerializeToString()}
-    return folders.write_layer(dense, folder, "onnx", files, force, parameters)
+    weights, owners = graph(dense).SerializeToString(), memory.owners()
+    shown, own = readmes.example(dense, owners), memory.spec.parameters
+    files = {
+        "model.onnx": weights,
+        "ask.py": (folders.STANDALONE / "onnx_session.py").read_text(encoding="utf-8"),
+        **folders.owner_files(memory),
+        folders.README: readmes.readme(
+            "A memory of byheart as an ONNX graph",
+            [
+                ASKED.format(words=shown.words, answer=shown.answer),
+                *replace(shown, owned=False).owners_code(""),
+            ],
+            ("Keys", readmes.keys_text(dense, shown, *readmes.reading_text(dense, "tokens"))),
+            ("Owners", readmes.owners_text(owners)),
+            ("Size", readmes.size_text(parameters, weights, own)),
+            ("Rounding", readmes.rounding_text(memory)),
+            files=FILES,
+        ),
+    }
+    return folders.layer_export(dense, "onnx", files, parameters, own)
 
 
 def graph(memory: Memory) -> ModelProto:

@@ -17,37 +17,86 @@ from torch import Tensor
 
 from byheart._install import install
 from byheart.errors import ByheartError
-from byheart.exports import folders
-from byheart.exports.normal import (
-    check_export,
-    dense_layer,
-    dense_spec,
-    normal_form,
-    normal_spec,
-)
+from byheart.exports import folders, readmes
+from byheart.exports.folders import Export
+from byheart.exports.normal import dense_layer, dense_spec, normal_form, normal_spec
 from byheart.models.memory import Memory
 from byheart.models.standalone import lens
+from byheart.models.token_memory import TokenMemory
 from byheart.specs import AttentionOnlySpec
 
 STATE, CONFIG = "state_dict.safetensors", "config.json"
 
 
-def export_transformer_lens(memory: Memory, folder: str | Path, *, force: bool = False) -> Path:
-    """Write `state_dict.safetensors` (HookedTransformer names), `config.json`, the vocabulary and
-    `load.py`, which opens them in whichever TransformerLens is installed."""
-    given = dense_spec(memory)
-    check_export(normal_spec(given, padded_width(given)).parameters, "transformer-lens")
+ASKED = """from load import ask, load
+
+model = load()
+answer, margin = ask(model, {words})
+assert answer == {answer!r}"""
+CACHED = """
+logits, cache = model.run_with_cache({text!r})
+assert model.to_string(logits[0, -1].argmax()) == {answer!r}
+print(model.to_str_tokens({text!r}))  # as the model reads them
+print(cache["pattern", 0].shape, cache["z", 0].shape)  # every head
+added = cache.stack_head_results(layer=-1, pos_slice=-1)  # what each adds where it is read
+print(added.shape)"""
+SILENCED = """
+
+def silence(z, hook):  # (batch, position, head, d_head)
+    z[:, :, fact["heads"]] = 0
+    return z
+
+
+place = f"blocks.{fact['layer']}.attn.hook_z"
+logits = model.run_with_hooks({text}, fwd_hooks=[(place, silence)])
+assert model.to_string(logits[0, -1].argmax()) != fact["answer"]  # it is lost"""
+FILES = {
+    "load.py": "`load()`, `ask(model, ...)` and the tokenizer",
+    "config.json, state_dict.safetensors": "sizes and weights, HookedTransformer names",
+    "vocabulary.json, facts.safetensors": "words by id; keys as the model reads them, answers",
+}
+
+
+def transformer_lens_export(memory: Memory, *, large: bool = False) -> Export:
+    """`state_dict.safetensors` (HookedTransformer names), `config.json`, the vocabulary and
+    `load.py`, which opens them in whichever TransformerLens is installed, with a tokenizer."""
+    given, dtype = dense_spec(memory), memory.dtype  # type: ignore[attr-defined]
+    parameters = normal_spec(given, padded_width(given)).parameters
+    folders.check_size(parameters, dtype, "transformer-lens", large=large)
     dense, _ = dense_layer(memory)
     config, state = lens_weights(dense)
+    weights, parameters = dump_tensors(state), folders.count(state)
     files = {
         CONFIG: config,
-        STATE: dump_tensors(state),
+        STATE: weights,
         "load.py": Path(lens.__file__).read_text(encoding="utf-8"),
-        "README.md": "# A memory of byheart in TransformerLens\n\n    from load import load\n"
-        "    model = load()\n" + folders.rounding_note(memory),
+        **folders.owner_files(memory),
+        folders.README: _readme(memory, dense, parameters, weights),
     }
-    return folders.write_layer(
-        dense, folder, "transformer-lens", files, force, folders.count(state)
+    own = memory.spec.parameters
+    return folders.layer_export(dense, "transformer-lens", files, parameters, own)
+
+
+def _readme(memory: Memory, dense: TokenMemory, parameters: int, weights: bytes) -> str:
+    owners = memory.owners()
+    shown = readmes.example(dense, owners)
+    text = " ".join(shown.key)
+    words = {"words": shown.words, "text": text, "answer": shown.answer}
+    order, unknown = readmes.reading_text(dense, "the tokenizer")
+    return readmes.readme(
+        "A memory of byheart in TransformerLens",
+        [
+            (ASKED + CACHED).format(**words),
+            *shown.owners_code(SILENCED.replace("{text}", repr(text))),
+        ],
+        (
+            "Keys",
+            readmes.keys_text(dense, shown, f"So does a text: {text!r}. {order}", unknown),
+        ),
+        ("Owners", readmes.owners_text(owners)),
+        ("Size", readmes.size_text(parameters, weights, memory.spec.parameters)),
+        ("Rounding", readmes.rounding_text(memory)),
+        files=FILES,
     )
 
 

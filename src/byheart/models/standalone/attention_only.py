@@ -85,13 +85,18 @@ class Model(nn.Module):
         return x
 
     def encode(self, *words: str) -> Tensor:
-        """Token ids (1, S) of one key, as the model reads it: reordered, padded, with start."""
+        """Token ids (1, S) of one key, its words in the order of the table, as the model reads it:
+        reordered, padded, with start. A word that is not in the vocabulary is an error."""
+        unknown = [word for word in words if word not in self.vocabulary]
+        if unknown:
+            size = len(self.vocabulary)
+            raise ValueError(f"{unknown[0]!r} is not in the vocabulary ({size} words)")
         ids = [self.vocabulary.index(word) for word in words]
         count = self.config["n_ctx"] - (self.config["start_id"] is not None)
         if self.config["pad_id"] is not None:
             ids = [self.config["pad_id"]] * (count - len(ids)) + ids
         if len(ids) != count:
-            raise ValueError(f"expected {count} tokens, found {len(ids)}: {words}")
+            raise ValueError(f"expected a key of {count} words, found {len(ids)}: {words}")
         if self.config["order"] is not None:
             ids = [ids[i] for i in self.config["order"]]
         start = [] if self.config["start_id"] is None else [self.config["start_id"]]
