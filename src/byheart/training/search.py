@@ -17,6 +17,7 @@ from byheart._search import bisect
 from byheart.engine import engine
 from byheart.errors import ByheartError, OptionError, check_choice
 from byheart.facts import Facts, random_associations
+from byheart.facts.distinct import group_equal_rows
 from byheart.facts.tasks import MAX_KEY
 from byheart.theory.related import memorized_bits
 from byheart.training.choose import check_planned
@@ -33,6 +34,7 @@ START_STRIDE = 7919
 GUARDS = 3  # how often a bracket may be reopened by a success above it
 REPEATS = 2  # how often a run is repeated that diverged or crashed, which says nothing
 TABLE = 1 << 16  # rows of a seed's table; it grows when more are asked for
+CELLS = 1 << 22  # tokens of such a table: fewer rows where a key has more than 64 tokens
 SIZES: tuple[str, ...] = ("H", "d_h", "d", "w", "layers")
 Job = tuple[int, int]  # seed and T
 
@@ -264,7 +266,7 @@ class _Search:
         """The first T rows of the seed's table."""
         spec = self.spec
         if seed not in self.tables:
-            size = min(TABLE, self.all_facts)
+            size = min(TABLE, max(CELLS // spec.S, 1), self.all_facts)
             self.tables[seed] = random_associations(spec.N, spec.S, size, seed)
         while (table := self.tables[seed]).T < T:
             self.tables[seed] = _longer(table, min(2 * table.T, self.all_facts), seed)
@@ -281,8 +283,8 @@ def _longer(table: Facts, size: int, seed: int) -> Facts:
     smaller one (a longer random table would have other rows)."""
     more = random_associations(table.N, table.S, size, seed + size)
     tokens = np.concatenate([table.tokens, more.tokens])
-    _, first = np.unique(tokens, axis=0, return_index=True)
-    kept = np.sort(first)[:size]
+    order, starts = group_equal_rows(tokens, table.N)
+    kept = np.sort(order[starts])[:size]
     answers = np.concatenate([table.answers, more.answers])
     return Facts.make(tokens[kept], answers[kept], table.vocabulary, name=table.name)
 
