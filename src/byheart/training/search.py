@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import math
 import statistics
+import time
 from collections.abc import Iterable
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from byheart._progress import Report, quiet
 from byheart._search import bisect
-from byheart.engine import engine
+from byheart.engine import InProcess, engine
 from byheart.errors import ByheartError, OptionError, check_choice
 from byheart.facts import Facts, random_associations
 from byheart.facts.distinct import group_equal_rows
@@ -242,9 +244,12 @@ class _Search:
         for group in _stacks(sorted(jobs, key=lambda job: job[1]), mixed):
             tables = [self._facts(seed, T) for seed, T in group]
             starts = [seed + START_STRIDE * attempt for seed, _ in group]
-            self.progress(_stack_text([T for _, T in group], self.brackets))
-            task = self.executor.submit(_run, self.spec, tables, self.recipe, starts, self.device)
-            futures.append((group, task))
+            text = _stack_text([T for _, T in group], self.brackets)
+            self.progress(text)
+            task = partial(_run, self.spec, tables, self.recipe, starts, self.device)
+            if isinstance(self.executor, InProcess):  # workers cannot tell how far they are
+                task = partial(task, progress=_told(self.progress, text))
+            futures.append((group, self.executor.submit(task)))
         for group, task in futures:
             try:
                 outcomes = task.result()
@@ -303,10 +308,24 @@ def _stacks(jobs: list[Job], mixed: bool = True) -> list[list[Job]]:
 
 
 def _run(
-    spec: TrainableSpec, tables: list[Facts], recipe: Recipe, seeds: list[int], device: str
-) -> tuple[Outcome, ...]:
+    spec: TrainableSpec, tables: list[Facts], recipe: Recipe, seeds: list[int], device: str,
+    progress: Report = quiet,
+) -> tuple[Outcome, ...]:  # fmt: skip
     """One stack, each model on its own table."""
-    return train_stack(spec, token_data(tables), recipe, seeds, device=device).outcomes
+    data = token_data(tables)
+    return train_stack(spec, data, recipe, seeds, device=device, progress=progress).outcomes
+
+
+def _told(report: Report, text: str) -> Report:
+    """Reports where a stack is, and how long its run may still take at the speed so far."""
+    began = time.monotonic()
+
+    def tell(at: str) -> None:
+        done, total = (getattr(at, name) for name in ("done", "total"))
+        left = (time.monotonic() - began) / done * (total - done)
+        report(f"{text}; step {done:,} of at most {total:,}, at most {left:,.0f} s left")
+
+    return tell
 
 
 def _stack_text(sizes: list[int], brackets: list[Bracket]) -> str:
