@@ -133,7 +133,7 @@ EXAMPLES = [
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_examples_run(example: str, tmp_path: Path):
-    part = ["H <= 6"] if example == "demo.py" else []  # of the half minute of training
+    part = ["H <= 2"] if example == "demo.py" else []  # of the half minute of training
     done = subprocess.run(
         [sys.executable, "-W", "error", ROOT / "examples" / example, *part],
         cwd=tmp_path,

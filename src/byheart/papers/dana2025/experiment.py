@@ -194,9 +194,9 @@ def step_work(p: Params) -> list[float]:
     return [1.0, B * 1.0, B * p["d"] * p["N"], *(B * p["layers"] * v for v in one)]
 
 
-# Microseconds of a model-step in a stack of five for each term of `step_work`: the compiled kernels,
-# least squares of relative errors over the recorded rows, and autograd for the losses that they do
-# not have (`benchmarks/studies.py times`).
+# Microseconds of a model-step in a stack of five for each term of `step_work`: of the compiled
+# kernels, least squares of relative errors over the recorded rows; of autograd, for losses that
+# they do not have, `benchmarks/studies.py times`.
 COMPILED = ("cross-entropy", "cross-entropy-as-coded", "total-variation")
 ONE_LAYER = (36.3, 0.0388, 0.000138, 0.000987, 7.38e-05, 0.0021, 0.000137)
 DEEPER = (125.0, 0, 0.000188, 1.88e-05, 0.000281, 0.00199, 0.000206)
