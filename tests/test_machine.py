@@ -83,6 +83,17 @@ def test_out_of_memory_is_wrong_use_and_no_traceback(monkeypatch, json):
     assert "out of memory: this process may use" in done.output
 
 
+def test_the_message_names_what_is_asked_kept_and_free(monkeypatch):
+    monkeypatch.setattr(_machine, "memory_bytes", lambda: 16 * 10**9)
+    _machine.check_room(14.4e9, "it", "Take less.")  # all that is free
+    with pytest.raises(CapacityError) as refused:
+        _machine.check_room(15e9, "it", "Take less.")
+    assert str(refused.value) == (
+        "it needs about 15 GB of memory. This process may use 16 GB, of which 1.6 GB are kept for "
+        "Python, torch and the system: 14.4 GB are free for it. Take less."
+    )
+
+
 def test_an_encoder_that_does_not_fit_or_end_is_refused(monkeypatch):
     table = bh.as_facts("random:kind=gauss,N=20,tau=1,seed=0", distribution=True)
     assert isinstance(table, bh.Distributions)

@@ -25,7 +25,14 @@ def test_a_notebook_is_its_script(script: Path):
     assert len(shown) >= 2  # written with what came out
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+# A search for three capacities by training takes longer than the other notebooks together.
+RUN = [
+    pytest.param(path, marks=[pytest.mark.slow] if path.stem == "your_own_scaling_law" else [])
+    for path in SCRIPTS
+]
+
+
+@pytest.mark.parametrize("script", RUN, ids=lambda path: path.stem)
 @pytest.mark.filterwarnings("ignore")  # those of the machinery, which runs another process
 def test_a_notebook_runs(script: Path, tmp_path: Path):
     made = tool.notebook(script.read_text(encoding="utf-8"))

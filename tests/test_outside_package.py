@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -54,6 +55,30 @@ def runner(place: Path, *sites: Path) -> Run:
 
 def byheart(run: Run) -> Run:
     return lambda *arguments, code=0: run("-m", "byheart", *arguments, code=code)
+
+
+ONE_BY_ONE = """
+import json, sys
+from typer.testing import CliRunner
+from byheart.cli.main import app
+calls = [CliRunner().invoke(app, words) for words in json.loads(sys.argv[1])]
+print(json.dumps([[call.exit_code, call.stdout, call.stderr] for call in calls]))
+"""
+
+
+class Said(NamedTuple):
+    """What a call of the command line ended with."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+def calls(run: Run, *lines: tuple[str | Path, ...]) -> list[Said]:
+    """Calls of `byheart`, one after the other in one process, which loads torch once for all."""
+    words = json.dumps([[*map(str, line)] for line in lines])
+    done = run("-c", ONE_BY_ONE, words)
+    return [Said(*said) for said in json.loads(done.stdout.splitlines()[-1])]
 
 
 @pytest.fixture(scope="module")
@@ -126,22 +151,31 @@ def test_wrong_options_are_refused_by_name(python: Run, arguments: list[str], me
 
 
 def test_recall_and_certify(python: Run, memory: Path):
-    call = byheart(python)
-    answer = json.loads(call("recall", memory, "Peru", "capital", "--json").stdout)
+    known, unknown, proof = calls(
+        python,
+        ("recall", memory, "Peru", "capital", "--json"),
+        ("recall", memory, "France", "currency"),
+        ("certify", memory),
+    )
+    answer = json.loads(known.stdout)
     assert answer["answer"] == "Lima" and answer["margin"] == 1.0 and answer["known"]
-    assert "not stored" in call("recall", memory, "France", "currency", code=1).stdout
-    assert "CERTIFIED: all 3 facts" in call("certify", memory).stdout
+    assert unknown.code == 1 and "not stored" in unknown.stdout
+    assert proof.code == 0 and "CERTIFIED: all 3 facts" in proof.stdout
 
 
 def test_the_export_runs_alone(python: Run, memory: Path, place: Path):
-    byheart(python)("export", memory, "--to", "torch", "-o", "exported")
+    done, refused = calls(
+        python,
+        ("export", memory, "--to", "torch", "-o", "exported"),
+        ("export", memory, "--to", "onnx", "-o", "other"),
+    )
+    assert (done.code, refused.code) == (0, 2)
+    assert "lookup family has no attention-only layer" in refused.stderr
     alone = runner(place / "exported")
     asked = "from model import load; print(load().ask('Peru', 'currency'))"
     script = f"import sys; sys.path = [p for p in sys.path if 'src' not in p]; {asked}"
     script += "; assert not [m for m in sys.modules if m.startswith('byheart')]"
     assert alone("-c", script).stdout.strip() == "sol"
-    refused = byheart(python)("export", memory, "--to", "onnx", "-o", "other", code=2)
-    assert "lookup family has no attention-only layer" in refused.stderr
 
 
 def test_pages(python: Run, memory: Path, place: Path):
@@ -153,23 +187,29 @@ def test_pages(python: Run, memory: Path, place: Path):
 
 
 def test_bound(python: Run):
-    call = byheart(python)
     sizes = ("--d-model", "8", "--heads", "2", "--context", "2", "--vocab")
-    rows = {
-        row["id"]: row for row in json.loads(call("bound", *sizes, "50", "--json").stdout)["rows"]
-    }
+    listed, large, explained = calls(
+        python,
+        ("bound", *sizes, "50", "--json"),
+        ("bound", *sizes, str(2**33), "--all"),
+        ("bound", "--explain", "lookup.keys"),
+    )
+    rows = {row["id"]: row for row in json.loads(listed.stdout)["rows"]}
     assert rows["lookup.keys"]["capacity"] == 2500 and "dana2025.corollary1" in rows
-    assert "N^n has about 66 bits" in call("bound", *sizes, str(2**33), "--all").stdout
-    assert "T <= N^n" in call("bound", "--explain", "lookup.keys").stdout
+    assert "N^n has about 66 bits" in large.stdout and "T <= N^n" in explained.stdout
 
 
 def test_study_is_listed_run_drawn_and_judged(python: Run, place: Path):
-    call = byheart(python)
-    assert "lookup/margin" in call("reproduce", "--list").stdout
-    done = call("reproduce", "lookup/margin").stdout
-    assert "verdict  confirmed: margins lie between 1 and 1" in done and "9 rows computed" in done
+    listed, done, report = calls(
+        python,
+        ("reproduce", "--list"),
+        ("reproduce", "lookup/margin"),
+        ("report", "byheart-studies/lookup.db", "-o", "study.html"),
+    )
+    assert "lookup/margin" in listed.stdout and (done.code, report.code) == (0, 0)
+    assert "verdict  confirmed: margins lie between 1 and 1" in done.stdout
+    assert "9 rows computed" in done.stdout
     assert (place / "byheart-studies" / "lookup-margin-quick.png").is_file()
-    call("report", "byheart-studies/lookup.db", "-o", "study.html")
     page = (place / "study.html").read_text()
     assert "</span> Confirmed</h2>" in page and "data:image/png;base64," in page
     assert "The margin is 1 for any number of facts." in page

@@ -29,14 +29,28 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, flags=re.S)
 
 
-def test_readme_commands_run(in_temporary_folder: Path):
+FRESH = "reproduce dana2025/demo --profile paper --fresh"  # half a minute of training
+
+
+def commands() -> list[str]:
+    """What the README has typed after `byheart`."""
     lines = [line for block in blocks("console") for line in block.splitlines()]
-    commands = [line[len("$ byheart ") :] for line in lines if line.startswith("$ byheart ")]
-    assert len(commands) >= 6
-    for command in commands:
-        done = CliRunner().invoke(app, shlex.split(command))
+    return [line[len("$ byheart ") :] for line in lines if line.startswith("$ byheart ")]
+
+
+def test_readme_commands_run(in_temporary_folder: Path):
+    assert len(commands()) >= 6 and FRESH in commands()
+    for command in commands():
+        part = ["--only", "H <= 2"] if command == FRESH else []
+        done = CliRunner().invoke(app, [*shlex.split(command), *part])
         assert done.exit_code == 0, f"{command}\n{done.output}"
     assert (in_temporary_folder / "countries.memory" / "certificate.json").exists()
+
+
+@pytest.mark.slow
+def test_the_readme_trains_a_whole_study(in_temporary_folder: Path):
+    done = CliRunner().invoke(app, shlex.split(FRESH))
+    assert done.exit_code == 0 and "35 rows" in done.output, done.output
 
 
 def test_tutorial_commands_run(in_temporary_folder: Path):
@@ -119,7 +133,7 @@ EXAMPLES = [
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_examples_run(example: str, tmp_path: Path):
-    part = ["H <= 6"] if example == "demo.py" else []  # of the half minute of training
+    part = ["H <= 2"] if example == "demo.py" else []  # of the half minute of training
     done = subprocess.run(
         [sys.executable, "-W", "error", ROOT / "examples" / example, *part],
         cwd=tmp_path,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -73,6 +74,8 @@ def number(value: Any) -> str:
         low, high = (value.get(name) for name in ("low", "high"))
         if low is None or low != low:
             return number(value["estimate"])
+        if high == math.inf and low == value["estimate"]:
+            return f"at least {number(low)}"
         return f"{number(value['estimate'])} ({number(low)} to {number(high)})"
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "-"}[value]

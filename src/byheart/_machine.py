@@ -80,13 +80,26 @@ def _group_limits(
 def check_room(
     needed: float, what: str, advice: str, error: type[ByheartError] = CapacityError
 ) -> None:
-    """Refuse, before any work, what needs more bytes than this process may use."""
+    """Refuse, before any work, what needs more bytes than this process may use. The message has
+    all numbers of that: what is asked, what there is, what is kept back of it, what that leaves."""
     present = memory_bytes()
-    if needed > LARGEST_SHARE * present:
+    room = LARGEST_SHARE * present
+    if needed > room:
         raise error(
-            f"{what} needs about {needed / 1e9:,.0f} GB of memory, this machine has "
-            f"{present / 1e9:.0f} GB. {advice}"
+            f"{what} needs about {_gigabytes(needed)} of memory. This process may use "
+            f"{_gigabytes(present)}, of which {_gigabytes(present - room)} are kept for Python, "
+            f"torch and the system: {_gigabytes(room)} are free for it. {advice}"
         )
+
+
+def _gigabytes(number: float) -> str:
+    """Bytes as gigabytes, with decimals where they are few.
+
+    >>> _gigabytes(1.44e10), _gigabytes(1.6e9), _gigabytes(2.5e12)
+    ('14.4 GB', '1.6 GB', '2,500 GB')
+    """
+    gigabytes = number / 1e9
+    return f"{gigabytes:,.0f} GB" if gigabytes >= 100 else f"{gigabytes:.3g} GB"
 
 
 def check_time(operations: float, what: str, advice: str) -> None:

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,33 +135,33 @@ class Start:
         return {name.partition(".")[0] for name in self.modules}
 
 
-LOADED = """
-import sys
-sys.argv[0] = "byheart"  # as the script is called
-from byheart.cli.main import main
-try:
-    main()
-except SystemExit as error:
-    print("\\nLOADED", error.code or 0, *sys.modules)
-"""
+@pytest.fixture(scope="session")
+def start_server() -> Iterator[subprocess.Popen[str]]:
+    server = [sys.executable, str(Path(__file__).with_name("start_server.py"))]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(server, text=True, **pipes) as process:
+        yield process
+        process.communicate(timeout=60)
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Callable[..., Start]:
+def started(start_server: subprocess.Popen[str], tmp_path: Path) -> Callable[..., Start]:
     """Run `byheart` in a process of its own that tells which modules it loaded."""
 
     def start(*args: object) -> Start:
-        done = subprocess.run(
-            [sys.executable, "-c", LOADED, *map(str, args)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            cwd=tmp_path,
-        )
-        assert "Traceback" not in done.stderr, done.stderr
-        stdout, _, loaded = done.stdout.rpartition("\nLOADED ")
+        files = {name: str(tmp_path / f".started.{name}") for name in ("stdout", "stderr")}
+        request = {"args": [*map(str, args)], "folder": str(tmp_path), **files}
+        request["environment"] = dict(os.environ)
+        assert start_server.stdin is not None and start_server.stdout is not None
+        print(json.dumps(request), file=start_server.stdin, flush=True)
+        status = int(start_server.stdout.readline())
+        said = {name: Path(file).read_text(encoding="utf-8") for name, file in files.items()}
+        for file in files.values():
+            os.remove(file)
+        assert status == 0 and "Traceback" not in said["stderr"], said["stderr"]
+        stdout, _, loaded = said["stdout"].rpartition("\nLOADED ")
         code, *modules = loaded.split()
-        return Start(int(code), stdout, done.stderr, frozenset(modules))
+        return Start(int(code), stdout, said["stderr"], frozenset(modules))
 
     return start
 

@@ -1,6 +1,7 @@
 """Sequence encoders: bounds hold, closed forms are what they minimise, exact where they must be."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -251,3 +252,12 @@ def test_balancing_keeps_the_logits():
     even = made.balanced()
     np.testing.assert_allclose(even.logits, made.logits, atol=1e-12)
     np.testing.assert_allclose(even.W.T @ even.W, np.eye(3), atol=1e-12)
+
+
+def test_a_long_descent_tells_its_steps():
+    told: list[str] = []
+    table = random_distributions("lut", N=6, seed=1)
+    made = encode(table, 2, "optimised", progress=told.append)
+    assert any(re.fullmatch(r"optimising .* start, step \d+ of at most [\d,]+", x) for x in told)
+    silent = encode(table, 2, "optimised")
+    assert (made.logits == silent.logits).all()  # who listens changes nothing

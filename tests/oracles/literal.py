@@ -236,7 +236,8 @@ def deep_multi_head(
 
 @literal_forward.register
 def multi_head(spec: MultiHeadSpec, weights: Weights, context: Tensor, query: Tensor) -> Tensor:
-    """All n+1 positions, as the authors compute them."""
+    """The authors compute all n+1 positions and read the first. No position reads what another one
+    gave, so the first is all there is to compute."""
     E, e = with_axes(spec, weights, context, query)
     E = E.expand(len(e), e.shape[1], -1, -1)
     return torch.stack(
@@ -257,17 +258,14 @@ def one_example(spec: MultiHeadSpec, w: Weights, E: Tensor, e: Tensor) -> Tensor
     if spec.embed:
         pos = positions(spec.n + 1, spec.d, e.dtype)
         tokens = [x @ w["W_E"] + w["b_E"] + p for x, p in zip(tokens, pos, strict=True)]
-    outputs = []
-    for reader in tokens:
-        total = torch.zeros_like(w["W_O"][0, 0])
-        for h in range(spec.H):
-            q = reader @ w["W_Q"][h]
-            logits = torch.stack([q @ (x @ w["W_K"][h]) for x in tokens])
-            if spec.scale:
-                logits = logits / math.sqrt(spec.d)
-            logits = torch.cat([torch.full_like(logits[:1], -torch.inf), logits[1:]])
-            a = torch.softmax(logits, dim=0)
-            values = torch.stack([x @ w["W_V"][h] for x in tokens])
-            total = total + a @ values @ w["W_O"][h]
-        outputs.append(total @ w["W_U"] + w["b_U"] if spec.decoder else total)
-    return torch.stack(outputs)[0]
+    total = torch.zeros_like(w["W_O"][0, 0])
+    for h in range(spec.H):
+        q = tokens[0] @ w["W_Q"][h]
+        logits = torch.stack([q @ (x @ w["W_K"][h]) for x in tokens])
+        if spec.scale:
+            logits = logits / math.sqrt(spec.d)
+        logits = torch.cat([torch.full_like(logits[:1], -torch.inf), logits[1:]])
+        a = torch.softmax(logits, dim=0)
+        values = torch.stack([x @ w["W_V"][h] for x in tokens])
+        total = total + a @ values @ w["W_O"][h]
+    return total @ w["W_U"] + w["b_U"] if spec.decoder else total

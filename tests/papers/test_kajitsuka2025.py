@@ -14,6 +14,7 @@ from byheart.errors import ByheartError, FactsError
 from byheart.papers import find
 from byheart.papers.kajitsuka2025 import experiment, questions, text
 from byheart.papers.kajitsuka2025.experiment import BUILT, DEFAULTS, MINIMAL, TRAIN
+from byheart.studies.result import claim_lines
 
 
 def study(name: str):
@@ -163,7 +164,16 @@ def test_a_search_that_found_no_size_has_no_interval_but_counts():
     slope, mean = finding(study("length"), needed(lambda q: None if q["n"] == 10 else 4.0)).claims
     assert (slope.verdict, mean.verdict) == ("undecided", "refuted")
     said = finding(study("length"), needed(lambda q: None)).sentence
-    assert "nan" not in said and "not known how many more for ten times the length" in said
+    assert said == (
+        "At no length did any size up to 10 blocks suffice (16 searches), so that nothing is known "
+        "of their growth with it."
+    )
+    none = claim_lines(finding(study("length"), needed(lambda q: None)))
+    assert "found no number, claimed" in none[0] and "found at least 11, claimed" in none[1]
+    one = finding(study("length"), needed(lambda q: 4.0 if q["n"] == 10 else None)).sentence
+    assert "9.3 or more, found at one length only" in one and "12 of 16 searches" in one
+    two = finding(study("length"), needed(lambda q: 4.0 if q["n"] <= 100 else None)).sentence
+    assert "7.5 or more, " in two and " for ten times the length; 8 of 16" in two
     for name in ("sequence-to-sequence", "token-dimension"):
         law = needed(lambda q: None if (q["n"], q["d"]) in ((4, 8), (14, 4)) else 4.0)
         lost = finding(study(name), lambda q, law=law: law(q) if "m" in q else {"parameters": 9.0})

@@ -83,6 +83,7 @@ def test_a_cell_that_kills_its_worker_is_recorded(store: Path):
     assert [row["x"] for row in bad] == [2] and "worker lost" in str(bad[0].error)
 
 
+@pytest.mark.slow  # a cluster of its own
 def test_a_lost_scheduler_is_an_error_that_keeps_the_rows(store: Path, cluster: Cluster):
     process = start(store, workers=cluster.address, pause=0.1, points=30)
     assert process.stdout is not None

@@ -136,3 +136,18 @@ def test_every_study_has_a_line_in_the_table():
     for study in all_studies():
         if study.paper in PAPERS:
             assert f"({study.name.replace('/', '-')}.md)" in table
+
+
+@pytest.mark.parametrize(
+    "study", [s for s in all_studies() if s.paper in PAPERS], ids=lambda s: s.name
+)
+def test_estimates_are_near_what_the_recorded_rows_took(study: Study):
+    """Within a factor of 1.5 over a study, whatever single rows took."""
+    known = recorded._by_key(study.paper)
+    cells = {c.hash: c for v in study.variants for c in study.cells(v, "paper")}
+    cells |= {c.hash: c for v in study.variants for c in study.cells(v, "part")}
+    took = {key: row.seconds for key, row in known.items() if key[0] in cells}
+    if sum(took.values()) < 1:
+        pytest.skip("no rows are recorded")
+    estimate = sum(cells[cell].seconds for cell, _ in took)
+    assert 1 / 1.5 <= estimate / sum(took.values()) <= 1.5

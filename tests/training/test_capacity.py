@@ -2,12 +2,14 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,7 +57,7 @@ def planted(rule: Rule) -> Iterator[list[tuple[int, bh.Facts]]]:
     """Outcomes by `rule` in place of training; yields the (seed, table) of every run."""
     seen: list[tuple[int, bh.Facts]] = []
 
-    def run(spec, tables, recipe, starts, device):
+    def run(spec, tables, recipe, starts, device, progress):
         found = []
         for table, start in zip(tables, starts, strict=True):
             seed = int(table.name.rpartition("=")[2])
@@ -312,6 +314,35 @@ def a_search() -> _Search:
     return _Search(SPEC, [Bracket(0)], 1.0, 1, Recipe(), "cpu", executor, lambda _: None)
 
 
+def test_a_search_over_long_keys_draws_no_more_tokens_than_it_may_need(monkeypatch):
+    """65,536 keys of 3,000 tokens would be 1.6 GB, drawn twice over."""
+    drawn: list[int] = []
+
+    def draw(N, S, T, seed):
+        drawn.append(S * T)
+        return bh.random_associations(N, S, T, seed)
+
+    monkeypatch.setattr(searches, "random_associations", draw)
+    long = replace(a_search(), spec=replace(SPEC, S=3000))
+    first = long._facts(0, 50)
+    assert long._facts(0, 1500).subset(np.arange(50)).digest() == first.digest()
+    assert drawn == [3000 * 1398, 3000 * 2 * 1398]
+    assert drawn[0] <= searches.CELLS < 3000 * 1399
+    short = a_search()
+    assert short._facts(0, 2).T == 2 and short.tables[0].T == min(searches.TABLE, short.all_facts)
+
+
+def test_a_search_tells_how_long_a_run_may_still_take():
+    told: list[str] = []
+    recipe = Recipe(steps=130, evaluate_every=130)
+    capacity(SMALL, seeds=1, restarts=1, resolution=1.0, recipe=recipe, progress=told.append)
+    steps = re.compile(
+        r"training 1 model on \d+ facts; brackets so far: .*; step [\d,]+ of at most 130, at most "
+        r"\d+ s left"
+    )
+    assert any(steps.fullmatch(text) for text in told), told
+
+
 def test_the_search_trains_on_nested_tables():
     with planted(lambda table, T, attempt: T <= 70 + 10 * table) as seen:
         capacity(SPEC, seeds=3, seed=2, restarts=1)
@@ -338,7 +369,7 @@ def test_only_tables_that_can_be_padded_share_a_stack(sampling):
     """A fixed sample and an epoch without replacement depend on the number of rows."""
     stacks: list[set[int]] = []
 
-    def run(spec, tables, recipe, starts, device):
+    def run(spec, tables, recipe, starts, device, progress):
         stacks.append({table.T for table in tables})
         largest = [20 + int(table.name.rpartition("=")[2]) for table in tables]
         return tuple(

@@ -59,6 +59,7 @@ DEEP = [
     MLPTransformerSpec(N=8, S=2, d=4, d_h=3, H=2, w=0, layers=2),
 ]
 M, T, B = 3, 20, 8
+STEPS = 60
 COMPILED = "compiled pairs"
 
 
@@ -188,14 +189,14 @@ def test_gradients_equal_the_oracle_for_any_size(path, seed, **sizes):
 
 @lru_cache(maxsize=4)
 def literally_trained(spec):
-    """Autograd in float64 and `torch.optim.Adam`, 200 steps: data, order, start, weights, rate.
+    """Autograd in float64 and `torch.optim.Adam`, `STEPS` steps: data, order, start, weights, rate.
     Deep layers amplify rounding, so they have smaller weights and steps."""
     size, lr = (0.3, 0.002) if spec in DEEP else (0.4, 0.01)
     data, weights = some_data(spec), some_weights(spec, size=size)
-    order = torch.randint(T, (200, M, B), generator=torch.Generator().manual_seed(2))
+    order = torch.randint(T, (STEPS, M, B), generator=torch.Generator().manual_seed(2))
     leaves = {k: w.clone().requires_grad_() for k, w in weights.items()}
     adam = torch.optim.Adam(list(leaves.values()), lr=lr)
-    for i in range(200):
+    for i in range(STEPS):
         inputs, targets = data.batch(order[i])
         outputs = module_of(spec).forward(spec, leaves, *inputs)
         adam.zero_grad()
@@ -209,18 +210,18 @@ STEPPED += [(DEEP[i], path) for i in (0, 3, 5) for path in ("deep pairs", COMPIL
 
 
 @pytest.mark.parametrize(("spec", "path"), STEPPED, ids=str)
-def test_parameters_after_200_adam_steps_equal_literal_training(spec, path):
+def test_parameters_after_adam_steps_equal_literal_training(spec, path):
     """The kernel and torch's fused Adam beside autograd in float64 and `torch.optim.Adam`."""
     data, order, weights, expected, lr = literally_trained(spec)
     made = learner(spec, M, data, path=path)
     made.load(weights)
     made.prepare(data.to("cpu", torch.float32), order)
     optimizer = FlatOptimizer(made.recipe, made.theta, made.grad)
-    for i in range(200):
+    for i in range(STEPS):
         made.gradient(i)
         optimizer.step(lr)
     for name, w in made.weights().items():
-        assert float((w - expected[name]).abs().max()) <= 1e-4, name
+        assert float((w - expected[name]).abs().max()) <= 3e-5, name
 
 
 @pytest.mark.parametrize("spec", DEEP, ids=str)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -215,18 +216,21 @@ def optimised(table: Distributions, starts: Sequence[Encoder], progress: Report 
     heat = HEAT if len(starts) > 1 else iterations
     raced = []
     for number, start in enumerate(starts):
-        progress(f"optimising the encoder, start {number + 1} of {len(starts)} ({start.name})")
-        raced.append(min((start, _descend(table, start, heat)), key=kl))
+        what = f"optimising the encoder, start {number + 1} of {len(starts)} ({start.name})"
+        raced.append(min((start, _descend(table, start, heat, what, progress)), key=kl))
     best = min(raced, key=kl)
     if heat < iterations:
-        progress(f"optimising the encoder further from the {best.name} start")
-        best = min((best, _descend(table, best, iterations)), key=kl)
+        what = f"optimising the encoder further from the {best.name} start"
+        best = min((best, _descend(table, best, iterations, what, progress)), key=kl)
     return Encoder(best.W, best.E, "optimised", f"L-BFGS on W and E from {best.why or best.name}")
 
 
-def _descend(table: Distributions, start: Encoder, iterations: int) -> Encoder:
+def _descend(
+    table: Distributions, start: Encoder, iterations: int, what: str, progress: Report
+) -> Encoder:
     """L-BFGS in the variables sqrt(p_t) E_t and sqrt(m_j) W_j, m_j = Σ_t p_t π_t(j): rare sequences
-    and rare answers then descend as fast as frequent ones."""
+    and rare answers then descend as fast as frequent ones. `progress` is told of `what`."""
+    progress(what)
     pi = torch.from_numpy(table.probabilities.copy())
     p = torch.from_numpy(table.prior.copy())
     T, A, d = table.T, table.A, start.d
@@ -245,9 +249,14 @@ def _descend(table: Distributions, start: Encoder, iterations: int) -> Encoder:
 
     with loss.threads():
         start_at = np.concatenate([W.ravel(), E.ravel()])
-        x = lbfgs(value_and_gradient, start_at, iterations, ftol=1e-13).x
+        tell = partial(_told, progress, what)
+        x = lbfgs(value_and_gradient, start_at, iterations, ftol=1e-13, progress=tell).x
     W, E = x[: A * d].reshape(A, d) / of_j.numpy(), x[A * d :].reshape(T, d) / of_t.numpy()
     return replace(start, W=W, E=E)
+
+
+def _told(progress: Report, what: str, step: str) -> None:
+    progress(f"{what}, {step}")
 
 
 def _even(W: Array, E: Array) -> tuple[Array, Array]:

@@ -7,6 +7,7 @@ W (x_S + [F, x_S] V) near π in all sequences, weighted by their prior.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ import torch
 from scipy.optimize import OptimizeResult, minimize
 from torch import Tensor
 
+from byheart._progress import Report, quiet
 from byheart.construct.frames import coherence
 from byheart.models.memory import answer_margins
 from byheart.models.threads import one_thread
@@ -38,10 +40,18 @@ def lbfgs(
     ftol: float,
     gtol: float = 1e-9,
     calls: int = 2,
+    progress: Report = quiet,
 ) -> OptimizeResult:
-    """scipy's L-BFGS-B for at most `most` iterations, `calls` evaluations each."""
+    """scipy's L-BFGS-B for at most `most` iterations, `calls` evaluations each. `progress` is told
+    after each of them."""
+    steps = itertools.count(1)
+
+    def tell(_: np.ndarray) -> None:
+        progress(f"step {next(steps):,} of at most {most:,}")
+
     options = {"maxiter": most, "maxfun": calls * most, "maxcor": 20, "ftol": ftol, "gtol": gtol}
-    return minimize(value_and_gradient, start, jac=True, method="L-BFGS-B", options=options)
+    how = {"jac": True, "method": "L-BFGS-B", "callback": tell}
+    return minimize(value_and_gradient, start, options=options, **how)
 
 
 class Readout(NamedTuple):

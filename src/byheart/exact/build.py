@@ -8,7 +8,7 @@ sets), E.1 (embedding layer), F.1 (limited bits), Remark 4.5 (register token); w
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -300,7 +300,7 @@ def distinguishing(data: Sequences) -> list[int]:
         if len(pair) < 2 or pair[0] >= mine:  # nothing to tell apart from a row with a label
             todo.pop()
             continue
-        x = _difference(tokens[pair[0]], tokens[pair[1]])
+        x = _difference(*tokens[pair].tolist())
         chosen.append(x)
         moved: dict[tuple[int, int], list[int]] = defaultdict(list)
         for i, count in holders[x].items():
@@ -318,12 +318,14 @@ def distinguishing(data: Sequences) -> list[int]:
     return chosen
 
 
-def _difference(a: np.ndarray, b: np.ndarray, allowed: set[int] | None = None) -> int:
-    """A token (of the allowed ones) whose counts in a and b differ."""
-    counts = Counter(a.tolist())
-    counts.subtract(b.tolist())
-    differing = (x for x, k in counts.items() if k and x != ABSENT)
-    return next(x for x in differing if allowed is None or x in allowed)
+def _difference(a: list[int], b: list[int], allowed: set[int] | None = None) -> int:
+    """The first token (of the allowed ones) whose counts in a and b differ: of a, then of b."""
+    for one, other in ((a, b), (b, a)):
+        for x in one:
+            fits = x != ABSENT and (allowed is None or x in allowed)
+            if fits and one.count(x) != other.count(x):
+                return x
+    raise AssertionError("the two are the same multiset")
 
 
 def _colliding_tokens(data: Sequences, sums: np.ndarray, in_A: set[int]) -> np.ndarray:
@@ -334,5 +336,6 @@ def _colliding_tokens(data: Sequences, sums: np.ndarray, in_A: set[int]) -> np.n
     order = np.lexsort((~labelled, values)) if values.dtype != object else np.argsort(values)
     v, mark = values[order], labelled[order]
     clash = np.flatnonzero((v[1:] == v[:-1]) & (mark[1:] | mark[:-1]))
-    pairs = (data.index[rows[order[[i, i + 1]]]] for i in clash.tolist())
-    return np.unique(np.array([_difference(a, b, in_A) for a, b in pairs], dtype=np.int64))
+    first, second = (data.index[rows[order[clash + i]]].tolist() for i in (0, 1))
+    differ = [_difference(a, b, in_A) for a, b in zip(first, second, strict=True)]
+    return np.unique(np.array(differ, dtype=np.int64))

@@ -80,18 +80,25 @@ class Execution:
 
 
 def number_text(value: object, digits: int = 4) -> str:
-    """A number, with its interval if it has one.
+    """A number, with its interval if it has one. What is known from below only has no upper end.
 
     >>> number_text({"estimate": 1.0234, "low": 0.98, "high": 1.07})
     '1.023 (95 %: 0.98 to 1.07)'
+    >>> number_text({"estimate": 11.0, "low": 11.0, "high": math.inf}), number_text(math.nan)
+    ('at least 11', 'no number')
     """
     if isinstance(value, Mapping) and "estimate" in value:
-        low, high = value.get("low"), value.get("high")
-        if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
-            return number_text(value["estimate"], digits)
-        estimate, low, high = (f"{v:.{digits}g}" for v in (value["estimate"], low, high))
-        return f"{estimate} (95 %: {low} to {high})"
-    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+        ends = [value.get(name) for name in ("low", "high")]
+        low, high = (math.nan if end is None else end for end in ends)
+        estimate, least, most = (f"{v:.{digits}g}" for v in (value["estimate"], low, high))
+        if math.isfinite(low) and math.isfinite(high):
+            return f"{estimate} (95 %: {least} to {most})"
+        if math.isfinite(low) and high == math.inf:
+            return f"at least {least}" if least == estimate else f"{estimate} (95 %: {least} up)"
+        return number_text(value["estimate"], digits)
+    if isinstance(value, float):
+        return "no number" if math.isnan(value) else f"{value:.{digits}g}"
+    return str(value)
 
 
 def claim_lines(finding: Finding) -> list[str]:

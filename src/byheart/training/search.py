@@ -6,17 +6,20 @@ from __future__ import annotations
 
 import math
 import statistics
+import time
 from collections.abc import Iterable
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from byheart._progress import Report, quiet
 from byheart._search import bisect
-from byheart.engine import engine
+from byheart.engine import InProcess, engine
 from byheart.errors import ByheartError, OptionError, check_choice
 from byheart.facts import Facts, random_associations
+from byheart.facts.distinct import group_equal_rows
 from byheart.facts.tasks import MAX_KEY
 from byheart.theory.related import memorized_bits
 from byheart.training.choose import check_planned
@@ -33,6 +36,7 @@ START_STRIDE = 7919
 GUARDS = 3  # how often a bracket may be reopened by a success above it
 REPEATS = 2  # how often a run is repeated that diverged or crashed, which says nothing
 TABLE = 1 << 16  # rows of a seed's table; it grows when more are asked for
+CELLS = 1 << 22  # tokens of such a table: fewer rows where a key has more than 64 tokens
 SIZES: tuple[str, ...] = ("H", "d_h", "d", "w", "layers")
 Job = tuple[int, int]  # seed and T
 
@@ -240,9 +244,12 @@ class _Search:
         for group in _stacks(sorted(jobs, key=lambda job: job[1]), mixed):
             tables = [self._facts(seed, T) for seed, T in group]
             starts = [seed + START_STRIDE * attempt for seed, _ in group]
-            self.progress(_stack_text([T for _, T in group], self.brackets))
-            task = self.executor.submit(_run, self.spec, tables, self.recipe, starts, self.device)
-            futures.append((group, task))
+            text = _stack_text([T for _, T in group], self.brackets)
+            self.progress(text)
+            task = partial(_run, self.spec, tables, self.recipe, starts, self.device)
+            if isinstance(self.executor, InProcess):  # workers cannot tell how far they are
+                task = partial(task, progress=_told(self.progress, text))
+            futures.append((group, self.executor.submit(task)))
         for group, task in futures:
             try:
                 outcomes = task.result()
@@ -264,7 +271,7 @@ class _Search:
         """The first T rows of the seed's table."""
         spec = self.spec
         if seed not in self.tables:
-            size = min(TABLE, self.all_facts)
+            size = min(TABLE, max(CELLS // spec.S, 1), self.all_facts)
             self.tables[seed] = random_associations(spec.N, spec.S, size, seed)
         while (table := self.tables[seed]).T < T:
             self.tables[seed] = _longer(table, min(2 * table.T, self.all_facts), seed)
@@ -281,8 +288,8 @@ def _longer(table: Facts, size: int, seed: int) -> Facts:
     smaller one (a longer random table would have other rows)."""
     more = random_associations(table.N, table.S, size, seed + size)
     tokens = np.concatenate([table.tokens, more.tokens])
-    _, first = np.unique(tokens, axis=0, return_index=True)
-    kept = np.sort(first)[:size]
+    order, starts = group_equal_rows(tokens, table.N)
+    kept = np.sort(order[starts])[:size]
     answers = np.concatenate([table.answers, more.answers])
     return Facts.make(tokens[kept], answers[kept], table.vocabulary, name=table.name)
 
@@ -301,10 +308,24 @@ def _stacks(jobs: list[Job], mixed: bool = True) -> list[list[Job]]:
 
 
 def _run(
-    spec: TrainableSpec, tables: list[Facts], recipe: Recipe, seeds: list[int], device: str
-) -> tuple[Outcome, ...]:
+    spec: TrainableSpec, tables: list[Facts], recipe: Recipe, seeds: list[int], device: str,
+    progress: Report = quiet,
+) -> tuple[Outcome, ...]:  # fmt: skip
     """One stack, each model on its own table."""
-    return train_stack(spec, token_data(tables), recipe, seeds, device=device).outcomes
+    data = token_data(tables)
+    return train_stack(spec, data, recipe, seeds, device=device, progress=progress).outcomes
+
+
+def _told(report: Report, text: str) -> Report:
+    """Reports where a stack is, and how long its run may still take at the speed so far."""
+    began = time.monotonic()
+
+    def tell(at: str) -> None:
+        done, total = (getattr(at, name) for name in ("done", "total"))
+        left = (time.monotonic() - began) / done * (total - done)
+        report(f"{text}; step {done:,} of at most {total:,}, at most {left:,.0f} s left")
+
+    return tell
 
 
 def _stack_text(sizes: list[int], brackets: list[Bracket]) -> str:

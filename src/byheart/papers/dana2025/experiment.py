@@ -194,16 +194,20 @@ def step_work(p: Params) -> list[float]:
     return [1.0, B * 1.0, B * p["d"] * p["N"], *(B * p["layers"] * v for v in one)]
 
 
-# Microseconds of a model-step in a stack of five for each term of `step_work`: one layer with
-# hand-written gradients, and autograd (deeper models, other losses); `benchmarks/studies.py times`.
-ONE_LAYER = (16.1, 0.376, 0.000145, 0.00247, 0.000278, 0.00453, 0.00018)
+# Microseconds of a model-step in a stack of five for each term of `step_work`: of the compiled
+# kernels, least squares of relative errors over the recorded rows; of autograd, for losses that
+# they do not have, `benchmarks/studies.py times`.
+COMPILED = ("cross-entropy", "cross-entropy-as-coded", "total-variation")
+ONE_LAYER = (36.3, 0.0388, 0.000138, 0.000987, 7.38e-05, 0.0021, 0.000137)
+DEEPER = (125.0, 0, 0.000188, 1.88e-05, 0.000281, 0.00199, 0.000206)
 AUTOGRAD = (35.6, 2.61, 0.000449, 0.00545, 0.000479, 0.00886, 0)
 
 
 def train_seconds(p: Params) -> float:
     """Estimated CPU seconds of one model."""
-    plain = p["layers"] == 1 and p["loss"] == "cross-entropy" and "answers" not in p
-    rates = ONE_LAYER if plain else AUTOGRAD
+    rates = ONE_LAYER if p["layers"] == 1 else DEEPER
+    if p["loss"] not in COMPILED or "answers" in p:
+        rates = AUTOGRAD
     step = sum(rate * work for rate, work in zip(rates, step_work(p), strict=True))
     return p["batches"] * p["epochs"] * step * 1e-6
 

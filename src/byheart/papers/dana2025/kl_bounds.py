@@ -83,7 +83,7 @@ def ranked(params: Params, seed: int) -> Measurements:
 
 def seconds(params: Params) -> float:
     """Estimated CPU seconds of one table: the search for the best encoder is nearly all of it."""
-    return (0.5 + 0.12 * params["d"]) * (params["N"] / 20) ** 3
+    return (0.31 + 0.075 * params["d"]) * (params["N"] / 20) ** 3
 
 
 LIKELY = Procedure(likely, seconds=seconds, defaults={"N": 20, "d": 8, "tau": 1.0, "zipf": 1.5})

@@ -248,23 +248,43 @@ def built_vectors(p: Params, seed: int) -> Measurements:
 
 
 def trial_seconds(p: Params, blocks: int) -> float:
-    """CPU seconds of all trials of one size: tokens and blocks, from one timed cell of a shape. Of
-    the compiled kernel; hardmax, and everything where there is no compiler, takes autograd."""
+    """CPU seconds of all trials of one size, from the recorded rows: tokens and blocks. Of the
+    compiled kernel; hardmax, and everything where there is no compiler, takes autograd."""
     tokens = p["N"] * (p["n"] + 1)
     if p["data"] == EVERY:  # FF_1 at n N tokens, FF_2 at as many; autograd: at n N sequences of n
         tokens = p["N"] * p["n"] * (p["n"] + 1 if p["attention"] == "hardmax" else 2)
-    block = tokens * p["m"] ** 2 * 1e-9
+    words = p["data"] == "text"  # of which many are the same
+    step, block = 5e-5, tokens * p["m"] ** 2 * (2.5e-10 if words else 7.2e-10)
+    if p["attention"] == "softmax":
+        step += 1.1e-8 * tokens
     if p["attention"] == "hardmax":
-        block = 3e-5 + tokens * p["m"] * 4e-8
+        step, block = 2e-7 * tokens, 3e-5 + tokens * p["m"] * 4e-8
     number = p.get("trials") or len(p["rates"]) * p["starts"]
-    return number * p["epochs"] * (1e-4 + blocks * block)
+    return number * p["epochs"] * (step + blocks * block)
+
+
+def text_seconds(p: Params) -> float:
+    """CPU seconds for the vectors of a text."""
+    return 3.6e-6 * p["N"] * p.get("d", 0) if p["data"] == "text" else 0.0
 
 
 def minimal_seconds(p: Params) -> float:
-    """As if N / 25 blocks were needed at m = 2, and all sizes below that were tried."""
+    """As if all sizes were tried up to what the recorded searches needed in the mean: more blocks
+    for more labels, and for tokens and models of fewer numbers."""
     labels = p["N"] * (p["n"] if p["data"] == EVERY else 1)
-    needed = max(1, round(labels / 25 / (p["m"] / 2) ** 2))
-    return sum(trial_seconds(p, size) for size in p["sizes"] if size <= needed)
+    harder = math.sqrt(128 / p["d"]) / 25
+    if p["data"] == "text":
+        harder = (300 / p.get("d", 300)) ** 0.8 / 65
+    needed = max(1, round(labels * harder / (p["m"] / 2) ** 3))
+    tried = [size for size in p["sizes"] if size <= needed]
+    return text_seconds(p) + sum(trial_seconds(p, size) for size in tried)
+
+
+def built_seconds(p: Params) -> float:
+    """CPU seconds of one construction, from the recorded rows: keys, pairs of keys that share a
+    token, and evaluations in number formats."""
+    N = p["N"]
+    return 0.005 + 1e-5 * N + 9e-8 * N**2 / p["V"] + (0.002 + 2.5e-5 * N) * len(p["formats"])
 
 
 def complete(params: Params) -> Params:
@@ -297,16 +317,16 @@ ROWS = "byheart.papers.kajitsuka2025.ways"  # under this name the rows of stores
 _make = partial(Procedure, defaults=DEFAULTS, complete=complete)
 TRAIN = _make(
     train, name=f"{ROWS}:train", parameters=("N", "blocks"),
-    seconds=lambda p: trial_seconds(p, p["blocks"]),
+    seconds=lambda p: text_seconds(p) + trial_seconds(p, p["blocks"]),
 )  # fmt: skip
 MINIMAL = _make(minimal, name=f"{ROWS}:minimal", parameters=("N", "sizes"), seconds=minimal_seconds)
 BUILT = Procedure(
     built, name=f"{ROWS}:built",
-    seconds=lambda p: 0.05 + 2.5e-4 * p["N"] + 2e-3 * p["N"] * len(p["formats"]),
+    seconds=built_seconds,
     defaults={"n": 8, "V": 1000, "classes": 3, "ff1": "hash", "max_bits": None, "formats": []},
 )  # fmt: skip
 BUILT_VECTORS = Procedure(
     built_vectors, name=f"{ROWS}:built_vectors", parameters=("N",),
-    seconds=lambda p: 0.1 + 2.5e-4 * p["N"] * (p["n"] if p["every"] else 1),
+    seconds=lambda p: 0.02 + 1.5e-6 * p["N"] * (10 + p["d"]) * (p["n"] if p["every"] else 1),
     defaults={"n": 8, "d": 6, "classes": 2, "every": False},
 )  # fmt: skip

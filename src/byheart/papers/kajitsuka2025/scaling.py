@@ -215,11 +215,18 @@ def analyse_length(rows: list[Row]) -> Finding:
         Claim("4 blocks for every length: mean of the smallest", mean, 4 - ONE, 4 + ONE),
     )
     table = [{"n": n, "blocks": laws.mean(same, "blocks")} for n, same in lengths.items()]
-    more = f"{slope['estimate']:+.2f}" if sloped else "not known how many more"
+    growth = f"{slope['estimate']:+.2f} for ten times the length"
+    if not sloped:
+        growth = "found at one length only, so that nothing is known of their growth with it"
     sentence = (
         f"Blocks needed, mean over lengths: {mean['estimate']:.1f}{' or more' if none else ''}, "
-        f"{more} for ten times the length; {none} of {len(rows)} searches found no size."
+        f"{growth}; {none} of {len(rows)} searches found no size."
     )
+    if none == len(rows):
+        sentence = (
+            f"At no length did any size up to {max(max(row['sizes']) for row in rows)} blocks "
+            f"suffice ({none} searches), so that nothing is known of their growth with it."
+        )
     return Finding(sentence, claims, tables={"lengths": table})
 
 
