@@ -161,11 +161,17 @@ SECONDS = {"vit": (4.0, 1e-5), "minilm": (8.0, 7e-5), "smollm2": (20.0, 2.1e-4)}
 
 
 def seconds(p: Params) -> float:
-    """CPU seconds of a real model's cell, at most: those above, the subsets, a trained ViT's steps.
-    A cell that follows another of the same weights takes the subsets' seconds alone."""
+    """CPU seconds of a real model's cell: those above, the subsets, a trained ViT's steps. A cell
+    that follows another of the same weights takes the subsets' seconds alone."""
     opening, token = SECONDS[p["model"]]
+    subsets = 5e-4 * p["draws"]
+    followers = ("after one attention", "e + mean(E)")
+    if p["model"] == "vit":
+        followers += ("after one block, untrained",)
+    if p["layer"] in followers or (p["layer"] == "after one block" and p["model"] != "vit"):
+        return subsets
     epochs = p["epochs"] or 0 if p["layer"] == "after one block" else 0
-    return opening + token * p["T"] * (p["n"] or 17) + 5e-4 * p["draws"] + 0.8 * epochs
+    return opening + token * p["T"] * (p["n"] or 17) + subsets + 0.8 * epochs
 
 
 def missing(model: str) -> str | None:
