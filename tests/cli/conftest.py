@@ -138,8 +138,8 @@ class Start:
 @pytest.fixture(scope="session")
 def start_server() -> Iterator[subprocess.Popen[str]]:
     server = [sys.executable, str(Path(__file__).with_name("start_server.py"))]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(server, text=True, **pipes) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(server, text=True, stdin=pipe, stdout=pipe) as process:
         yield process
         process.communicate(timeout=60)
 
@@ -150,8 +150,8 @@ def started(start_server: subprocess.Popen[str], tmp_path: Path) -> Callable[...
 
     def start(*args: object) -> Start:
         files = {name: str(tmp_path / f".started.{name}") for name in ("stdout", "stderr")}
-        request = {"args": [*map(str, args)], "folder": str(tmp_path), **files}
-        request["environment"] = dict(os.environ)
+        where = {"folder": str(tmp_path), "environment": dict(os.environ)}
+        request = {"args": [*map(str, args)], **where, **files}
         assert start_server.stdin is not None and start_server.stdout is not None
         print(json.dumps(request), file=start_server.stdin, flush=True)
         status = int(start_server.stdout.readline())
