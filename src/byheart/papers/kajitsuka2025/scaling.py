@@ -64,8 +64,8 @@ def analyse_curves(rows: list[Row]) -> Finding:
         return laws.too_few("three numbers of blocks are needed")
     first, best = table[0], max(table, key=lambda row: row["accuracy"])
     sentence = (
-        f"Accuracy, best of the trials, is {first['accuracy']:.3f} with {first['blocks']} "
-        f"and {best['accuracy']:.3f} with {best['blocks']} blocks, the best."
+        f"The best trial reaches an accuracy of {first['accuracy']:.3f} with blocks = "
+        f"{first['blocks']}, and most, {best['accuracy']:.3f}, with blocks = {best['blocks']}."
     )
     return Finding(sentence, tuple(claims), tables={"blocks": table})
 
@@ -150,22 +150,22 @@ def analyse(rows: list[Row]) -> Finding:
         learned = loglog([row for row in mine if row["N"] <= BREAK], "blocks")
         if learned is not None:
             claims.append(laws.exponent_claim(f"{variant}: blocks ~ N^p, trained", learned, 0.5))
-            told.append(f"blocks as N^{learned['estimate']:.2f} when trained ({variant})")
+            told.append(f"training needs blocks as N^{learned['estimate']:.2f} ({variant})")
         beyond = loglog([row for row in mine if row["N"] >= BREAK], "blocks")
         if beyond is not None:
             statement = f"{variant}: a sharp increase beyond N = {BREAK:,}: p from there on"
             claims.append(Claim(statement, beyond, 0.5 + laws.NEAR))
-        told.append(f"{none} of {len(mine)} searches found no size")
+        told.append(f"{none} of {len(mine)} searches found no size that suffices")
         table += sizes_of("trained", mine)
     networks = [row for row in rows if row.experiment == "built"]
     built = loglog(networks, "parameters")
     if built is not None:
         claims.append(laws.exponent_claim("parameters ~ N^p, built (Theorem 4.1)", built, 0.5))
-        told.append(f"parameters as N^{built['estimate']:.2f} in the construction")
+        told.append(f"the construction needs parameters as N^{built['estimate']:.2f}")
     if not claims:
         return laws.too_few("trained networks, or two N of built ones, are needed")
     table += sizes_of("built", networks)
-    return Finding(f"Needed: {'; '.join(told)}.", tuple(claims), tables={"sizes": table})
+    return Finding(f"For N sequences, {'; '.join(told)}.", tuple(claims), tables={"sizes": table})
 
 
 @figure.one_panel("Parameters needed for N sequences", "sequences N", "parameters")
@@ -209,10 +209,11 @@ def analyse_length(rows: list[Row]) -> Finding:
         Claim("4 blocks for every length: mean of the smallest", mean, 4 - ONE, 4 + ONE),
     )
     table = [{"n": n, "blocks": laws.mean(same, "blocks")} for n, same in lengths.items()]
-    more = f"{slope['estimate']:+.2f}" if sloped else "not known how many more"
+    more = f"{slope['estimate']:+.2f}" if sloped else "not known"
     sentence = (
-        f"Blocks needed, mean over lengths: {mean['estimate']:.1f}{' or more' if none else ''}, "
-        f"{more} for ten times the length; {none} of {len(rows)} searches found no size."
+        f"Averaged over the lengths, {mean['estimate']:.1f}{' or more' if none else ''} blocks are "
+        f"needed; how many more for ten times the length: {more}; {none} of {len(rows)} searches "
+        "found no size that suffices."
     )
     return Finding(sentence, claims, tables={"lengths": table})
 
@@ -243,8 +244,9 @@ def analyse_dimension(rows: list[Row]) -> Finding:
     ]
     least = min((row for row in table if row["parameters"]), key=lambda row: row["parameters"])
     sentence = (
-        f"The parameters that training needs go as m^{p['estimate']:.2f}; fewest at m = "
-        f"{least['m']} ({least['parameters']:.0f}); {none} searches found no size."
+        f"The parameters that training needs grow as m^{p['estimate']:.2f}; they are fewest, "
+        f"{least['parameters']:.0f}, at m = {least['m']}; {none} searches found no size that "
+        "suffices."
     )
     return Finding(sentence, claims, tables={"dimensions": table})
 
