@@ -21,6 +21,7 @@ help:
 	@echo "make docs       write docs/cli.md, docs/theorems.md and docs/coverage.md from the code"
 
 $(VENV)/.installed: pyproject.toml constraints.txt
+	@echo "Installing PyTorch and the other packages into $(VENV): minutes, once."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
 	@touch $@

@@ -2,7 +2,7 @@
 # # Your own scaling law
 #
 # How many random facts does a small attention layer learn, as its number of heads grows? The
-# theorem of Dana et al. promises $H d_h + d$ by construction. What does training reach?
+# theorem of Dana et al. promises H·d_h + d by construction. What does training reach?
 
 # %%
 import byheart as bh
@@ -34,4 +34,5 @@ plt.show()
 
 # %% [markdown]
 # Three sizes make no law. `byheart reproduce mine.py` runs a study of your own, with many seeds,
-# an interval for every number, a band that you write down before, and a verdict: docs/studies.md.
+# an interval for every number, a band that you write down before, and a verdict:
+# [docs/studies.md](../docs/studies.md).

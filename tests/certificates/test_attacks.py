@@ -503,11 +503,12 @@ def test_float32_that_loses_what_exact_arithmetic_holds_is_said(make_memory):
     assert made.certified and made.margin == 1.0
     assert made.evaluation is not None
     assert (made.evaluation.format, made.evaluation.proved) == ("float32", 0)
-    assert "recalls 0 of 1" in dict(made.rows())["as it runs"]
+    assert "proved for 0 of 1" in dict(made.rows())["as it runs"]
     assert not bool((memory.margins() > 0).any())
     page = memory_page(memory, proof=made)
     assert verdict(memory, made, (), 0, "").state == "unproved"
-    assert "lost as it runs" in page.html and "every float32 evaluation recalls 0 of 1" in page.html
+    assert "lost as it runs" in page.html
+    assert "that every float32 evaluation recalls it too is proved for 0 of 1" in page.html
 
 
 def test_a_page_calls_proved_what_it_counted_again(sharded):

@@ -50,6 +50,22 @@ def test_help_of_a_command_is_quick(started: Started, command: str):
     assert not done.modules & commands
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("size", "--facts", "1000", "--vocab", "500", "--length", "2"),
+        ("size", "--facts", "random:N=100,S=2,T=2500"),  # what `build` would shard
+        ("facts", "countries"),
+    ],
+    ids=["sizes", "a table", "facts"],
+)
+def test_questions_about_sizes_do_without_torch(started: Started, args: tuple[str, ...]):
+    """The preview of what `build` would make, too: two seconds of one core saved."""
+    done = started(*args)
+    assert done.code == 0
+    assert "torch" not in done.libraries
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
 @pytest.mark.parametrize(
     "args", [("--help",), ("--version",), ("facts", "--help"), ("facts", "gone.csv", "--json")]

@@ -45,7 +45,10 @@ def test_human_output_starts_with_the_answer(run: Run, memory: Path):
 
 def test_top_limits_the_heads_shown(run: Run, tmp_path: Path):
     run("build", "elements", "-o", tmp_path / "m")
+    told = "no single one means anything"
+    assert told in run("recall", tmp_path / "m", "Fe", "name", "--top", 999).stdout  # all shown
     said = run("recall", tmp_path / "m", "Fe", "name", "--top", 2).stdout
+    assert told in said
     assert said.splitlines()[0] == "iron"
     assert sum(line.strip().startswith("head ") for line in said.splitlines()) == 2
     assert "other 23 heads" in said

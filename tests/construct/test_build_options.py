@@ -11,8 +11,8 @@ import torch
 import byheart as bh
 from byheart.construct.attention_only import associative_weights
 from byheart.construct.choice import choose_attention_only
-from byheart.construct.frames import smallest_width
 from byheart.construct.solve import leads
+from byheart.construct.widths import smallest_width
 from byheart.errors import ByheartError, CapacityError
 from byheart.facts import Facts, Vocabulary
 from byheart.models import TokenMemory

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from byheart.construct.frames import coherence, frame, smallest_width
+from byheart.construct.frames import coherence, frame
+from byheart.construct.widths import smallest_width
 from byheart.errors import ByheartError
 
 EPS = torch.finfo(torch.float64).eps

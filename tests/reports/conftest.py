@@ -59,11 +59,14 @@ class Watched:
 
 @pytest.fixture
 def visit(browser: Any) -> Iterator[Callable[..., Watched]]:
-    """`visit(path, width=, height=, scheme=)` opens a file offline; a dirty page fails the test."""
+    """`visit(path, width=, height=, scheme=, behind=)` opens a file offline, with what stands
+    `behind` its address; a dirty page fails the test."""
     opened: list[Watched] = []
     contexts = []
 
-    def go(path: Path, width: int = 1200, height: int = 900, scheme: str = "light") -> Watched:
+    def go(
+        path: Path, width: int = 1200, height: int = 900, scheme: str = "light", behind: str = ""
+    ) -> Watched:
         context = browser.new_context(
             viewport={"width": width, "height": height}, offline=True, color_scheme=scheme
         )
@@ -75,9 +78,11 @@ def visit(browser: Any) -> Iterator[Callable[..., Watched]]:
         seen.page.on("dialog", lambda dialog: (seen.messages.append("dialog"), dialog.dismiss()))
         seen.page.on(
             "request",
-            lambda request: request.url == address or seen.requests.append(request.url[:200]),
+            lambda request: (
+                request.url.partition("#")[0] == address or seen.requests.append(request.url[:200])
+            ),
         )
-        seen.page.goto(address)
+        seen.page.goto(address + behind)
         opened.append(seen)
         return seen
 

@@ -1,15 +1,19 @@
 """The explorer computes in the browser what Python computes: the same functions, translated."""
 
+import json
 import math
 import random
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import byheart as bh
 from byheart.errors import ByheartError
+from byheart.reports.explorer import PRESETS
 from byheart.specs import AttentionOnlySpec, MultiHeadSpec
+from byheart.theory.huggingface import parse_config, read_config
 
 SETTINGS = 200
 
@@ -96,9 +100,10 @@ def test_a_wrong_formula_would_be_noticed(explorer, visit):
 
 def test_moving_a_slider_changes_the_numbers(explorer, visit):
     page = visit(explorer).page
+    page.click("text=yours")
     page.fill("#number-H", "64")
     text = page.inner_text("#bounds")
-    assert re.search(r"dana2025.corollary1\s+≥ 4,160 facts\s+fit", text)
+    assert re.search(r"dana2025.corollary1\s+associations\s+≥ 4,160 facts\s+fit", text)
     page.focus("#range-d")
     before = page.inner_text("#spec")
     page.keyboard.press("ArrowRight")
@@ -113,6 +118,104 @@ def test_moving_a_slider_changes_the_numbers(explorer, visit):
     assert "at least 2" in page.inner_text("#problem")
     page.hover("#chart rect")
     assert "facts" in page.inner_text("#tip")
+
+
+def pressed(page: Any) -> str:
+    return page.inner_text("#presets [aria-pressed=true]")
+
+
+def sizes(page: Any) -> dict[str, int]:
+    return {k: int(page.input_value(f"#number-{k}")) for k in ("d", "H", "d_h", "n", "N", "T")}
+
+
+def test_presets_are_the_models_that_bound_reads():
+    configs = Path(__file__).parents[1] / "theory" / "configs"
+    real = json.loads((configs / "real_models.json").read_text(encoding="utf-8"))
+    specs = [
+        read_config(configs / "gpt2.json"),
+        read_config(configs / "bert-large.json"),
+        parse_config(real["Llama-3.2-1B"]["config"]),
+    ]
+    read = [
+        {"name": s.name, "layers": s.layers,
+         "sizes": {"d": s.d, "H": s.H, "d_h": s.d_h, "n": s.S, "N": s.N}}
+        for s in specs
+    ]  # fmt: skip
+    assert read == list(PRESETS)
+
+
+def test_a_preset_sets_the_sizes_and_yours_are_kept(explorer, visit):
+    page = visit(explorer).page
+    assert pressed(page) == "GPT-2 small"
+    assert "12 layers of these sizes" in page.inner_text("#spec")
+    page.fill("#number-H", "13")
+    assert pressed(page) == "yours"
+    page.click("text=Llama-3.2-1B")
+    assert sizes(page) == {"d": 2048, "H": 32, "d_h": 64, "n": 131072, "N": 128256, "T": 1000}
+    text = page.inner_text("#bounds")
+    assert re.search(r"dana2025.corollary1\s+associations\s+≥ 4,096 facts", text)
+    page.click("text=yours")
+    assert sizes(page)["H"] == 13 and pressed(page) == "yours"
+
+
+def test_the_address_brings_the_settings_back(explorer, visit):
+    page = visit(explorer).page
+    page.click("text=BERT-large")
+    page.click("#vectors")
+    page.check("#shared")
+    page.fill("#number-T", "77")
+    page.wait_for_timeout(500)  # one entry of the history for a movement
+    behind = "#" + page.url.partition("#")[2]
+    shown = page.inner_text("main")
+
+    again = visit(explorer, behind=behind).page
+    assert again.inner_text("main") == shown
+    assert again.url.endswith(behind)
+    assert (sizes(again)["T"], pressed(again)) == (77, "BERT-large")
+    assert again.is_checked("#shared")
+
+    for expected in (1000, 1000, 1000):  # before T; before the shared context; before vectors
+        page.go_back()
+        assert sizes(page)["T"] == expected
+    assert page.get_attribute("#tokens", "aria-pressed") == "true"
+    page.go_back()
+    assert pressed(page) == "GPT-2 small" and "#" not in page.url
+    page.go_forward()
+    assert pressed(page) == "BERT-large"
+
+
+@pytest.mark.parametrize(
+    ("behind", "wrong"),
+    [
+        ("#d=-5&H=1e3&n=0&N=999999999999999999999&T=7", "d, H, n, N"),
+        ("#d=%3Cscript%3Ealert(1)%3C/script%3E&reads=mail&shared=%00&T=7", "d, reads, shared"),
+        ("#T=7&__proto__=1&constructor=2&d=%E0%A4%A", "d"),
+    ],
+)
+def test_bad_values_of_an_address_are_left_out(explorer, visit, behind, wrong):
+    page = visit(explorer, behind=behind).page
+    assert sizes(page) == {**PRESETS[0]["sizes"], "T": 7}
+    assert page.inner_text("#ignored").endswith(f": {wrong}.")
+    page.fill("#number-T", "8")
+    assert page.inner_text("#ignored") == ""
+
+
+def test_the_link_to_the_content_changes_no_setting(explorer, visit):
+    page = visit(explorer).page
+    page.click("text=BERT-large")
+    page.evaluate("location.hash = '#main'")
+    page.wait_for_timeout(50)
+    assert pressed(page) == "BERT-large" and page.inner_text("#ignored") == ""
+
+
+@pytest.mark.parametrize("width", [390, 768])
+def test_no_table_is_cut_on_a_narrow_screen(explorer, visit, width):
+    page = visit(explorer, width=width).page
+    page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+    cut = "[...document.querySelectorAll('.wide')].filter((e) => e.scrollWidth > e.clientWidth)"
+    assert page.evaluate(f"{cut}.length") == 0
+    ends = "[...document.querySelectorAll('td')].map((e) => e.getBoundingClientRect().right)"
+    assert page.evaluate(f"Math.max(...{ends})") <= width
 
 
 def test_every_theorem_is_listed(explorer, visit):

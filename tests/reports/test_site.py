@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -48,6 +50,39 @@ def test_pages_open_from_disk(site: Path, browser: Any, width: int, scheme: str)
             wrong.append(f"{path.name} is wider than {width}")
         assert not wrong, (path.name, wrong)
     context.close()
+
+
+def test_every_notebook_is_a_page_with_its_code_and_outputs():
+    spec = importlib.util.spec_from_file_location("site", ROOT / "tools/site/notebook_pages.py")
+    assert spec is not None and spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = tool  # where dataclasses look their module up
+    spec.loader.exec_module(tool)
+    pages = tool.notebook_pages()
+    files = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    assert list(pages) == [f"notebooks/{file.stem}.md" for file in files]
+    tutorial = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
+    for file, page in zip(files, pages.values(), strict=True):
+        cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
+        code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        assert page.markdown.startswith(f"# {page.title}\n")
+        assert all(f"```python\n{text}\n```" in page.markdown for text in code)
+        assert page.outputs and all(mark in page.markdown for mark in page.outputs)
+        whole = page.filled(page.markdown)
+        assert "data-output" not in whole and all(o in whole for o in page.outputs.values())
+        assert f"(../notebooks/{file.name})" in tutorial
+
+
+@pytest.mark.slow
+def test_frames_in_the_pages_of_notebooks_open(site: Path, browser: Any):
+    """A memory in a cell is a page in a frame, which is opened when it is scrolled to."""
+    page = browser.new_context(viewport={"width": 390, "height": 900}, offline=True).new_page()
+    wrong: list[str] = []
+    page.on("console", lambda message: wrong.append(message.text))
+    page.goto((site / "notebooks" / "size_a_model.html").as_uri())
+    page.locator(".output iframe").first.scroll_into_view_if_needed()
+    page.frame_locator(".output iframe").first.locator("text=Proved").wait_for()
+    assert not wrong
 
 
 @pytest.mark.slow

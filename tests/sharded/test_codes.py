@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import byheart as bh
-from byheart.construct.frames import coherence, frame, hamming_width
+from byheart.construct.frames import coherence, frame
 from byheart.construct.sharded.plan import lattice
+from byheart.construct.widths import hamming_width
 from byheart.models.sharded import to_dense
 from byheart.specs import ShardedSpec
 

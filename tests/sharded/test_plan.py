@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import byheart as bh
-from byheart.construct.frames import coherence, frame, frame_margin
+from byheart.construct.frames import coherence, frame
 from byheart.construct.sharded.plan import MAX_SHARD, plan
+from byheart.construct.widths import frame_margin
 from byheart.errors import ByheartError, CapacityError
 from byheart.facts import Facts, Vocabulary
 from byheart.models.sharded import shard_of

@@ -511,10 +511,12 @@ def test_an_estimate_at_the_end_of_its_search_has_no_interval():
 
 def test_what_the_code_does_and_what_the_paper_writes_are_told_apart():
     finding = named("fig1b").analyse(made_up(named("fig1b"), dof_accuracy))
-    assert "confirmed as coded" in finding.sentence and "refuted as written" in finding.sentence
+    assert "confirmed for the model as coded" in finding.sentence
+    assert "refuted for the model as written" in finding.sentence
     assert finding.verdict == "mixed"
     broken = named("fig2a").analyse(made_up(named("fig2a"), pieces(0.02, 0.9)))
-    assert "confirmed as coded" in broken.sentence and "refuted as written" in broken.sentence
+    assert "as coded (training sample: confirmed, " in broken.sentence
+    assert "as written (training sample: refuted, " in broken.sentence
 
 
 @pytest.mark.parametrize("name", ["fig3", "fig6", "fig7", "fig9", "fig10"])

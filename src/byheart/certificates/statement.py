@@ -79,8 +79,9 @@ class EvaluationProof:
             return f"{every} recalls all {self.proved:,} facts"
         remedy = "`dtype=float64`, more `slack`" if self.format == "float32" else "more `slack`"
         return (
-            f"{every} recalls {self.proved:,} of {self.proved + self.failed:,} facts; of the "
-            f"others this is not shown (what would help: {remedy})"
+            f"that {every} recalls it too is proved for {self.proved:,} of "
+            f"{self.proved + self.failed:,} facts, and open for the others (what would help: "
+            f"{remedy})"
         )
 
 

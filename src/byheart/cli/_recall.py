@@ -60,7 +60,7 @@ def answer(memory: Memory, asked: Asked, said: Recall) -> bool:
         rows = head_rows(heads, asked.top)
         rows += [("skip", f"{split.skip:+.4f}"), ("sum", f"{split.margin:+.4f}")]
         table(*rows, header=("carried by", "part of the margin"))
-        if len(heads) > asked.top and not isinstance(memory, ShardedMemory):
+        if len(heads) > 1 and not isinstance(memory, ShardedMemory):
             say("\nEvery head carries a part of every fact here: no single one means anything.")
     return known
 

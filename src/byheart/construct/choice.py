@@ -7,9 +7,9 @@ from collections.abc import Sized
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from byheart.construct.frames import OPTIMISED_UP_TO, frame_margin, smallest_width
 from byheart.construct.methods import AttentionOnly, Sharded
 from byheart.construct.sharded.plan import LEAST_WIDTH, SHARD, plan
+from byheart.construct.widths import OPTIMISED_UP_TO, frame_margin, smallest_width
 from byheart.facts import Facts
 from byheart.methods import SHARDED_FROM
 from byheart.specs import AttentionOnlySpec, ShardedSpec, Spec

@@ -8,7 +8,17 @@ from functools import lru_cache
 from byheart.reports.page import Page, render, source
 from byheart.reports.translate import Translation
 
-START = {"d": 64, "H": 32, "d_h": 64, "n": 2, "N": 1000, "T": 2000}
+# One attention layer of models that many know, as `byheart bound --hf config.json` reads them.
+PRESETS = (
+    {"name": "GPT-2 small", "layers": 12,
+     "sizes": {"d": 768, "H": 12, "d_h": 64, "n": 1024, "N": 50_257}},
+    {"name": "BERT-large", "layers": 24,
+     "sizes": {"d": 1024, "H": 16, "d_h": 64, "n": 512, "N": 30_522}},
+    {"name": "Llama-3.2-1B", "layers": 16,
+     "sizes": {"d": 2048, "H": 32, "d_h": 64, "n": 131_072, "N": 128_256}},
+)  # fmt: skip
+YOURS = {"d": 64, "H": 32, "d_h": 64, "n": 2, "N": 1000}  # what "yours" begins with
+START = {**PRESETS[0]["sizes"], "T": 1000, "reads": "tokens", "shared": False}
 
 
 def explorer_page() -> Page:
@@ -20,8 +30,9 @@ def explorer_page() -> Page:
     from byheart.theory import BOUNDS
 
     theory = source("python.js") + "\n" + theory_script()
+    data = {"kind": "explorer", "start": START, "yours": YOURS, "presets": PRESETS}
     return render(
-        "explorer.html", ("core.js", "explorer.js"), {"kind": "explorer", "start": START},
+        "explorer.html", ("core.js", "explorer.js"), data,
         extra=theory, title="Capacity explorer", rows=BOUNDS,
     )  # fmt: skip
 

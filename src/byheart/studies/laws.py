@@ -111,17 +111,25 @@ def extent(values: Sequence[float]) -> str:
     return " to ".join(dict.fromkeys(f"{end(values):.2f}" for end in (min, max)))
 
 
-def tally(claims: Sequence[Claim]) -> str:
-    """How the claims were judged, in words.
+def tally(claims: Sequence[Claim], what: str) -> str:
+    """How the claims were judged, in words; `what` names several of them.
 
-    >>> tally([Claim("", span(1.0, 0.9, 1.1), 0.0), Claim("", span(1.0, -0.1, 2.1), 0.0)])
-    '1 of 2 confirmed, 0 refuted'
+    >>> good, open_ = (Claim("", span(1.0, low, 1.1), 0.0) for low in (0.9, -0.1))
+    >>> tally([good, open_, open_], "widths"), tally([good], "widths")
+    ('confirmed for 1 of 3 widths, undecided for 2', 'confirmed')
     """
     verdicts = [claim.verdict for claim in claims]
-    confirmed, refuted = verdicts.count("confirmed"), verdicts.count("refuted")
-    if not confirmed + refuted:
-        return "undecided"
-    return f"{confirmed} of {len(claims)} confirmed, {refuted} refuted"
+    (first, count), *others = [
+        (name, verdicts.count(name))
+        for name in ("confirmed", "refuted", "undecided")
+        if name in verdicts
+    ]
+    if len(claims) == 1:
+        return first
+    if not others:
+        return f"{first} for all {count} {what}"
+    rest = ", ".join(f"{name} for {number}" for name, number in others)
+    return f"{first} for {count} of {len(claims)} {what}, {rest}"
 
 
 def too_few(what: str) -> Finding:

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from byheart.construct.attention_only import TOKEN_SHARE
-from byheart.construct.frames import hamming, hamming_width, smallest_width, word_numbers
+from byheart.construct.frames import hamming, word_numbers
 from byheart.construct.sharded.plan import LEAST_MARGIN, MAX_SHARD, SHARD, layout_weights, packed
+from byheart.construct.widths import hamming_width, smallest_width
 from byheart.errors import CapacityError
 from byheart.facts import Facts
 from byheart.models.attention_only import Weights

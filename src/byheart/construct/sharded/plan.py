@@ -9,19 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
-import torch
 
-from byheart.construct.frames import frame_margin, smallest_width
 from byheart.construct.methods import Sharded
 from byheart.construct.sharded.housing import MAX_SHARD, Housing, balanced_bits, packed
 from byheart.construct.sharded.known import heads_of_column, one_head_each
+from byheart.construct.widths import frame_margin, smallest_width
 from byheart.errors import ByheartError, CapacityError
 from byheart.facts import Facts
-from byheart.models.attention_only import Weights
 from byheart.specs import Gate
+
+if TYPE_CHECKING:
+    from byheart.models.attention_only import Weights
 
 SHARD = 250  # facts: best for time, memory and conditioning between 100 and 250
 LEAST_WIDTH = 8  # generic coordinates: below, condition numbers grow fast
@@ -307,6 +308,8 @@ def layout_weights(
     group: np.ndarray, level: Ints, point: np.ndarray, heads: Ints, bits: np.ndarray
 ) -> Weights:
     """The layout as stored: shards are numbered group by group, and have so many `heads` each."""
+    import torch  # a plan alone does without
+
     first = np.cumsum(2 ** np.asarray(level)) - 2 ** np.asarray(level)
     whole = {"point": point, "group": group, "level": np.asarray(level), "first": first}
     made = {name: torch.from_numpy(array).int() for name, array in whole.items()}

@@ -92,11 +92,12 @@ def analyse(rows: list[Row], powers: tuple[float, ...] = (2.0,)) -> Finding:
     for (power, variant), mine in claims.items():
         p = laws.extent([claim.found["estimate"] for claim in mine])
         verdict = Finding("", tuple(mine)).verdict
-        words[power].append(f"{verdict} {HOW[variant]} ({NAMES[variant]}; p = {p})")
-    named = {1.0: "linear", 2.0: "quadratic"}
-    said = "; ".join(f"{named[power]}: {', '.join(words[power])}" for power in powers)
+        words[power].append(f"{verdict} for the model {HOW[variant]} ({NAMES[variant]}: p = {p})")
+    named = {1.0: "linear (p = 1)", 2.0: "quadratic (p = 2)"}
+    said = "; that it is ".join(f"{named[q]} is {', '.join(words[q])}" for q in powers)
     together = tuple(claim for mine in claims.values() for claim in mine)
-    return Finding(f"Growth in d_h, {said}.", together, numbers, {"a + b d_h^p": table})
+    sentence = f"Accuracy grows as d_h^p; that this is {said}."
+    return Finding(sentence, together, numbers, {"a + b d_h^p": table})
 
 
 def add_widths(known: Published, panel: figure.Panel, rows: list[Row]) -> None:
@@ -141,7 +142,8 @@ def pieces(rows: list[Row], measure: str) -> Record | None:
 
 def analyse_2a(rows: list[Row]) -> Finding:
     """The slope beyond d = d_h over that below, a claim for each model and accuracy."""
-    table, claims, words = [], [], []
+    table, claims = [], []
+    words: dict[str, list[str]] = {}
     for variant, mine in laws.by_variant(rows).items():
         for measure in MEASURES:
             line = pieces(mine, measure)
@@ -150,11 +152,12 @@ def analyse_2a(rows: list[Row]) -> Finding:
                 name = f"slope above d = d_h over that below, {HOW[variant]} ({SHOWN[measure]})"
                 claim = Claim(name, laws.column(line, "ratio"), most=SLOWER)
                 claims.append(claim)
-                words.append(f"{claim.verdict} {HOW[variant]} ({line['ratio']:.2f} times as fast, "
-                             f"{SHOWN[measure]})")  # fmt: skip
+                found = f"{claim.verdict}, {line['ratio']:.2f} times as fast"
+                words.setdefault(HOW[variant], []).append(f"{SHOWN[measure]}: {found}")
     if not claims:
         return laws.too_few("three d below and two above d_h are needed")
-    sentence = f"Slower growth beyond d = d_h: {', '.join(words)}."
+    said = "; ".join(f"{how} ({'; '.join(mine)})" for how, mine in words.items())
+    sentence = f"That accuracy grows more slowly beyond d = d_h, for each model: {said}."
     return Finding(sentence, tuple(claims), {}, {"two pieces": table})
 
 

@@ -80,10 +80,10 @@ def analyse(rows: list[Row], *, bounded: bool = False, steep: float | None = Non
     of = [(SHOWN[measure_of(r["variant"])], r) for r in judged]
     claims = [laws.exponent_claim(name(by, r["d"]), laws.column(r, "p"), 1.0) for by, r in of]
     p, times = (laws.extent([r[name] for r in judged]) for name in ("p", "times_bound"))
-    sentence = f"Accuracy grows as H^p with p = {p} (linear, by width and accuracy: "
-    sentence += f"{laws.tally(claims)})"
+    sentence = f"Accuracy grows as H^p with p = {p}; that it grows linearly (p = 1) is "
+    sentence += laws.tally(claims, "lines, one for each width and way to count accuracy")
     if rows[0]["layers"] == 1:
-        sentence += f"; its slope is {times} times the bound's d_h a head"
+        sentence += f". A head adds {times} times the accuracy that Corollary 2 promises for it"
     if steep is not None:
         for by, r in of:
             statement = f"slope in H over that of Corollary 2 ({by}): {steep:g}"
@@ -92,7 +92,8 @@ def analyse(rows: list[Row], *, bounded: bool = False, steep: float | None = Non
     bound = above_bound(rows) if bounded else None
     if bound is not None:
         claims.append(bound)
-        sentence += f"; least of accuracy minus Corollary 2 {bound.found['estimate']:+.3f}"
+        sentence += ". Where accuracy is closest to Corollary 2, the difference is "
+        sentence += f"{bound.found['estimate']:+.3f}"
     numbers = {
         f"{what} at d = {r['d']}, {r['variant']}": laws.column(r, what)
         for what in ("slope", "p")
@@ -153,13 +154,15 @@ def analyse_2b(rows: list[Row]) -> Finding:
         p = laws.fitted("power", x, y).interval("p")
         by = SHOWN[measure_of(variant)]
         statement = f"slope of accuracy ({by}) in H as a + b d^p"
-        words.append(f"p = {p['estimate']:.2f}, {by}")
+        words.append(f"{p['estimate']:.2f} ({by})")
         claims.append(Claim(statement, p, 2 - laws.NEAR, 3 + laws.NEAR))
         tables[f"laws, {variant}: {compared.best or 'cannot tell'}"] = compared.table()
     if not claims:
         return laws.too_few("slopes at four d are needed")
-    said = "; ".join(words)
-    sentence = f"Slope in H between quadratic and cubic in d: {laws.tally(claims)} ({said})."
+    sentence = (
+        f"What one more head adds grows as d^p with p = {' and '.join(words)}; that p lies between "
+        f"2 and 3 is {laws.tally(claims, 'ways to count accuracy')}."
+    )
     return Finding(sentence, tuple(claims), {}, tables)
 
 

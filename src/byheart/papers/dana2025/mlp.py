@@ -135,13 +135,16 @@ def analyse(rows: list[Row]) -> Finding:
         claims.append(Claim(what, mean, 0.0))
         found = counts(table, by)
         ahead, behind, *_ = found.values()
-        words.append(f"{mean['estimate']:+.3f} on average ({by}; better by more than {SAME} in "
-                     f"{ahead}, worse in {behind} of {len(table)} settings)")  # fmt: skip
+        words.append(f"{mean['estimate']:+.3f} ({by}: of {len(table)} settings attention is ahead "
+                     f"by more than {SAME} in {ahead}, behind in {behind})")  # fmt: skip
         numbers |= found
         tables[f"attention minus MLP, {by}"] = table
     if not claims:
         return laws.too_few("both architectures, with more than one head, are needed")
-    sentence = f"At equal true parameter counts attention only minus MLP is {'; '.join(words)}."
+    sentence = (
+        "At equal true parameter counts, accuracy of attention only minus that of the MLP is, on "
+        f"average, {'; '.join(words)}."
+    )
     return Finding(sentence, tuple(claims), numbers, tables)
 
 

@@ -64,12 +64,13 @@ def analyse_zipf(rows: list[Row]) -> Finding:
         if zipf > 0 and (H, 0.0) in groups
     }
     ratios = [found["estimate"] for found in numbers.values()]
-    span = f"{laws.extent(ratios)} times" if ratios else "as many as"
     sentence = (
-        f"Accuracy under the prior minus what H d_h + d facts promise is at least "
-        f"{claim.found['estimate']:+.3f}; skewed priors leave {span} the associations of the "
-        "uniform prior."
+        "Where accuracy under the prior is closest to what H d_h + d facts promise, it differs by "
+        f"{claim.found['estimate']:+.3f}."
     )
+    if ratios:
+        sentence += f" Under a skewed prior a model learns {laws.extent(ratios)} times as many "
+        sentence += "associations as under the uniform one."
     return Finding(sentence, (claim,), numbers, {"accuracy under the prior": table})
 
 
@@ -92,8 +93,8 @@ def analyse_answers(rows: list[Row]) -> Finding:
     }
     ratios = [found["estimate"] for found in numbers.values()]
     sentence = (
-        f"Keys with several right answers leave {laws.extent(ratios)} times the "
-        f"(key, answer) pairs of keys with one: {laws.tally(claims)}."
+        "That a model learns more (key, answer) pairs of keys with several right answers than of "
+        f"keys with one is {laws.tally(claims, 'settings')}: {laws.extent(ratios)} times as many."
     )
     table = averaged(groups, names, "pairs_known", "kl")
     return Finding(sentence, tuple(claims), numbers, {"pairs known by number of answers": table})

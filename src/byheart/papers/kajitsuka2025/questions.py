@@ -49,7 +49,7 @@ def sizes_of(way: str, rows: list[Row], x: str) -> list[Record]:
 def none_of(rows: list[Row]) -> list[str]:
     """How many searches found no size, in words, where there are such."""
     none = sum(row["parameters"] is None for row in rows)
-    return [f"{none} of {len(rows)} searches found no size"] if none else []
+    return [f"{none} of {len(rows)} searches found no size that suffices"] if none else []
 
 
 # Sequence to sequence, N = n.
@@ -172,20 +172,22 @@ def analyse_tokens(rows: list[Row]) -> Finding:
         p = laws.exponent(x, y)
         p = p if len(x) == len(trained) else laws.unknown(p)
         claims.append(Claim("trained: parameters besides E_in ~ d^p: p = 0", p, -FLAT, FLAT))
-        told.append(f"besides E_in's, training needs d^{p['estimate']:.2f}")
+        told.append(f"training needs parameters as d^{p['estimate']:.2f}, without those of E_in")
     x, y = figure.series(networks, "d", "parameters")
     if len(np.unique(x)) >= 3:
         slope = laws.slope(x, y)
         claims.append(Claim("built: parameters for one more dimension", slope, 1 - HALF, 1 + HALF))
-        told.append(f"the construction takes {slope['estimate']:.2f} for one more dimension")
+        told.append(f"the construction {slope['estimate']:.2f} more for one more dimension")
     if not claims:
         return laws.too_few("three d with a number of blocks that suffices are needed")
     table = sizes_of("trained", trained, "d")
     if any(line["parameters"] for line in table):
         least = min((line for line in table if line["parameters"]), key=lambda t: t["parameters"])
-        told.append(f"fewest in all at d = {least['d']} ({least['parameters']:.0f})")
+        fewest = f"{least['parameters']:.0f}, at d = {least['d']}"
+        told.append(f"trained models have fewest in all, {fewest}")
     table += sizes_of("built", networks, "d")
-    return Finding(f"Parameters: {'; '.join(told)}.", tuple(claims), tables={"dimensions": table})
+    sentence = f"For tokens of dimension d, {'; '.join(told)}."
+    return Finding(sentence, tuple(claims), tables={"dimensions": table})
 
 
 D, NEEDED = "dimension d of the tokens", "parameters needed"
@@ -231,9 +233,9 @@ def analyse_bits(rows: list[Row]) -> Finding:
     table.sort(key=lambda line: line["bits"])
     first, last = table[0], table[-1]
     sentence = (
-        f"With weights of {first['bits']} bits {first['parameters']:,.0f} parameters, with "
-        f"{last['bits']} bits {last['parameters']:,.0f}; up to half as long as the last they go as "
-        f"bits^{p['estimate']:.2f}."
+        f"With weights of {first['bits']} bits the construction has {first['parameters']:,.0f} "
+        f"parameters, with weights of {last['bits']} bits {last['parameters']:,.0f}; as long as a "
+        f"limit on their length is felt, parameters go as bits^{p['estimate']:.2f}."
     )
     return Finding(sentence, claims, tables={"bits": table})
 

@@ -67,10 +67,10 @@ def analyse_curves(rows: list[Row]) -> Finding:
     for variant, lines in laws.group(table, lambda line: line["variant"]).items():
         best = max(lines, key=lambda line: line["accuracy"])
         told.append(
-            f"{lines[0]['accuracy']:.3f} with {lines[0]['blocks']} and {best['accuracy']:.3f} "
-            f"with {best['blocks']} blocks, the best ({variant})"
+            f"{lines[0]['accuracy']:.3f} with blocks = {lines[0]['blocks']}, and most, "
+            f"{best['accuracy']:.3f}, with blocks = {best['blocks']} ({variant})"
         )
-    sentence = f"Accuracy, best of the trials, is {'; '.join(told)}."
+    sentence = f"The best trial reaches an accuracy of {'; '.join(told)}."
     return Finding(sentence, tuple(claims), tables={"blocks": table})
 
 
@@ -156,22 +156,22 @@ def analyse(rows: list[Row]) -> Finding:
         learned = loglog([row for row in mine if row["N"] <= BREAK], "blocks")
         if learned is not None:
             claims.append(laws.exponent_claim(f"{variant}: blocks ~ N^p, trained", learned, 0.5))
-            told.append(f"blocks as N^{learned['estimate']:.2f} when trained ({variant})")
+            told.append(f"training needs blocks as N^{learned['estimate']:.2f} ({variant})")
         beyond = loglog([row for row in mine if row["N"] >= BREAK], "blocks")
         if beyond is not None:
             statement = f"{variant}: a sharp increase beyond N = {BREAK:,}: p from there on"
             claims.append(Claim(statement, beyond, 0.5 + laws.NEAR))
-        told.append(f"{none} of {len(mine)} searches found no size")
+        told.append(f"{none} of {len(mine)} searches found no size that suffices")
         table += sizes_of("trained", mine)
     networks = [row for row in rows if row.experiment == "built"]
     built = loglog(networks, "parameters")
     if built is not None:
         claims.append(laws.exponent_claim("parameters ~ N^p, built (Theorem 4.1)", built, 0.5))
-        told.append(f"parameters as N^{built['estimate']:.2f} in the construction")
+        told.append(f"the construction needs parameters as N^{built['estimate']:.2f}")
     if not claims:
         return laws.too_few("trained networks, or two N of built ones, are needed")
     table += sizes_of("built", networks)
-    return Finding(f"Needed: {'; '.join(told)}.", tuple(claims), tables={"sizes": table})
+    return Finding(f"For N sequences, {'; '.join(told)}.", tuple(claims), tables={"sizes": table})
 
 
 @figure.one_panel("Parameters needed for N sequences", "sequences N", "parameters")
@@ -256,8 +256,9 @@ def analyse_dimension(rows: list[Row]) -> Finding:
     ]
     least = min((row for row in table if row["parameters"]), key=lambda row: row["parameters"])
     sentence = (
-        f"The parameters that training needs go as m^{p['estimate']:.2f}; fewest at m = "
-        f"{least['m']} ({least['parameters']:.0f}); {none} searches found no size."
+        f"The parameters that training needs grow as m^{p['estimate']:.2f}; they are fewest, "
+        f"{least['parameters']:.0f}, at m = {least['m']}; {none} searches found no size that "
+        "suffices."
     )
     return Finding(sentence, claims, tables={"dimensions": table})
 
