@@ -38,16 +38,16 @@ class Attribution:
         return checked(self.function(model, key, answer), (model.layers, model.H), self.name)
 
 
-def attributions(names: Sequence[str | Callable]) -> list[Attribution]:
+def methods_named(names: Sequence[str | Callable]) -> list[Attribution]:
     """Methods by name (`zero`), by place (`mine.py:find`) or as they are; each once."""
-    found = [attribution(name) for name in names]
+    found = [method_named(name) for name in names]
     return list({method.name: method for method in found}.values())
 
 
-def attribution(name: str | Callable) -> Attribution:
+def method_named(name: str | Callable) -> Attribution:
     """One method.
 
-    >>> attribution("zero").name
+    >>> method_named("zero").name
     'zero'
     """
     if callable(name):

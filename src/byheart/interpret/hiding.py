@@ -1,0 +1,66 @@
+"""Memories whose facts are hidden in known ways: what the methods of the benchmark are sent into."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from byheart.interpret.evaluation import Truth, truth
+from byheart.models import Memory
+
+N, S = 16, 2  # tokens, and tokens a key
+AT_ONCE = 32  # memories that are kept: all methods are sent into the same ones
+Option = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Hiding:
+    """How facts are hidden: in how many `copies` each, and behind a `Disguise` of these `options`,
+    if any; `words` say it."""
+
+    words: str
+    copies: int = 1
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+    @property
+    def params(self) -> dict[str, Option]:
+        """As parameters of a cell."""
+        return {"copies": self.copies, **self.options}
+
+
+MIXED = {"rotate": True, "permute": True}
+DEEP = {**MIXED, "layers": 3, "layer": 1}
+HIDINGS: dict[str, Hiding] = {
+    "plain": Hiding("one layer as it was built: a head a fact, in the order of the shards"),
+    "rotated": Hiding("the stream in a random basis, the heads in a random order", options=MIXED),
+    "distracted": Hiding(
+        "the same, between layers of heads that read the key and write at random",
+        options={**DEEP, "distractors": "random"},
+    ),
+    "cancelling": Hiding(
+        "the same, between heads that write towards answers, and heads that take it away",
+        options={**DEEP, "distractors": "cancelling"},
+    ),
+    "noisy": Hiding("the same, all idle heads with random weights", options={**DEEP, "noise": 0.1}),
+    "copies-2": Hiding("rotated, and every fact in two heads", 2, MIXED),
+    "copies-4": Hiding("rotated, and every fact in four heads", 4, MIXED),
+}
+
+
+@lru_cache(AT_ONCE)
+def _hidden(facts: int, copies: int, options: tuple[tuple[str, Option], ...], seed: int) -> Memory:
+    import byheart as bh
+
+    table = bh.random_associations(N=N, S=S, T=facts, seed=seed)
+    memory = bh.build(table, bh.Sharded(facts_per_head=1, copies=copies), seed=seed)
+    return bh.disguise(memory, bh.Disguise(**dict(options), seed=seed)) if options else memory
+
+
+@lru_cache(AT_ONCE)
+def hidden(
+    facts: int, copies: int, options: tuple[tuple[str, Option], ...], seed: int
+) -> tuple[Memory, Truth]:
+    """A memory of random facts, hidden with these options, and where each fact is."""
+    memory = _hidden(facts, copies, options, seed)
+    return memory, truth(memory)
