@@ -80,6 +80,7 @@ def owner(
     heads, shard, held, facts = found.heads, found.shard, found.facts, memory.facts
     said = {"answer": memory.recall(*key).answer} if heads else {}
     record = {"key": tokens, "shard": shard, "heads": list(heads), "facts": len(held)}
+    record["layer"] = found.layer
     emit(record | {"others": found.others} | said)
     if not heads:
         say(f"No head: {tokens[-1]!r} decides for no shard; the memory has nothing on this key.")

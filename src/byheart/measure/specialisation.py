@@ -129,7 +129,7 @@ def head_statistics(
     stored = memory.facts
     same = stored is not None and stored.digest() == facts.digest()
     groups = memory.owners() if same else None
-    owner = effect.argmax(1) if groups is None else groups
+    owner = effect.argmax(1) if groups is None else groups.shard  # one head a group
     full, token = a.max(-1) > threshold, a.argmax(-1)
     mine = owner[:, None] == np.arange(memory.spec.H)
     return HeadStatistics(

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from byheart.models.construction import Construction
     from byheart.models.description import Description
     from byheart.models.exact_memory import ExactMemory
-    from byheart.models.memory import Memory, Owner, Recall, Split
+    from byheart.models.memory import Memory, Recall, Split
     from byheart.models.memory_files import load, register_memory
+    from byheart.models.owner import Owner, Owners
     from byheart.models.sharded_memory import ShardedMemory
     from byheart.models.token_memory import DistributionMemory, TokenMemory
     from byheart.models.vector_memory import VectorMemory
@@ -27,6 +28,7 @@ __all__ = [
     "ExactMemory",
     "Memory",
     "Owner",
+    "Owners",
     "Recall",
     "ShardedMemory",
     "Split",

@@ -23,7 +23,7 @@ from byheart.models.construction import Construction, shown
 from byheart.models.description import Description, PageWords, Part
 from byheart.models.devices import on_cpu
 from byheart.models.folder import MEMORY, WEIGHTS, Files, Layouts, Record, tensors
-from byheart.models.owner import Owner
+from byheart.models.owner import Owner, Owners
 from byheart.specs import Spec
 from byheart.specs.base import Shapes
 
@@ -219,9 +219,9 @@ class Memory(ABC, Generic[Inputs]):
             f"{self.name}, where no head holds a fact alone (`split` shows what each adds)."
         )
 
-    def owners(self) -> np.ndarray | None:
-        """The group of heads (a head, a shard) that the construction gave each fact to (T,), -1 for
-        none; None where it gave facts to no heads in particular."""
+    def owners(self) -> Owners | None:
+        """Which heads the construction gave each fact to; None where it gave facts to no heads in
+        particular, or where the facts are not there."""
         return None
 
     # What it is

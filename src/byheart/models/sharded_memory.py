@@ -31,7 +31,8 @@ from byheart.models.folder import (
     check_shapes,
     tensors,
 )
-from byheart.models.memory import Dtype, HeadParts, Owner
+from byheart.models.memory import Dtype, HeadParts
+from byheart.models.owner import Owner, Owners
 from byheart.models.threads import one_thread
 from byheart.models.token_memory import TokenMemory, margin_parts, token_parts
 from byheart.specs import ShardedSpec, TokenSpec
@@ -144,8 +145,24 @@ class ShardedMemory(TokenMemory):
         others = SINK if self.spec.gate == "subject-sink" else ""
         return Owner(tuple(key), tuple(range(first, end)), tuple(map(int, mates)), shard, others)
 
-    def owners(self) -> np.ndarray | None:
-        return None if self.facts is None else self.shards_of(self.facts)
+    def owners(self) -> Owners | None:
+        if self.facts is None:
+            return None
+        ends = pairwise(self.weights["head_start"].tolist())
+        heads = tuple(tuple(range(first, end)) for first, end in ends)
+        others = SINK if self.spec.gate == "subject-sink" else ""
+        return Owners(0, self.shards_of(self.facts), heads, others, self.survivors(self.facts))
+
+    def survivors(self, facts: Facts) -> tuple[int, ...]:
+        """The facts that x_S alone names, which is what is left of the stream when their own heads
+        are zeroed; float64."""
+        last, at = self.in_order(facts.tokens)[:, -1].unique(return_inverse=True)
+        x_S = self.weights["W_E"][last].double() + self.weights["W_pos"][-1].double()
+        W_U = self.weights["W_U"].double()
+        top = [torch.topk(x_S[b] @ W_U, 2) for b in self.batches(len(x_S))]
+        values, answers = torch.cat([t.values for t in top]), torch.cat([t.indices for t in top])
+        named = torch.where(values[:, 0] > values[:, 1], answers[:, 0], -1)[at]
+        return tuple((named == torch.tensor(facts.answers)).nonzero()[:, 0].tolist())
 
     @property
     def positions(self) -> tuple[str | int, ...]:

@@ -33,11 +33,11 @@ from byheart.models.memory import (
     FactTable,
     HeadParts,
     Memory,
-    Owner,
     Recall,
     answer_margins,
     projections,
 )
+from byheart.models.owner import Owner, Owners
 from byheart.specs import MultiHeadSpec, Spec
 
 # What a label may be off by where nothing else is said: 1e-5 of float32 arithmetic, some thousand
@@ -240,8 +240,8 @@ class VectorMemory(Memory[VectorInputs]):
 
     def owner(self, *key: np.ndarray | None) -> Owner:
         """The head whose group of the proof holds the example, and the other examples of it."""
-        heads, facts = self.owners(), self.facts
-        if heads is None or facts is None:
+        owners, facts = self.owners(), self.facts
+        if owners is None or facts is None:
             reason = "was saved without its examples" if facts is None else "has no groups"
             raise ByheartError(
                 f"this memory {reason}: `proof=one-hot` and `proof=literal` give every head a "
@@ -249,13 +249,12 @@ class VectorMemory(Memory[VectorInputs]):
             )
         e = self.encode([key]).query.numpy()
         rows = np.flatnonzero((facts.query == e).all(axis=1))
-        if not len(rows) or heads[rows[0]] < 0:
+        heads = owners.heads_of(int(rows[0])) if len(rows) else ()
+        if not heads:
             return Owner((), (), ())
-        head = int(heads[rows[0]])
-        held = tuple(np.flatnonzero(heads == head).tolist())
-        return Owner((), (head,), held, others=COUNTED_ON)
+        return Owner((), heads, owners.facts_of(heads[0]), others=owners.others)
 
-    def owners(self) -> np.ndarray | None:
+    def owners(self) -> Owners | None:
         made, facts = self.construction, self.facts
         groups = made.groups if isinstance(made, MultiHeadConstruction) else None
         if not groups or facts is None:
@@ -263,7 +262,8 @@ class VectorMemory(Memory[VectorInputs]):
         heads = np.full(facts.T, -1)
         for head, group in enumerate(groups):
             heads[list(group)] = head
-        return heads
+        single = tuple((head,) for head in range(self.spec.H))
+        return Owners(0, heads, single, COUNTED_ON)
 
     def example(self) -> tuple[str, ...]:
         return () if self.facts is None else (str(self.facts.rows[0]),)

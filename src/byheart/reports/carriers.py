@@ -137,14 +137,15 @@ def head_map(memory: Memory, rows: int = 600) -> HeadMap:
     ((29, 4), 'construction')
     """
     owners, T = memory.owners(), held_facts(memory).T
-    groups = np.zeros(T, dtype=int) if owners is None else owners
+    groups = np.zeros(T, dtype=int) if owners is None else owners.shard
     chosen = np.argsort(groups, kind="stable")
     if T > rows:
         chosen = chosen[np.linspace(0, T - 1, rows).astype(int)]
     effect, lost, what = effects(memory, chosen)
-    # Groups are heads where each head owns facts by itself, and shards of several heads otherwise.
-    heads = owners is not None and owners.max(initial=-1) + 1 == effect.shape[1]
-    owner = groups[chosen] if heads else effect.argmax(1)
+    owner = effect.argmax(1)
+    if owners is not None and all(len(heads) <= 1 for heads in owners.heads):
+        # Each head owns facts by itself: no ablation has to find it.
+        owner = np.array([[*owners.heads_of(i), -1][0] for i in chosen.tolist()])
     order = np.lexsort((-effect.max(1), owner, groups[chosen]))
     source = "ablation" if owners is None else "construction"
     return HeadMap(chosen[order], effect[order], lost[order], owner[order], source, T, what)
