@@ -22,6 +22,7 @@ from byheart.interpret.subject import Subject
 from byheart.models import Memory
 
 Array = np.ndarray
+BY_FACT = ("average_precision", "precision", "misplaced")
 
 
 @dataclass(frozen=True)
@@ -64,11 +65,20 @@ class Evaluation:
     @cached_property
     def measurements(self) -> dict[str, float]:
         """Means over the facts, by the names that rows have."""
-        return {
-            "average_precision": float(self.average_precision.mean()),
-            "precision": float(self.precision.mean()), "misplaced": float(self.misplaced.mean()),
-            "forwards": self.forwards, "backwards": self.backwards, "chance": self.chance,
-        }  # fmt: skip
+        means = {name: float(getattr(self, name).mean()) for name in BY_FACT}
+        return means | self._passes | {"chance": self.chance}
+
+    def by_fact(self) -> list[dict[str, float]]:
+        """The same, fact by fact; passes are the mean of all."""
+        return [
+            {name: float(getattr(self, name)[i]) for name in BY_FACT} | self._passes
+            for i in range(len(self.precision))
+        ]
+
+    @property
+    def _passes(self) -> dict[str, float]:
+        both = self.forwards + self.backwards
+        return {"forwards": self.forwards, "backwards": self.backwards, "passes": both}
 
     def __repr__(self) -> str:
         m = self.measurements
