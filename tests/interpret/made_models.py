@@ -38,9 +38,9 @@ def two_heads() -> bh.TokenMemory:
 
 def relay() -> bh.TokenMemory:
     """Two layers of two heads, one-hot tokens in the first four of six coordinates, even attention.
-    Head 0.0 writes 4 z for t1, z the last coordinate, which no logit reads; head 1.0 writes 4 t2 for
-    z. The others write nothing. (0, 1) -> 2: at the last position 0.0 reads t1 with weight 1/2 and
-    writes 2 z, of which 1.0 reads half and writes 4 t2; the skip has 1 for t1."""
+    Head 0.0 writes 4 z for t1, z the last coordinate, which no logit reads; head 1.0 writes 4 t2
+    for z. The others write nothing. (0, 1) -> 2: at the last position 0.0 reads t1 with weight 1/2
+    and writes 2 z, of which 1.0 reads half and writes 4 t2; the skip has 1 for t1."""
     spec = AttentionOnlySpec(N=4, S=2, d=6, d_h=6, H=2, layers=2, qk_rank=1, positions="none")
     eye = torch.eye(6, dtype=torch.float64)
     W_O = torch.zeros(2, 2, 6, 6, dtype=torch.float64)

@@ -16,7 +16,7 @@ from byheart.interpret.attribution import DRAWS, STEPS
 from byheart.interpret.subject import leads, runner_up
 
 ROUNDING = 1e-9  # float64, some hundred operations on numbers below 100
-# What every method says of (0, 1) -> t2 in `two_heads`: heads 0 and 1. By hand: head 0 writes 3 t3 +
+# What every method says of head 0 for (0, 1) -> t2 in `two_heads`. By hand: it writes 3 t3 +
 # 6 t2. For (0, 0) it writes 6 t3; the mean of both keys at the last position is 4.5 t3 + 3 t2.
 TWO_HEADS = {
     "direct": 6.0, "direct-lead": 3.0, "zero": 3.0, "lost": 1.0, "mean": 3 - (3 - 4.5),

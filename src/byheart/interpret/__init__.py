@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "METHODS", "STUDY", "Attribution", "Evaluation", "Run", "Subject", "Truth",
-    "average_precision", "evaluate", "localise", "method_named", "misplaced", "precision_at_k", "truth",
+    "average_precision", "evaluate", "localise", "method_named", "misplaced", "precision_at_k",
+    "truth",
 ]  # fmt: skip
 __getattr__, __dir__ = attach(__name__)

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from byheart.interpret.subject import Run, Subject, leads, runner_up
 
-Scores = Tensor | np.ndarray
-Method = Callable[[Subject, Tensor, int], Scores]
+Method = Callable[[Subject, Tensor, int], object]
+"""What it returns is checked (`loading.checked`)."""
 STEPS = 16  # points of the path of integrated gradients
 DRAWS = 4  # other keys that resampling takes
 
@@ -123,7 +123,7 @@ def random(model: Subject, key: Tensor, answer: int) -> Tensor:
     return torch.rand(shape, generator=model.generator, dtype=torch.float64)
 
 
-METHODS: dict[str, Method] = {
+METHODS: dict[str, Callable[[Subject, Tensor, int], Tensor]] = {
     "direct": direct, "direct-lead": direct_lead, "zero": zero, "lost": lost, "mean": mean,
     "resample": resample, "patch": patch, "gradient": gradient, "integrated": integrated,
     "attention": attention, "random": random,

@@ -9,16 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from byheart._progress import Progress, quiet
 from byheart._progress import Report as Tell
 from byheart.errors import ByheartError, OptionError, check_choice
 from byheart.interpret import tables
-from byheart.interpret.attribution import METHODS
-from byheart.interpret.evaluation import evaluate, truth
 from byheart.interpret.hiding import HIDINGS, N, S, hidden
-from byheart.interpret.loading import Attribution, method_named, methods_named
-from byheart.models import Memory
 from byheart.studies import (
     Axes,
     Cell,
@@ -37,6 +34,9 @@ from byheart.studies import (
 from byheart.studies.fits import combined
 from byheart.studies.result import FOLDER
 
+if TYPE_CHECKING:
+    from byheart.models import Memory
+
 NAME = "localise/heads"
 FACTS = {"quick": 24, "paper": 64}
 MOST_FACTS = N**S
@@ -46,6 +46,9 @@ GOOD = 0.9  # average precision above which the sentence says that a method find
 
 def measure(params: dict, seed: int) -> Measurements:
     """One method sent into one memory: means over its facts of what `Evaluation` has."""
+    from byheart.interpret.evaluation import evaluate
+    from byheart.interpret.loading import method_named
+
     method = method_named(params["method"])
     if method.source != params.get("source", ""):
         raise ByheartError(f"the text of {method.name} was changed while it ran: run it again.")
@@ -66,16 +69,19 @@ LOCALISE = Procedure(
 
 
 def grid_of(
-    methods: Sequence[Attribution], disguises: Sequence[str]
+    methods: Sequence[str | Callable] | None, disguises: Sequence[str]
 ) -> Callable[[str, str], list[Cell]]:
-    """The cells of these methods on these disguises, of any profile."""
+    """The cells of these methods (None: all of byheart's) on these disguises, of any profile."""
 
     def grid(variant: str, profile: str) -> list[Cell]:
+        from byheart.interpret.loading import methods_named
+
+        chosen = methods_named(methods)
         return [
             LOCALISE.cell(disguise, disguise=disguise, method=method.name, facts=FACTS[profile],
                           **({"source": method.source} if method.source else {}))
             for disguise in disguises
-            for method in methods
+            for method in chosen
         ]  # fmt: skip
 
     return grid
@@ -119,7 +125,7 @@ AXES = Axes(
     "average precision", log="x", bottom=0, label="{value}",
 )  # fmt: skip
 STUDY = Study(
-    NAME, grid_of([method_named(name) for name in METHODS], tuple(HIDINGS)), analyse,
+    NAME, grid_of(None, tuple(HIDINGS)), analyse,
     title="Which tool finds the heads that hold a fact?",
     source="byheart: memories whose owners are known",
     claim="Where a fact is held by known heads, an attribution method finds them, or is fooled by "
@@ -178,7 +184,10 @@ def marked(
     >>> len(rows), rows[0]["average_precision"]
     (10, 1.0)
     """
-    chosen = methods_named(list(METHODS) if methods is None else methods)
+    from byheart.interpret.evaluation import evaluate, truth
+    from byheart.interpret.loading import methods_named
+
+    chosen = methods_named(methods)
     where = truth(memory, FACTS["paper"] if asked is None else asked, seed)
     rows = []
     for i, method in enumerate(chosen):
@@ -187,6 +196,7 @@ def marked(
         params = {"method": method.name, "disguise": name}
         for row, measured in zip(where.rows, found.by_fact(), strict=True):
             rows.append(Row(NAME, name, "as-built", method.name, row, params, measured))
+    progress(Progress(f"{len(chosen)} methods", done=len(chosen), total=len(chosen)))
     return rows
 
 
@@ -194,10 +204,12 @@ def chosen_study(
     methods: Sequence[str | Callable] | None, disguises: Sequence[str] | None
 ) -> Study:
     """The benchmark of these methods and disguises; all, unless given."""
+    from byheart.interpret.loading import methods_named
+
     for name in disguises or ():
         check_choice("disguises", name, HIDINGS)
-    chosen = methods_named(list(METHODS) if methods is None else methods)
-    return replace(STUDY, grid=grid_of(chosen, tuple(disguises or HIDINGS)))
+    methods_named(methods)  # refused before anything runs
+    return replace(STUDY, grid=grid_of(methods, tuple(disguises or HIDINGS)))
 
 
 def _check_workers(methods: Sequence[str | Callable], workers: int | str) -> None:

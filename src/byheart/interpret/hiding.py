@@ -1,13 +1,18 @@
-"""Memories whose facts are hidden in known ways: what the methods of the benchmark are sent into."""
+"""Memories whose facts are hidden in known ways: what the benchmark sends its methods into."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from byheart.interpret.evaluation import Truth, truth
-from byheart.models import Memory
+from byheart.construct import Sharded
+from byheart.facts import random_associations
+
+if TYPE_CHECKING:
+    from byheart.interpret.evaluation import Truth
+    from byheart.models import Memory
 
 N, S = 16, 2  # tokens, and tokens a key
 AT_ONCE = 32  # memories that are kept: all methods are sent into the same ones
@@ -50,11 +55,9 @@ HIDINGS: dict[str, Hiding] = {
 
 @lru_cache(AT_ONCE)
 def _hidden(facts: int, copies: int, options: tuple[tuple[str, Option], ...], seed: int) -> Memory:
-    import byheart as bh
-
-    table = bh.random_associations(N=N, S=S, T=facts, seed=seed)
-    memory = bh.build(table, bh.Sharded(facts_per_head=1, copies=copies), seed=seed)
-    return bh.disguise(memory, bh.Disguise(**dict(options), seed=seed)) if options else memory
+    table = random_associations(N=N, S=S, T=facts, seed=seed)
+    memory = Sharded(facts_per_head=1, copies=copies).build(table, seed=seed)
+    return disguise(memory, Disguise(**dict(options), seed=seed)) if options else memory
 
 
 @lru_cache(AT_ONCE)
@@ -62,5 +65,7 @@ def hidden(
     facts: int, copies: int, options: tuple[tuple[str, Option], ...], seed: int
 ) -> tuple[Memory, Truth]:
     """A memory of random facts, hidden with these options, and where each fact is."""
+    from byheart.interpret.evaluation import truth
+
     memory = _hidden(facts, copies, options, seed)
     return memory, truth(memory)

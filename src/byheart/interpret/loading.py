@@ -38,9 +38,10 @@ class Attribution:
         return checked(self.function(model, key, answer), (model.layers, model.H), self.name)
 
 
-def methods_named(names: Sequence[str | Callable]) -> list[Attribution]:
-    """Methods by name (`zero`), by place (`mine.py:find`) or as they are; each once."""
-    found = [method_named(name) for name in names]
+def methods_named(names: Sequence[str | Callable] | None = None) -> list[Attribution]:
+    """Methods by name (`zero`), by place (`mine.py:find`) or as they are, each once; all of
+    byheart's where none are given."""
+    found = [method_named(name) for name in (METHODS if names is None else names)]
     return list({method.name: method for method in found}.values())
 
 

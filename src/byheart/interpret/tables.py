@@ -103,13 +103,12 @@ def lines(found: Found) -> list[tuple[str, ...]]:
 
 
 def draw(rows: list[Row], _: Finding) -> Figure:
-    """Left: average precision, methods down, disguises across. Right: its mean over the disguises
-    against what it costs."""
+    """Left: average precision, methods down, disguises across. Right: what each method costs."""
     from matplotlib.figure import Figure
 
     found = by_method(rows)
-    figure = Figure(figsize=(12.4, 4.8), layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
+    figure = Figure(figsize=(11.6, 4.8), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(3, 1))
     figure.suptitle("Which tool finds the heads that hold a fact?", x=0.01, ha="left", fontsize=11)
     if found:
         draw_map(left, found)
@@ -136,18 +135,17 @@ def draw_map(axes: Axes, found: Found) -> None:
 
 
 def draw_costs(axes: Axes, found: Found) -> None:
-    """The mean over the disguises against passes through the model, a fact."""
+    """Passes a fact, mean over the disguises, beside the methods of the map."""
     methods, _ = names(found)
     for i, method in enumerate(methods):
-        mine = [row for (name, _), same in found.items() if name == method for row in same]
-        x = max(0.5, float(np.mean([row["passes"] for row in mine])))
-        y = float(np.mean([row["average_precision"] for row in mine]))
-        axes.plot(x, y, "o", ms=5, color=_style.COLOURS[i % len(_style.COLOURS)])
-        _style.name(axes, x, y, method)
+        rows = [row for (name, _), same in found.items() if name == method for row in same]
+        passes = float(np.mean([row["passes"] for row in rows]))
+        axes.barh(i, passes, height=0.6, color=_style.MEASURED)
+        _style.name(axes, max(passes, 0.5), i, cost_text(found, method))
     axes.set_xscale("log")
-    axes.set_xlim(0.3, None)
-    axes.set_ylim(0, 1.05)
-    axes.set_xlabel("passes through the model a fact (none: at the left)", fontsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(True, color=_style.GRID, lw=0.6)
-    _style.title(axes, "mean over the disguises, and cost")
+    axes.set_xlim(0.5, None)
+    axes.set_ylim(len(methods) - 0.5, -0.5)
+    axes.set_yticks([])
+    axes.tick_params(labelsize=8)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    _style.title(axes, "passes a fact: forward (+ backward)")
