@@ -9,7 +9,7 @@ import torch
 from scipy.stats import kstest
 
 import byheart
-from byheart.construct.sharded.build import coordinates, unseen_keys, with_rates
+from byheart.construct.sharded.fingerprint import coordinates, unseen_keys, with_rates
 from byheart.errors import ByheartError
 from byheart.models.sharded import fingerprints, residual
 

@@ -5,10 +5,11 @@ Nothing heavy is loaded before a memory is built: a wrong option is refused at o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar
 
 from byheart._progress import Report
+from byheart.errors import ByheartError
 from byheart.methods import Kind, Method, option
 from byheart.specs import DTYPES, GATES
 
@@ -87,6 +88,26 @@ class Sharded(Method["ShardedMemory"]):
     shard_size: int | None = option(
         None, "Facts a shard. Default: 250. 1: one fact, one group of heads.", min=1
     )
+    facts_per_head: int | None = option(
+        None,
+        "One head for every K facts, of width K and theirs alone; 1: one fact, one head. Costs "
+        "about 2 d (r/K + 1) parameters a fact in the literal layer, r = 2 or 3 "
+        "(docs/ground-truth.md).",
+        metavar="K",
+        min=1,
+    )
+    heads_by: str | int | None = option(
+        None,
+        "Every value of this key column (its name, or its number from 1) has heads of its own.",
+        metavar="COLUMN",
+    )
+    copies: int = option(
+        1,
+        "Spread every fact over this many times the heads: from 2 on no single one is needed, and "
+        "the heads cost as many times the parameters.",
+        min=1,
+        max=64,
+    )
     untied: bool = option(False, "Draw random heads for every shard.")
     code: str | None = option(None, "Lattice of the gates.", choices=("lat1", "lat2"))
     abstain: bool = option(
@@ -99,6 +120,33 @@ class Sharded(Method["ShardedMemory"]):
         metavar="K|ADDRESS",
     )
     dtype: str = option("float32", STORED, choices=DTYPES)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        chosen = {"facts_per_head": self.facts_per_head, "heads_by": self.heads_by}
+        excluded = {
+            "facts_per_head": ("heads_by", "shard_size", "d_h", "slack"),
+            "heads_by": ("shard_size",),
+        }
+        given = {f.name for f in fields(self) if getattr(self, f.name) != f.default}
+        for name, value in chosen.items():
+            wrong = [other for other in excluded[name] if other in given]
+            if value is not None and wrong:
+                raise ByheartError(
+                    f"`{name}` says which facts share a head, and leaves no choice of "
+                    f"{' and '.join(f'`{other}`' for other in wrong)}. Give one or the other."
+                )
+
+    @property
+    def known_heads(self) -> bool:
+        """Whether it is asked which heads hold what: the rest of the stream is then made neutral,
+        so that a fact is lost with its heads."""
+        return self.facts_per_head is not None or self.heads_by is not None or self.copies > 1
+
+    def copies_fit(self, d_h: int) -> int:
+        """Facts a shard such that each of its heads can hold all of them, with room to spare: an
+        equal share each."""
+        return max(1, d_h // 2)
 
     def _build(self, facts: Facts, seed: int, progress: Report) -> ShardedMemory:
         from byheart.construct.sharded.build import sharded_memory

@@ -1,9 +1,5 @@
 """facts -> sharded memory: one small system a shard, many shards at a time, in this process or on
-workers, with the same bytes; and the fingerprints by which it tells what it was never told.
-
-A key t counts as stored if c more coordinates v(t) of the output are within τ = max(8 e, u cond) of
-its fingerprint φ(t): e the largest error of a stored fact, u cond what perturbation theory gives.
-"""
+workers, with the same bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +16,9 @@ from byheart._progress import Report
 from byheart.construct.attention_only import POSITION_SHARE, SEED_STRIDE, TOKEN_SHARE, gaussians
 from byheart.construct.frames import ideal_margin, unembedding
 from byheart.construct.methods import Sharded
-from byheart.construct.sharded.changes import rows_of
+from byheart.construct.sharded.fingerprint import abstention, coordinates
+from byheart.construct.sharded.housing import unknowns_needed
+from byheart.construct.sharded.neutral import neutral_rest
 from byheart.construct.sharded.plan import (
     Batch,
     Plan,
@@ -28,14 +26,18 @@ from byheart.construct.sharded.plan import (
     lattice,
     layout_weights,
     plan,
-    unknowns_needed,
+)
+from byheart.construct.sharded.shares import (
+    equal_shares,
+    lost_with_one_head,
+    quiet_embeddings,
 )
 from byheart.construct.solve import DTYPES, RankError, minimum_norm
 from byheart.engine import engine
 from byheart.errors import CheckFailed
 from byheart.facts import Facts
 from byheart.models.attention_only import Weights
-from byheart.models.construction import Abstention, ShardedConstruction, finite
+from byheart.models.construction import ShardedConstruction, finite
 from byheart.models.sharded import fingerprints, heads_sum, own_features, residual
 from byheart.models.sharded_memory import ShardedMemory
 from byheart.models.threads import one_thread
@@ -51,9 +53,6 @@ LEAK_NATS, TOTAL_LEAK = -math.log(1e-12), 1e-9
 # A subject sink leaves V (A - x_1), nearly 0 where a head attends to x_1 alone (2 % of the facts
 # of a head): shards of a few facts need several heads, so that W_O stays small.
 SINK_HEADS = 4
-SAFETY = 8  # three bits between the largest error seen and the tolerance
-WIDEST = 2.0**-6  # tolerance beyond which fingerprints say little
-SAMPLE = 4000  # unseen keys whose check values are looked at
 HEADS_AT_ONCE = 1024  # untied heads whose largest scores are looked for together
 BY_TOKEN = ("W_E", "group", "bits", "subject")  # weights with one row a token
 NOT_READ = ("W_U", "W_O", "cancel")  # weights that a solve does not look at
@@ -65,16 +64,19 @@ def sharded_memory(facts: Facts, options: Sharded, seed: int, progress: Report) 
     """Shards of some hundred facts; other draws and more slack if one of them fails."""
     layout = plan(facts, options, seed)
     failures: list[str] = []
-    best, best_margin = None, -math.inf
+    best, best_margin, needs_all = None, -math.inf, facts.T
     for attempt, least in enumerate(MORE_SLACK):
-        draw = replace(options, slack=max(options.slack, least))
+        exact = options.facts_per_head is not None  # one head, neither more nor less
+        draw = options if exact else replace(options, slack=max(options.slack, least))
         own_seed = seed + SEED_STRIDE * attempt
         try:
             memory = build_sharded(facts, layout, draw, own_seed, progress)
             progress(f"recalling {facts.T:,} facts")
             recalled, margin = recalled_through_own_heads(memory, facts)
             made = replace(memory.construction, recalled=recalled, margin=finite(margin))
-            if recalled == facts.T and margin > best_margin:
+            alone = lost_with_one_head(memory, facts) if options.copies > 1 else 0
+            if recalled == facts.T and (-alone, margin) > (-needs_all, best_margin):
+                made, needs_all = replace(made, why=(*made.why, *_kept(options, alone))), alone
                 memory = replace(memory, construction=made)
                 if options.abstain:
                     made = replace(made, abstain=abstention(memory, facts, own_seed))
@@ -82,7 +84,7 @@ def sharded_memory(facts: Facts, options: Sharded, seed: int, progress: Report) 
         except (RankError, CheckFailed) as error:
             failures.append(str(error))
             continue
-        if best_margin >= SAFE_SHARE * made.ideal_margin:
+        if best_margin >= SAFE_SHARE * made.ideal_margin and not needs_all:
             break
         failures.append(f"{recalled:,} of {facts.T:,} recalled, condition {made.condition:.0e}")
     if best is not None:
@@ -93,20 +95,34 @@ def sharded_memory(facts: Facts, options: Sharded, seed: int, progress: Report) 
     )
 
 
+def _kept(options: Sharded, alone: int) -> tuple[str, ...]:
+    """Whether copies do what they are for, in words."""
+    if options.copies == 1:
+        return ()
+    if not alone:
+        return ("every fact is kept when any single head is zeroed, measured as stored",)
+    return (
+        f"copies={options.copies} did not reach its end: {alone:,} facts are lost when one of "
+        "their heads is zeroed. Use more copies, or a smaller `shard_size`",
+    )
+
+
 @one_thread()
 def build_sharded(
     facts: Facts, layout: Plan, options: Sharded, seed: int, progress: Report
 ) -> ShardedMemory:
     """Weights for the layout; only W_O depends on the facts. With `abstain`: and fingerprints.
     `workers`: processes or the address of a Dask scheduler; the bytes are the same."""
-    dtype, slack = DTYPES[options.dtype], options.slack
+    dtype, slack = DTYPES[options.dtype], options.slack if options.facts_per_head is None else 0.0
     order, sizes = layout.order(facts.S), layout.sizes
     tokens, by_last = torch.from_numpy(facts.tokens[:, order]), layout.gate == "query"
     needed = unknowns_needed(layout.shard, sizes, tokens.numpy(), layout.d_h, by_last)
     if layout.gate == "subject-sink":
         needed = np.maximum(needed, SINK_HEADS * layout.d_h)
     made = batches(sizes, layout.d_h, slack, needed)
-    heads = np.empty(len(sizes), dtype=np.int64)
+    if options.known_heads:
+        made = _for_facts_only(made, sizes, options.copies)
+    heads = np.zeros(len(sizes), dtype=np.int64)
     for batch in made:
         heads[batch.shards] = batch.heads
     H = int(heads.sum())
@@ -114,6 +130,10 @@ def build_sharded(
     progress(f"placing {len(facts.answer_ids):,} answers in R^{layout.d_g}")
     rows, W_U = unembedding(facts.answer_ids, layout.d_g, facts.N + 1, seed)
     weights["W_U"] = W_U.to(dtype)
+    if options.copies > 1:
+        weights = quiet_embeddings(weights)
+    if options.known_heads:
+        weights["W_E"] = neutral_rest(facts, tokens[:, -1], weights, seed)
     code = lattice(len(layout.level), layout.k)
     spec = ShardedSpec(
         N=facts.N + 1,
@@ -132,6 +152,10 @@ def build_sharded(
         gate=layout.gate,
         untied=options.untied,
     )
+    why = layout.why
+    if options.known_heads:
+        why = (*why, _cost(facts, spec))
+        progress(why[-1])
     weights |= layout_weights(layout.group, layout.level, code.points, heads, layout.bits)
     weights["far"] = torch.from_numpy(code.far).int()
     if spec.gate != "query":
@@ -162,7 +186,7 @@ def build_sharded(
         s_max=reach,
         beta=layout.beta,
         slack=slack,
-        why=tuple(layout.why),
+        why=why,
     )
     return ShardedMemory(
         spec=spec,
@@ -172,6 +196,25 @@ def build_sharded(
         facts=facts,
         pad_id=facts.pad_id,
         order=tuple(order),
+    )
+
+
+def _for_facts_only(made: list[Batch], sizes: np.ndarray, copies: int) -> list[Batch]:
+    """Heads for shards that have facts, `copies` times as many, and none for the others."""
+    some = [(batch, batch.shards[sizes[batch.shards] > 0]) for batch in made]
+    return [
+        Batch(shards, copies * batch.heads, batch.size, equal=copies > 1)
+        for batch, shards in some
+        if len(shards)
+    ]
+
+
+def _cost(facts: Facts, spec: ShardedSpec) -> str:
+    """What known heads cost, in words."""
+    per = spec.parameters / facts.T
+    return (
+        f"{spec.H:,} heads for {facts.T:,} facts: {spec.parameters:,} parameters in the literal "
+        f"layer, {per:,.0f} a fact"
     )
 
 
@@ -229,60 +272,6 @@ def recalled_through_own_heads(memory: ShardedMemory, facts: Facts) -> tuple[int
     return facts.T - int((~(margins > 0)).sum()), least
 
 
-def coordinates(dtype: torch.dtype) -> int:
-    """Check coordinates for a false-positive rate near one in a million or less, at the condition
-    numbers of shards of some ten facts or more; what it came to is stated in the memory."""
-    return 1 if dtype == torch.float64 else 2
-
-
-def abstention(
-    memory: ShardedMemory, facts: Facts, seed: int, before: Abstention | None = None
-) -> Abstention:
-    """Tolerance (a power of two) and false-positive rates of a memory that was solved with
-    fingerprints. `before`: an edit solved the shards of `facts` again. The tolerance never shrinks,
-    so that facts of other shards stay known."""
-    error = float(memory.check_errors(memory.in_order(facts.tokens), seed).max())
-    u = torch.finfo(memory.dtype).eps / 2
-    tolerance = 2.0 ** math.ceil(math.log2(max(SAFETY * error, u * memory.construction.condition)))
-    if tolerance > WIDEST:
-        raise CheckFailed(
-            f"fingerprints are off by up to {error:.1e} in {memory.dtype}: too much to tell "
-            "stored keys from others. Use a larger `d` or `dtype=float64`."
-        )
-    if before is not None:
-        error = max(before.largest_error, error)
-        if tolerance <= before.tolerance:
-            return replace(before, largest_error=error)
-        facts = memory.facts if memory.facts is not None else facts
-    return with_rates(memory, facts, tolerance, seed, error)
-
-
-def with_rates(
-    memory: ShardedMemory, facts: Facts, tolerance: float, seed: int, error: float
-) -> Abstention:
-    """The proven bound on the false-positive rate, and the rate expected from measured values."""
-    spec = memory.spec
-    bound = (tolerance + 2.0**-24) ** spec.check
-    keys = unseen_keys(facts, SAMPLE, seed)
-    rate = bound  # where every key that could be asked is stored
-    if len(keys):
-        with one_thread():
-            out = residual(spec, memory.tensors, memory.in_order(keys))
-        v = out[:, spec.d_g :].double()
-        overlap = (v + tolerance).clamp(-1, 1) - (v - tolerance).clamp(-1, 1)
-        rate = float((overlap / 2).prod(1).mean())
-    return Abstention(spec.check, seed, tolerance, error, bound, rate, len(keys))
-
-
-def unseen_keys(facts: Facts, count: int, seed: int) -> np.ndarray:
-    """At most `count` distinct keys (m, S) that are not stored, each token from its own column."""
-    draw = np.random.default_rng([seed, 0x5EED])
-    columns = [draw.choice(column, 2 * count) for column in facts.tokens.T]
-    keys = np.unique(np.stack(columns, axis=1), axis=0)
-    keys = keys[rows_of(facts, keys) < 0]
-    return keys[draw.permutation(len(keys))[:count]]
-
-
 def solve_batch(
     spec: ShardedSpec, weights: Weights, batch: Batch, tokens: Tensor, targets: Tensor, sizes: Sizes
 ) -> tuple[Tensor, float, float]:
@@ -309,6 +298,9 @@ def solve_batch(
     L, info = torch.linalg.cholesky_ex(K)
     W = X.transpose(1, 2) @ torch.cholesky_solve(R, L)
     W += X.transpose(1, 2) @ torch.cholesky_solve(R - X @ W, L)
+    if batch.equal:
+        tolerance = torch.finfo(weights["W_E"].dtype).eps ** 0.5
+        W = equal_shares(X, R, batch.heads, padding.view(B, n), tolerance)
     residual = (X @ W - R).abs().amax((1, 2))
     for i in torch.nonzero((info != 0) | ~(residual < 1e-9))[:, 0].tolist():
         # Too ill conditioned for Cholesky: solve this one shard by QR.

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from byheart._progress import Report, quiet
-from byheart.construct.sharded import build, grow
+from byheart.construct.sharded import build, fingerprint, grow
 from byheart.construct.sharded.changes import Key, Sets, change_facts
 from byheart.construct.sharded.plan import Batch
 from byheart.construct.solve import CHOLESKY_LIMIT, RankError
@@ -282,6 +282,6 @@ def _verified(
     margins = [m for m in (made.margin, finite(margin)) if m is not None]
     made = replace(made, margin=min(margins, default=None))
     if made.abstain is not None and solved is not None:
-        known = build.abstention(memory, solved, made.abstain.seed, made.abstain)
+        known = fingerprint.abstention(memory, solved, made.abstain.seed, made.abstain)
         made = replace(made, abstain=known)
     return replace(memory, construction=made)

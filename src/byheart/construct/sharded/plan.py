@@ -6,7 +6,6 @@ which heads read |P_g - P_t|² exactly: 0 for their own group, 1 or more for oth
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,13 +16,14 @@ import torch
 
 from byheart.construct.frames import frame_margin, smallest_width
 from byheart.construct.methods import Sharded
+from byheart.construct.sharded.housing import MAX_SHARD, Housing, balanced_bits, packed
+from byheart.construct.sharded.known import heads_of_column, one_head_each
 from byheart.errors import ByheartError, CapacityError
 from byheart.facts import Facts
 from byheart.models.attention_only import Weights
 from byheart.specs import Gate
 
 SHARD = 250  # facts: best for time, memory and conditioning between 100 and 250
-MAX_SHARD = 4000  # facts of one hot token that cannot be split (S >= 3): one dense solve
 LEAST_WIDTH = 8  # generic coordinates: below, condition numbers grow fast
 # Tokens of at most this share of a shard pack evenly (within 3 % was measured at far less).
 FINE = 1 / 8
@@ -85,66 +85,43 @@ def plan(facts: Facts, options: Sharded | None = None, seed: int = 0) -> Plan:
     ([250, 250, 250, 250], [0, 1])
     """
     options = options or Sharded()
-    S, N, shard, code = facts.S, facts.N, options.shard_size or SHARD, options.code or "lat2"
+    S, N, code = facts.S, facts.N, options.code or "lat2"
     gate = cast(Gate, options.gate or "query")
-    _check_options(gate, shard, S)
+    _check_options(gate, options.shard_size or SHARD, S)
+    if options.copies > 1 and gate == "subject-sink":
+        raise ByheartError(
+            f"`copies={options.copies}` with `gate=subject-sink`: every fact depends on every head "
+            "there, and none can be zeroed alone. Use `gate=query`."
+        )
     why: list[str] = []
     d_g, d_h = _widths(len(facts.answer_ids), options, why)
-    deciding, reason = _deciding_column(facts, shard, gate)
+    shard = options.shard_size or (options.copies_fit(d_h) if options.copies > 1 else SHARD)
+    housing = _housing(facts, options, shard, gate, seed)
     subject = _roles(facts) if gate == "subject-sink" else None
-    counts = np.bincount(facts.tokens[:, deciding], minlength=N)
-    hot = np.flatnonzero(counts > shard)
-    cold = np.flatnonzero((counts > 0) & (counts <= shard))
-    splits = S == 2 and gate == "query"
-    if len(hot) and not splits:
-        _refuse_too_hot(facts, deciding, counts, gate, shard)
-    group = np.full(N + 1, -1, dtype=np.int64)  # the last id is BOS
-    bins = math.ceil(counts[cold].sum() / shard)
-    group[cold] = packed(counts[cold], bins)
-    group[hot] = bins + np.arange(len(hot))
-    groups = bins + len(hot)
-    most = MAX_GROUPS[DIMENSIONS[code]]
-    if groups > most:
-        raise CapacityError(
-            f"{groups:,} groups of facts, {code} codes are exact up to {most:,}. Use "
-            f"{'code lat2' if code == 'lat1' else 'fewer facts'} or a `shard_size` of "
-            f"{math.ceil(groups * shard / most):,} or more."
-        )
-    level = np.zeros(groups, dtype=np.int64)
-    if splits:
-        level[bins:] = np.ceil(np.log2(counts[hot] / shard)).astype(np.int64)
+    group, level, groups = housing.group, housing.level, len(housing.level)
+    _check_groups(groups, code, shard)
     first = np.cumsum(2**level) - 2**level
-    kb = int(level.max(initial=0))
-    other = facts.tokens[:, 1 - deciding] if kb else facts.tokens[:, 0]
-    bits = _balanced_bits(other, N, kb, seed)
-    fact_group = group[facts.tokens[:, deciding]]
-    sub = np.zeros(facts.T, dtype=np.int64)
-    for j in range(kb):
-        sub = np.where(level[fact_group] > j, 2 * sub + (bits[other, j] > 0), sub)
-    shard_of_fact = first[fact_group] + sub
+    shard_of_fact = housing.shards(facts.tokens)
     sizes = np.bincount(shard_of_fact, minlength=int((2**level).sum()))
-    why.append(reason)
+    why.append(housing.reason)
     if gate == "key":
+        counts = np.bincount(facts.tokens[:, housing.deciding], minlength=N)
         d_h = _key_head_width(d_h, options.d_h, counts, group, sizes, why)
-    if len(hot):
-        split = f"up to {2**kb} sub-shards by {kb} bits of the other token"
+    why += housing.more
+    if options.facts_per_head is None and options.heads_by is None:
         why.append(
-            f"{len(hot):,} hot tokens with more than {shard:,} facts (largest "
-            f"{counts[hot].max():,}): {split if kb else 'one shard each'}"
+            f"{len(sizes):,} shards of {sizes.min():,} to {sizes.max():,} facts (aim {shard:,})"
+            + (": best for time and conditioning" if shard == SHARD else ", as asked")
         )
-    why.append(
-        f"{len(sizes):,} shards of {sizes.min():,} to {sizes.max():,} facts (aim {shard:,})"
-        + (": best for time and conditioning" if shard == SHARD else ", as asked")
-    )
     return Plan(
-        deciding=deciding,
+        deciding=housing.deciding,
         d_g=d_g,
         d_h=d_h,
         beta=4.0 if d_g >= 8 else 8.0 if d_g >= 4 else 32.0,
         group=group,
         level=level,
         first=first,
-        bits=bits,
+        bits=housing.bits,
         shard=shard_of_fact,
         sizes=sizes,
         why=tuple(why),
@@ -152,6 +129,54 @@ def plan(facts: Facts, options: Sharded | None = None, seed: int = 0) -> Plan:
         k=DIMENSIONS[code],
         subject=subject,
     )
+
+
+def _housing(facts: Facts, options: Sharded, shard: int, gate: Gate, seed: int) -> Housing:
+    if options.facts_per_head is not None:
+        return one_head_each(facts, options.facts_per_head, gate, seed)
+    if options.heads_by is not None:
+        return heads_of_column(facts, options.heads_by, gate)
+    if options.copies > 1 and options.shard_size is None and gate == "query" and facts.S <= 2:
+        return one_head_each(facts, shard, gate, seed)  # shards that each copy can hold whole
+    return _shared_heads(facts, shard, gate, seed)
+
+
+def _shared_heads(facts: Facts, shard: int, gate: Gate, seed: int) -> Housing:
+    """Tokens packed into groups of nearly `shard` facts; hot ones split, where they can be."""
+    deciding, reason = _deciding_column(facts, shard, gate)
+    counts = np.bincount(facts.tokens[:, deciding], minlength=facts.N)
+    hot = np.flatnonzero(counts > shard)
+    cold = np.flatnonzero((counts > 0) & (counts <= shard))
+    splits = facts.S == 2 and gate == "query"
+    if len(hot) and not splits:
+        _refuse_too_hot(facts, deciding, counts, gate, shard)
+    group = np.full(facts.N + 1, -1, dtype=np.int64)  # the last id is BOS
+    bins = math.ceil(counts[cold].sum() / shard)
+    group[cold] = packed(counts[cold], bins)
+    group[hot] = bins + np.arange(len(hot))
+    level = np.zeros(bins + len(hot), dtype=np.int64)
+    if splits:
+        level[bins:] = np.ceil(np.log2(counts[hot] / shard)).astype(np.int64)
+    kb = int(level.max(initial=0))
+    other = facts.tokens[:, 1 - deciding] if kb else facts.tokens[:, 0]
+    bits, more = balanced_bits(other, facts.N, kb, seed), ()
+    if len(hot):
+        split = f"up to {2**kb} sub-shards by {kb} bits of the other token"
+        more = (
+            f"{len(hot):,} hot tokens with more than {shard:,} facts (largest "
+            f"{counts[hot].max():,}): {split if kb else 'one shard each'}",
+        )
+    return Housing(deciding, reason, group, level, bits, more)
+
+
+def _check_groups(groups: int, code: str, shard: int) -> None:
+    most = MAX_GROUPS[DIMENSIONS[code]]
+    if groups > most:
+        raise CapacityError(
+            f"{groups:,} groups of facts, {code} codes are exact up to {most:,}. Use "
+            f"{'code lat2' if code == 'lat1' else 'fewer facts'} or a `shard_size` of "
+            f"{math.ceil(groups * shard / most):,} or more."
+        )
 
 
 def _check_options(gate: Gate, shard: int, S: int) -> None:
@@ -171,7 +196,7 @@ def _check_options(gate: Gate, shard: int, S: int) -> None:
 
 
 def _widths(A: int, options: Sharded, why: list[str]) -> tuple[int, int]:
-    d_g, d_h, dtype = options.d, options.d_h, options.dtype
+    d_g, d_h, dtype = options.d, options.facts_per_head or options.d_h, options.dtype
     if d_g is None:
         d_g = max(LEAST_WIDTH, smallest_width(A), d_h or 1)
         why.append(f"d_g = {d_g}: the least width at which {A:,} answers keep a margin near 0.4")
@@ -179,8 +204,9 @@ def _widths(A: int, options: Sharded, why: list[str]) -> tuple[int, int]:
         raise ByheartError(f"`d` must be at least 2 for a sharded memory, found {d_g}")
     d_h = d_h or d_g
     if d_h > d_g:
-        found = f"`d_h` must be at most the width d_g = {d_g}, found {d_h}"
-        raise ByheartError(f"{found}. Use `d_h={d_g}`, or `d={d_h}`.")
+        name = "d_h" if options.facts_per_head is None else "facts_per_head"
+        found = f"`{name}` must be at most the width d_g = {d_g}, found {d_h}"
+        raise ByheartError(f"{found}. Use `{name}={d_g}`, or `d={d_h}`.")
     margin, least = frame_margin(A, d_g), LEAST_MARGIN[dtype]
     if margin < least:
         needed = next(d for d in range(d_g + 1, 10_000) if frame_margin(A, d) >= least)
@@ -288,69 +314,14 @@ def layout_weights(
     return made | ({"bits": torch.from_numpy(bits)} if bits.shape[1] else {})
 
 
-def packed(counts: np.ndarray, bins: int) -> np.ndarray:
-    """Longest-first packing of tokens into `bins` groups of nearly equal numbers of facts."""
-    assigned = np.empty(len(counts), dtype=np.int64)
-    heap = [(0, b) for b in range(bins)]
-    for i in np.argsort(-counts, kind="stable").tolist():
-        load, b = heap[0]
-        assigned[i] = b
-        heapq.heapreplace(heap, (load + int(counts[i]), b))
-    return assigned
-
-
-def _balanced_bits(column: np.ndarray, N: int, kb: int, seed: int) -> np.ndarray:
-    """kb random bits a token, balanced among the tokens of `column`: (N + 1, kb) of +1 and -1."""
-    bits = np.ones((N + 1, kb), dtype=np.int8)
-    tokens = np.unique(column)
-    rank = np.random.default_rng(seed).permutation(len(tokens))
-    # The ranks' binary digits split every prefix class in halves.
-    bits[tokens] = np.where(rank[:, None] >> np.arange(kb) & 1, 1, -1)
-    return bits
-
-
 class Batch(NamedTuple):
-    """Shards of similar size that are solved together; all get `heads` heads."""
+    """Shards of similar size that are solved together; all get `heads` heads. `equal`: each of
+    them an equal share of what is written (`shares`)."""
 
     shards: np.ndarray
     heads: int
     size: int
-
-
-def unknowns_needed(
-    shard: np.ndarray, sizes: np.ndarray, tokens: np.ndarray, d_h: int, last_decides: bool = True
-) -> np.ndarray:
-    """How many unknowns H_g d_h each shard needs for its n_g facts: (shards,), n_g as a rule.
-
-    `tokens` (T, S) as the model reads them. Shards of few distinct tokens need more:
-
-    - the vectors e(t) + pos_s of N_g tokens at S positions span at most N_g + S - 1 dimensions,
-      and a head cannot have more;
-    - for one last token t, head j computes f / Z_j, f and Z_j sums of one term a position. Such f
-      form a space of D = 1 + Σ_{s<S} (n_s - 1) dimensions for n_s different tokens at position s,
-      and all heads share Z_j / Z_j = 1: together 1 + H_g (D - 1), which must reach t's facts
-      (counted only where the last token decides, so that they are all in one shard).
-    """
-    N, S = int(tokens.max()) + 1, tokens.shape[1]
-    pairs = np.unique((shard[:, None] * N + tokens).ravel())
-    rank = np.bincount(pairs // N, minlength=len(sizes)) + S - 1
-    needed = -(-sizes * d_h // np.minimum(rank, d_h))
-    last = tokens[:, -1]
-    facts = np.bincount(last, minlength=N)
-    # S = 2: as many facts as first tokens. D >= 2: enough where heads outnumber facts.
-    doubtful = facts[last] - 1 > (sizes // d_h)[shard]
-    if S == 2 or not last_decides or not doubtful.any():
-        return needed
-    degrees = np.zeros(N, dtype=np.int64)  # D - 1
-    for s in range(S - 1):
-        pairs = np.unique(last[doubtful] * N + tokens[doubtful, s])
-        degrees += np.maximum(np.bincount(pairs // N, minlength=N) - 1, 0)
-    some = np.unique(last[doubtful])
-    heads = -(-(facts[some] - 1) // np.maximum(degrees[some], 1))
-    where = np.zeros(N, dtype=np.int64)
-    where[last] = shard  # the last token decides, and cannot be split: one shard
-    np.maximum.at(needed, where[some], heads * d_h)
-    return needed
+    equal: bool = False
 
 
 def batches(sizes: np.ndarray, d_h: int, slack: float, needed: np.ndarray) -> list[Batch]:
