@@ -57,7 +57,11 @@ HIDINGS: dict[str, Hiding] = {
 def _hidden(facts: int, copies: int, options: tuple[tuple[str, Option], ...], seed: int) -> Memory:
     table = random_associations(N=N, S=S, T=facts, seed=seed)
     memory = Sharded(facts_per_head=1, copies=copies).build(table, seed=seed)
-    return disguise(memory, Disguise(**dict(options), seed=seed)) if options else memory
+    if not options:
+        return memory
+    from byheart.construct.disguise import Disguise, disguise
+
+    return disguise(memory, Disguise(**dict(options), seed=seed))
 
 
 @lru_cache(AT_ONCE)
