@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +14,13 @@ import byheart as bh
 from byheart.cli.main import app
 from byheart.errors import ByheartError
 from byheart.interpret import METHODS, STUDY, tables
-from byheart.interpret.benchmark import EXPECTED, localise
+from byheart.interpret.benchmark import EXPECTED, localise, measure
 from byheart.interpret.hiding import HIDINGS
 from byheart.studies import StudyResult
 from byheart.studies.cell import derived_seed
+from byheart.studies.recorded import recorded_rows
 
+ROOT = Path(__file__).parents[2]
 Run = Callable[..., Result]
 FEW = ["direct", "lost", "random"]
 TWO = ["plain", "rotated"]
@@ -170,3 +173,31 @@ def test_the_command_lists_what_there_is(run: Run):
 def test_expectations_name_what_there_is():
     for expected in EXPECTED:
         assert expected.method in METHODS and expected.disguise in HIDINGS
+
+
+def test_the_page_shows_the_recorded_rows():
+    spec = importlib.util.spec_from_file_location("docs", ROOT / "tools" / "write_study_docs.py")
+    assert spec is not None and spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    text = (ROOT / "docs" / "localise.md").read_text(encoding="utf-8")
+    for part in tool.localise_parts().values():
+        assert part in text, "run tools/write_study_docs.py"
+
+
+def test_what_is_recorded_names_its_cells_and_is_whole():
+    rows = recorded_rows(STUDY, "paper")
+    cells = STUDY.cells("as-built", "paper")
+    assert len(rows) == 3 * len(cells) and STUDY.setting(rows) == "paper"
+    assert {row.cell for row in rows} == {cell.hash for cell in cells}
+
+
+def test_a_recorded_row_is_computed_again():
+    """The same numbers, up to another order of summation."""
+    row = next(
+        row for row in recorded_rows(STUDY, "paper")
+        if (row["method"], row["disguise"]) == ("direct", "copies-2")
+    )  # fmt: skip
+    cell = next(cell for cell in STUDY.cells("as-built", "paper") if cell.hash == row.cell)
+    again = measure(dict(cell.params), derived_seed(cell.draws, row.seed))
+    assert again == pytest.approx(dict(row.measurements), abs=1e-6)

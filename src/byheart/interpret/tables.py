@@ -92,12 +92,12 @@ def cost_text(found: Found, method: str) -> str:
     return f"{forward:.0f}" + (f" + {backward:.0f}" if backward else "")
 
 
-def lines(found: Found) -> list[tuple[str, ...]]:
+def lines(found: Found, measure: str = "average_precision") -> list[tuple[str, ...]]:
     """The table that the command prints, its header first."""
     methods, disguises = names(found)
     rows = [("method", *disguises, "passes")]
     for method in methods:
-        reach = [reached(found, method, d, "average_precision") for d in disguises]
+        reach = [reached(found, method, d, measure) for d in disguises]
         rows.append((method, *map(cell_text, reach), cost_text(found, method)))
     return rows
 
