@@ -65,7 +65,7 @@ def test_the_table_has_methods_down_and_disguises_across(result: StudyResult):
     assert lines[0] == ("method", *TWO, "passes") and [line[0] for line in lines[1:]] == FEW
     assert lines[1] == ("direct", "1.00 ±.00", "1.00 ±.00", "1")
     assert "above 0.9: plain 2 of 2, rotated 2 of 2" in result.finding.sentence
-    table = result.finding.tables["average_precision"]
+    table = result.finding.tables["average precision"]
     assert table[0]["plain"]["estimate"] == 1 and table[2]["plain"]["estimate"] < 0.9
     assert len(result.figure.axes) == 2
 

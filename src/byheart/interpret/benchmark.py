@@ -116,7 +116,7 @@ def analyse(rows: list[Row]) -> Finding:
     if not found:
         return Finding("There are no rows yet.")
     claims = [claim for expected in EXPECTED if (claim := expected.claim(found)) is not None]
-    shown = {name: tables.across(found, name) for name in tables.MEASURES}
+    shown = {words: tables.across(found, name) for name, words in tables.MEASURES.items()}
     return Finding(tables.sentence(found, GOOD), tuple(claims), tables=shown)
 
 
