@@ -34,22 +34,33 @@ class Hiding:
         return {"copies": self.copies, **self.options}
 
 
-MIXED = {"rotate": True, "permute": True}
-DEEP = {**MIXED, "layers": 3, "layer": 1}
+MIXED: dict[str, Option] = {"rotate": True, "permute": True}
+DEEP: dict[str, Option] = {**MIXED, "layers": 3, "layer": 1, "distractors": 16}
 HIDINGS: dict[str, Hiding] = {
     "plain": Hiding("one layer as it was built: a head a fact, in the order of the shards"),
-    "rotated": Hiding("the stream in a random basis, the heads in a random order", options=MIXED),
-    "distracted": Hiding(
-        "the same, between layers of heads that read the key and write at random",
-        options={**DEEP, "distractors": "random"},
+    "rotated": Hiding(
+        "the stream and every head in a random basis, the heads in a random order", options=MIXED
+    ),
+    "deep": Hiding(
+        "rotated; the middle one of three layers, among heads that read the key and write where no "
+        "logit reads",
+        options=DEEP,
+    ),
+    "noisy": Hiding(
+        "deep; those heads also write onto the logits, at most 0.2 in all",
+        options={**DEEP, "noise": 0.2},
     ),
     "cancelling": Hiding(
-        "the same, between heads that write towards answers, and heads that take it away",
-        options={**DEEP, "distractors": "cancelling"},
+        "deep; in every layer 8 pairs of heads that write loud and opposite vectors",
+        options={**DEEP, "cancelling": 8},
     ),
-    "noisy": Hiding("the same, all idle heads with random weights", options={**DEEP, "noise": 0.1}),
-    "copies-2": Hiding("rotated, and every fact in two heads", 2, MIXED),
-    "copies-4": Hiding("rotated, and every fact in four heads", 4, MIXED),
+    "copies-2": Hiding("rotated; two heads share every fact evenly", 2, MIXED),
+    "copies-4": Hiding("rotated; four heads share every fact evenly", 4, MIXED),
+    "all": Hiding(
+        "deep, noisy, cancelling, and two heads share every fact",
+        2,
+        {**DEEP, "noise": 0.2, "cancelling": 8},
+    ),
 }
 
 
