@@ -6,6 +6,7 @@ localise(["direct", "mine.py:find"])     a method of one's own beside one of byh
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -93,8 +94,8 @@ class Expectation:
 
     method: str
     disguise: str
-    least: float = 0.0
-    most: float = 1.0
+    least: float = -math.inf
+    most: float = math.inf
 
     def claim(self, found: Mapping[tuple[str, str], Sequence[Row]]) -> Claim | None:
         """The claim, where there are rows of it."""
@@ -110,12 +111,12 @@ class Expectation:
 FOUND, MISSED = 0.95, 0.3
 EXPECTED = (
     *(Expectation(m, "rotated", FOUND) for m in ("direct", "lost", "attention")),
-    *(Expectation(m, "rotated", 0.9) for m in ("zero", "mean", "gradient", "integrated")),
+    *(Expectation(m, "rotated", 0.85) for m in ("zero", "mean", "gradient", "integrated")),
     Expectation("patch", "rotated", 0.5, 0.9),  # it also finds the head of the other key
     Expectation("direct", "deep", FOUND),
     Expectation("attention", "deep", most=MISSED),  # distractors read the key too
-    *(Expectation(m, "noisy", FOUND) for m in ("direct", "integrated")),
-    Expectation("gradient", "noisy", 0.85),
+    Expectation("direct", "noisy", FOUND),
+    *(Expectation(m, "noisy", 0.7) for m in ("zero", "gradient", "integrated")),
     *(
         Expectation(m, "cancelling", most=MISSED)
         for m in ("direct", "zero", "mean", "resample", "patch", "gradient", "integrated")

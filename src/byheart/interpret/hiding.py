@@ -47,8 +47,8 @@ HIDINGS: dict[str, Hiding] = {
         options=DEEP,
     ),
     "noisy": Hiding(
-        "deep; those heads also write onto the logits, at most 0.2 in all",
-        options={**DEEP, "noise": 0.2},
+        "deep; those heads also write onto the logits, at most 0.45 a logit",
+        options={**DEEP, "noise": 0.45},
     ),
     "cancelling": Hiding(
         "deep; in every layer 8 pairs of heads that write loud and opposite vectors",
@@ -59,7 +59,7 @@ HIDINGS: dict[str, Hiding] = {
     "all": Hiding(
         "deep, noisy, cancelling, and two heads share every fact",
         2,
-        {**DEEP, "noise": 0.2, "cancelling": 8},
+        {**DEEP, "noise": 0.45, "cancelling": 8},
     ),
 }
 
