@@ -11,6 +11,9 @@
 # Forty facts, a head for each. The memory names the owner of every fact.
 
 # %%
+import tempfile
+from pathlib import Path
+
 import torch
 
 import byheart as bh
@@ -85,9 +88,15 @@ print(evaluate(hidden, surprise, where))
 # own methods come with the package. `bh.localise([..., surprise])` adds yours.
 
 # %%
-result = bh.localise(["direct", "zero", "patch", surprise], disguises=["plain", "rotated"])
+store = Path(tempfile.mkdtemp()) / "localise.db"  # by default byheart-studies/localise.db
+chosen = ["direct", "zero", "patch", "attention", surprise]
+result = bh.localise(chosen, disguises=["rotated", "deep", "cancelling"], store=store)
 for line in tables.lines(tables.by_method(result.rows)):
     print("  ".join(cell.ljust(22) for cell in line))
 
 # %%
-result.figure
+from IPython.display import Image
+
+figure = Path(tempfile.mkdtemp()) / "localise.png"
+result.figure.savefig(figure, dpi=80)
+Image(figure)
