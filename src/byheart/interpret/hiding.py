@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 N, S = 16, 2  # tokens, and tokens a key
 AT_ONCE = 32  # memories that are kept: all methods are sent into the same ones
-Option = bool | int | float | str
+Option = bool | int | float
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def _hidden(facts: int, copies: int, options: tuple[tuple[str, Option], ...], se
         return memory
     from byheart.construct.disguise import Disguise, disguise
 
-    return disguise(memory, Disguise(**dict(options), seed=seed))
+    return disguise(memory, replace(Disguise(seed=seed), **dict(options)))
 
 
 @lru_cache(AT_ONCE)
