@@ -193,6 +193,7 @@ ARGUMENTS: dict[str, Callable[[Inputs], list[str]]] = {
     ],
     "capacity": lambda x: ["--facts", x.table(), "--steps", "1", "--seeds", "1"],
     "reproduce": _reproduce,
+    "localise": lambda x: ["--memory", x.memory(), "--facts", "2", "--methods", "direct,random"],
     "encoder": _encoder,
     "kruskal": lambda x: [x.vectors(), "--draws", "20"],
     "heads": lambda x: [x.memory("multihead-classes", "multihead-numbers"), "--fresh", "20"],

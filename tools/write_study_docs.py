@@ -22,7 +22,7 @@ from typing import Any
 
 from byheart._folders import write_text
 from byheart.papers import all_studies
-from byheart.papers.registry import PAPERS
+from byheart.papers.registry import OWN, PAPERS
 from byheart.studies import Claim, Row, Study, StudyResult, duration, figure, open_store, rows_of
 from byheart.studies.published import matched
 from byheart.studies.recorded import best_profile, record, recorded_rows
@@ -42,6 +42,7 @@ NAMES = {
     "kajitsuka2025": "Kajitsuka, Sato: On the Optimal Memorization Capacity of Transformers (ICLR "
     "2025)",
     "slides": "The slides of June 2024",
+    "localise": "byheart's own: which tool finds the heads that hold a fact",
 }
 INTRODUCTION = """\
 # Verdicts
@@ -295,6 +296,40 @@ def write(studies: list[Study], docs: Path, only: list[str] | None = None) -> in
     return pages
 
 
+def write_localise(file: Path = ROOT / "docs" / "localise.md") -> None:
+    """The disguises and the tables of docs/localise.md, from the code and the recorded rows."""
+    text = file.read_text(encoding="utf-8")
+    for name, part in localise_parts().items():
+        mark = f"<!-- {name}: written by tools/write_study_docs.py -->\n"
+        before, _, rest = text.partition(mark)
+        text = f"{before}{mark}{part}\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
+    write_text(file, text)
+
+
+def localise_parts() -> dict[str, str]:
+    """What docs/localise.md shows of the recorded rows."""
+    from byheart.interpret import STUDY, hiding, tables
+
+    rows = recorded_rows(STUDY, "paper")
+    by_method = tables.by_method(rows)
+    candidates = {row["disguise"]: row["candidates"] for row in rows}
+    disguises = [
+        {"disguise": f"`{name}`", "what it is": one.words, "heads": candidates.get(name)}
+        for name, one in hiding.HIDINGS.items()
+    ]
+    shown = [f"Average precision, {len(rows)} rows, 95 % interval over seeds; passes a fact:"]
+    shown.append(localise_table(tables.lines(by_method)))
+    shown.append("![Average precision and cost](studies/images/localise-heads.png)")
+    shown.append("Misplaced score (0: each head has its share; 1: none of it is where it belongs):")
+    shown.append(localise_table(tables.lines(by_method, "misplaced")))
+    return {"disguises": markdown_table(disguises), "results": "\n\n".join(shown)}
+
+
+def localise_table(lines: Sequence[Sequence[str]]) -> str:
+    header, *rest = lines
+    return markdown_table([dict(zip(header, line, strict=True)) for line in rest])
+
+
 def write_times(studies: list[Study], file: Path = TIMES, stores: Sequence[Path] = ()) -> int:
     """CPU seconds of every study and profile whose rows are all recorded, or all in one of the
     stores. Quick rows are never recorded: their times stay until a store has others."""
@@ -346,13 +381,14 @@ def main() -> None:
     parser.add_argument("--times", nargs="+", type=Path, metavar="STORE")
     parser.add_argument("--docs", type=Path, default=DOCS)
     chosen = parser.parse_args()
-    studies = [study for study in all_studies() if study.paper in PAPERS]
+    studies = [study for study in all_studies() if study.paper in (*PAPERS, *OWN)]
     if chosen.times:
         sys.stdout.write(f"{write_times(studies, stores=chosen.times)} times in {TIMES}\n")
         return
     for paper, number_of_rows in record_stores(studies, chosen.record, PACKAGE / "rows").items():
         sys.stdout.write(f"{paper}: {number_of_rows:,} rows are recorded\n")
     pages = write(studies, chosen.docs, chosen.only)
+    write_localise()
     sys.stdout.write(f"{pages} pages in {chosen.docs}; {write_times(studies)} times in {TIMES}\n")
 
 

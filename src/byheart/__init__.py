@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Sharded,
         SquareRoot,
     )
+    from byheart.construct.disguise import Disguise, disguise
     from byheart.construct.sharded.edit import edit
     from byheart.errors import ByheartError
     from byheart.exports import export, import_memory
@@ -48,9 +49,11 @@ if TYPE_CHECKING:
         read_facts,
         read_vectors,
     )
+    from byheart.interpret.benchmark import localise
     from byheart.measure import accuracy, head_statistics, kruskal_report
     from byheart.methods import Method, build
     from byheart.models import (
+        DisguisedMemory,
         DistributionMemory,
         ExactMemory,
         Memory,
@@ -69,14 +72,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Associative", "AssociativeSpec", "AttentionOnly", "AttentionOnlySpec", "AuditSettings",
-    "ByheartError", "Certificate", "DistributionAttention", "DistributionMemory",
-    "Distributions", "ExactMemory", "Facts", "Memory", "Method", "MultiHead", "MultiHeadSpec",
-    "Recipe", "Sharded", "ShardedMemory", "Spec", "SquareRoot", "Study", "TokenMemory", "Train",
-    "VectorFacts", "VectorMemory", "Vocabulary", "__version__", "accuracy", "as_facts", "audit",
-    "bounds", "build", "capacity", "certify", "check_memory", "digit_vectors", "edit",
-    "explore", "export", "head_statistics", "import_memory", "kruskal_report", "load",
-    "locked", "owner", "random_associations", "random_distributions", "random_vectors",
-    "read_distributions", "read_facts", "read_vectors", "report", "reproduce", "size", "smallest",
-    "train", "train_stack",
+    "ByheartError", "Certificate", "Disguise", "DisguisedMemory", "DistributionAttention",
+    "DistributionMemory", "Distributions", "ExactMemory", "Facts", "Memory", "Method", "MultiHead",
+    "MultiHeadSpec", "Recipe", "Sharded", "ShardedMemory", "Spec", "SquareRoot", "Study",
+    "TokenMemory", "Train", "VectorFacts", "VectorMemory", "Vocabulary", "__version__", "accuracy",
+    "as_facts", "audit", "bounds", "build", "capacity", "certify", "check_memory", "digit_vectors",
+    "disguise", "edit", "explore", "export", "head_statistics", "import_memory", "kruskal_report",
+    "load", "localise", "locked", "owner", "random_associations", "random_distributions",
+    "random_vectors", "read_distributions", "read_facts", "read_vectors", "report", "reproduce",
+    "size", "smallest", "train", "train_stack",
 ]  # fmt: skip
 __getattr__, __dir__ = attach(__name__)

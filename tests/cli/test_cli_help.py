@@ -43,6 +43,8 @@ OPTIONS = {
     "--batch --device --workers --seed --keys --answer",
     "report": "DIR STUDY.db AUDIT.json --output -o --figure --open --force",
     "explore": "--output -o --open --no-open --force",
+    "localise": "--methods --method --disguises --list --facts --seeds --profile --workers --fresh "
+    "--store --memory --seed --output -o",
     "reproduce": "STUDY --list --status --redraw --profile --variant --only --seeds --time-budget "
     "--workers --retry-failed --store --export --output -o",
 }

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 import byheart as bh
 from byheart.construct.sharded.build import by_shard, solve_batch
-from byheart.construct.sharded.plan import Batch, batches, plan, unknowns_needed
+from byheart.construct.sharded.housing import unknowns_needed
+from byheart.construct.sharded.plan import Batch, batches, plan
 from byheart.specs import ShardedSpec
 
 sizes_of_shards = st.lists(

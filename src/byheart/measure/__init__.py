@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from byheart._lazy import attach
 
 if TYPE_CHECKING:
+    from byheart.measure.ablation import lost_with_each, lost_without
     from byheart.measure.kruskal import KruskalReport, kruskal_rank, kruskal_report
     from byheart.measure.precision import (
         Losses,
@@ -15,13 +16,12 @@ if TYPE_CHECKING:
         memory_losses,
     )
     from byheart.measure.rank import exact_rank, numerical_rank
-    from byheart.measure.specialisation import HeadStatistics, ablation, head_statistics
+    from byheart.measure.specialisation import HeadStatistics, head_statistics
 
 __all__ = [
     "HeadStatistics",
     "KruskalReport",
     "Losses",
-    "ablation",
     "accuracy",
     "encoder_bounds",
     "exact_rank",
@@ -29,6 +29,8 @@ __all__ = [
     "kruskal_rank",
     "kruskal_report",
     "losses",
+    "lost_with_each",
+    "lost_without",
     "margin_quantiles",
     "memory_losses",
     "numerical_rank",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from byheart.models.architectures import register_architecture
     from byheart.models.construction import Construction
     from byheart.models.description import Description
+    from byheart.models.disguised_memory import DisguisedMemory
     from byheart.models.exact_memory import ExactMemory
     from byheart.models.memory import Memory, Recall, Split
     from byheart.models.memory_files import load, register_memory
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Construction",
     "Description",
+    "DisguisedMemory",
     "DistributionMemory",
     "ExactMemory",
     "Memory",

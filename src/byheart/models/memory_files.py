@@ -43,6 +43,7 @@ from byheart.models.memory import Memory
 FAMILIES = {
     "attention-only": "byheart.models.token_memory:TokenMemory",
     "attention-only/distribution": "byheart.models.token_memory:DistributionMemory",
+    "attention-only/disguise": "byheart.models.disguised_memory:DisguisedMemory",
     "associative": "byheart.models.token_memory:TokenMemory",
     "mlp-transformer": "byheart.models.token_memory:TokenMemory",
     "shared-bottleneck": "byheart.models.token_memory:TokenMemory",

@@ -22,13 +22,14 @@ from byheart.studies.work import module_of
 PAPERS = ("dana2025", "mahdavi2024", "kajitsuka2025", "slides")
 # Every module has STUDIES, a tuple of studies whose names begin with the paper's.
 MODULES = {paper: f"byheart.papers.{paper}" for paper in PAPERS}
+OWN = {"localise": "byheart.interpret.benchmark"}  # byheart's own studies, of no paper
 
 
 @lru_cache
 def studies_of(paper: str) -> tuple[Study, ...]:
-    """The studies of one paper, in its order, with the CPU seconds of whole profiles that
-    `tools/write_study_docs.py` took from a store."""
-    module = MODULES[paper]
+    """The studies of one paper, or byheart's own, in order, with the CPU seconds of whole profiles
+    that `tools/write_study_docs.py` took from a store."""
+    module = MODULES.get(paper) or OWN[paper]
     seconds = json.loads((resources.files("byheart.papers") / "times.json").read_text())
     return tuple(
         replace(study, seconds={**seconds.get(study.name, {}), **study.seconds})
@@ -62,8 +63,8 @@ def plugin_studies() -> list[Study]:
             leave_out("byheart.studies", str(error))
             continue
         for study in studies:
-            taken = study.paper if study.paper in MODULES else study.name
-            if taken in (*MODULES, *found):
+            taken = study.paper if study.paper in (*MODULES, *OWN) else study.name
+            if taken in (*MODULES, *OWN, *found):
                 wrong = f"{study.name!r} of {plugin.source}: the name {taken!r} is taken already."
                 leave_out("byheart.studies", wrong)
             else:
@@ -72,7 +73,7 @@ def plugin_studies() -> list[Study]:
 
 
 def all_studies() -> list[Study]:
-    return [study for paper in MODULES for study in studies_of(paper)] + plugin_studies()
+    return [study for paper in (*MODULES, *OWN) for study in studies_of(paper)] + plugin_studies()
 
 
 def find(name: str | os.PathLike[str]) -> list[Study]:
@@ -87,7 +88,7 @@ def find(name: str | os.PathLike[str]) -> list[Study]:
     if text == "all":
         return all_studies()
     paper, _, rest = text.partition("/")
-    studies = list(studies_of(paper)) if paper in MODULES else plugin_studies()
+    studies = list(studies_of(paper)) if paper in (*MODULES, *OWN) else plugin_studies()
     if rest in ("", "all"):
         named = [study for study in studies if study.paper == paper]
     else:

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from byheart.errors import ByheartError, did_you_mean
@@ -33,7 +33,9 @@ class Procedure:
     `name` is part of a cell's hash: the function's module and name, unless it is given. Give the
     old one when you move a function, another one when it computes something else. `seconds(params)`
     estimates the CPU seconds of one job. `defaults` are the parameters of cells that do not say
-    otherwise, `complete` fills in those that follow from others.
+    otherwise, `complete` fills in those that follow from others. `paired` names parameters that
+    have no part in the seed: cells that differ in these alone draw the same, and are compared on
+    it.
     """
 
     function: Callable[[dict[str, Value], int], Measurements] | None = None
@@ -45,6 +47,7 @@ class Procedure:
     defaults: Params = field(default_factory=dict)
     complete: Callable[[Params], Params] = lambda params: params
     parameters: tuple[str, ...] | None = None
+    paired: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.function is None) == (self.stack is None):
@@ -119,6 +122,15 @@ class Cell:
             wrong = f"a cell's parameters must be {kinds}: {error} in {params!r}"
             raise ByheartError(wrong) from None
         object.__setattr__(self, "hash", hashlib.sha256(text.encode()).hexdigest()[:32])
+
+    @property
+    def draws(self) -> str:
+        """The name from which seeds are derived: that of the cell, without what is `paired`."""
+        paired = self.procedure.paired
+        if not paired:
+            return self.hash
+        kept = {name: value for name, value in self.params.items() if name not in paired}
+        return Cell(replace(self.procedure, paired=()), kept).hash
 
     @property
     def seconds(self) -> float:
@@ -207,5 +219,5 @@ def work_of(stack: Sequence[Job]) -> tuple[Function, bool, Jobs]:
     """What a worker needs to compute a stack: the function, whether it takes all jobs at once, and
     the jobs with their derived seeds."""
     procedure = stack[0].cell.procedure
-    jobs = [(dict(job.cell.params), derived_seed(*job.key)) for job in stack]
+    jobs = [(dict(job.cell.params), derived_seed(job.cell.draws, job.seed)) for job in stack]
     return shipped(procedure.work), procedure.stack is not None, jobs
