@@ -222,7 +222,7 @@ def import_(
         made = None if memory.facts is None else memory.construction
         return {"facts": made and made.facts, "recalled": made and made.recalled}
 
-    _store(lambda _: import_memory(folder, weights=weights, facts=table), output, writing, extra)
+    store(lambda _: import_memory(folder, weights=weights, facts=table), output, writing, extra)
 
 
 def _from_facts(
@@ -232,10 +232,10 @@ def _from_facts(
     folder = f"{facts.name.replace(':', '-')}{suffix}" if output is None else output
     say(opt.describe_facts(facts))
     make = partial(build, facts, writing.get("seed", 0))
-    _store(make, folder, writing, extra, counted)
+    store(make, folder, writing, extra, counted)
 
 
-def _store(
+def store(
     make: Callable[[Report], Memory],
     folder: str,
     writing: opt.Given,

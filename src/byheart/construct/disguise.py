@@ -7,10 +7,10 @@ the weights do not show them at a glance. Each disguise keeps the function on th
   gets bases of its own, W_Q A and W_K A with A (r x r), W_V B and B^T W_O with B (d_h x d_h).
 - `permute`: the heads of every layer in random order.
 - `layers`, `layer`: the memory is one layer of several. The others consist of distractor heads.
-- `distractors`: random heads beside those of the memory. They read as the memory's heads do, most
-  through gates copied from one of them, and write into coordinates of their own, which neither the
-  memory's heads nor W_U read (before the rotation). The start token stays 0 there too, so that a
-  closed head adds nothing.
+- `distractors`: random heads beside those of the memory. They read as the memory's heads do, in its
+  own layer most of them through gates copied from one of them, and write into coordinates of their
+  own, which neither the memory's heads nor W_U read (before the rotation). The start token stays 0
+  there too, so that a closed head adds nothing.
 - `noise`: the distractors of the memory's layer and of later ones also write onto what W_U reads,
   as much as changes any logit of a stored fact by `noise` at most. It eats margin.
 - `cancelling`: pairs of heads in every layer that read alike and write opposite vectors, large
@@ -44,6 +44,7 @@ from byheart.models.threads import one_thread
 
 PER_HEAD = ("W_Q", "W_K", "W_V", "W_O")
 OPEN = 4  # every fourth distractor has no gate: it reads every key
+CROWD = 2.0  # open heads of a layer write as much as so many of the memory's, together at most
 LOUD = 2.0  # what one of a cancelling pair writes, in lengths of an answer's vector
 NOISE_ROUNDS, NOISE_FROM = 12, 0.8  # until the noise is at most what is asked, and this much of it
 
@@ -194,8 +195,8 @@ class _Draft:
         words = (f"layer {self.options.depth} of {self.spec.layers} holds the facts",)
         if self.options.cancelling:
             words += (
-                "zeroing one head of a cancelling pair changes every logit, and may lose facts that "
-                "it does not hold; zeroing both changes none",
+                "zeroing one head of a cancelling pair changes every logit, and may lose facts "
+                "that it does not hold; zeroing both changes none",
             )
         return words
 
@@ -227,10 +228,11 @@ class _Draft:
             self.weights["W_O"][layer, b, :, : self.g] = -W
             first += 2
         rest = range(first, self.spec.H)
-        opened = max(1, len(rest) // OPEN)
+        # Gates multiply the error bounds of what lies below: in other layers no proof would hold.
+        opened = max(1, len(rest) // OPEN) if layer == self.options.depth else len(rest)
         for i, h in enumerate(rest):
             gated = i >= opened
-            size = self._draw(layer, h, gated) / (1.0 if gated else math.sqrt(opened))
+            size = self._draw(layer, h, gated) * (1.0 if gated else min(1.0, CROWD / opened))
             W = self.gaussian(self.spec.d_h, self.extra)
             self.weights["W_O"][layer, h, :, self.width :] = W * (size / W.norm())
             if layer >= self.options.depth:
@@ -310,10 +312,8 @@ class _Draft:
         """Random orthogonal bases of the stream and of every head, whose W_Q and W_K first get
         equal lengths."""
         weights, spec = self.weights, self.spec
-        R = self._orthogonal(spec.d)
-        A = torch.stack([self._orthogonal(spec.qk_rank) for _ in range(spec.layers * spec.H)])
-        B = torch.stack([self._orthogonal(spec.d_h) for _ in range(spec.layers * spec.H)])
-        A, B = (M.unflatten(0, (spec.layers, spec.H)) for M in (A, B))
+        R, heads = self._orthogonal(spec.d), (spec.layers, spec.H)
+        A, B = self._orthogonal(spec.qk_rank, *heads), self._orthogonal(spec.d_h, *heads)
         q, k = (weights[name].norm(dim=2, keepdim=True) for name in ("W_Q", "W_K"))
         balance = torch.where((q > 0) & (k > 0), (k / q).sqrt(), 1.0).log2().round().exp2()
         weights["W_Q"], weights["W_K"] = weights["W_Q"] * balance, weights["W_K"] / balance
@@ -324,6 +324,7 @@ class _Draft:
             weights[name] = R.T @ weights[name] @ own
         weights["W_O"] = B.transpose(2, 3) @ weights["W_O"] @ R
 
-    def _orthogonal(self, n: int) -> Tensor:
-        Q, upper = torch.linalg.qr(self.gaussian(n, n))
-        return Q * upper.diagonal().sign()  # uniform (Haar)
+    def _orthogonal(self, n: int, *many: int) -> Tensor:
+        """Uniformly distributed (Haar): (*many, n, n)."""
+        Q, upper = torch.linalg.qr(self.gaussian(*many, n, n))
+        return Q * upper.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]

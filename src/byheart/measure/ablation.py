@@ -1,9 +1,9 @@
 """Which facts are lost when heads are zeroed, in plain torch.
 
-The stream is a sum, so without head h a layer hands on x - W_O^h F^h. In the last layer that settles
-it: logits are W_U of the stream, and no head needs a forward pass of its own. What a head of an
-earlier layer writes is read by later ones; there the rest of the model is evaluated again, for the
-facts for which the head writes anything at all.
+The stream is a sum, so without head h a layer hands on x - W_O^h F^h. In the last layer that
+settles it: logits are W_U of the stream, and no head needs a forward pass of its own. What a head
+of an earlier layer writes is read by later ones; there the rest of the model is evaluated again,
+for the facts for which the head writes anything at all.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from byheart.construct.sharded.shares import (
     equal_shares,
     lost_with_one_head,
     quiet_embeddings,
+    steady_values,
 )
 from byheart.construct.solve import DTYPES, RankError, minimum_norm
 from byheart.engine import engine
@@ -70,7 +71,8 @@ def sharded_memory(facts: Facts, options: Sharded, seed: int, progress: Report) 
         draw = options if exact else replace(options, slack=max(options.slack, least))
         own_seed = seed + SEED_STRIDE * attempt
         try:
-            memory = build_sharded(facts, layout, draw, own_seed, progress)
+            answers = seed if options.known_heads else own_seed  # twins share the answers' vectors
+            memory = build_sharded(facts, layout, draw, own_seed, answers, progress)
             progress(f"recalling {facts.T:,} facts")
             recalled, margin = recalled_through_own_heads(memory, facts)
             made = replace(memory.construction, recalled=recalled, margin=finite(margin))
@@ -109,9 +111,9 @@ def _kept(options: Sharded, alone: int) -> tuple[str, ...]:
 
 @one_thread()
 def build_sharded(
-    facts: Facts, layout: Plan, options: Sharded, seed: int, progress: Report
+    facts: Facts, layout: Plan, options: Sharded, seed: int, answers: int, progress: Report
 ) -> ShardedMemory:
-    """Weights for the layout; only W_O depends on the facts. With `abstain`: and fingerprints.
+    """Weights for the layout; only W_O depends on the facts. `answers`: the seed of W_U. With `abstain`: and fingerprints.
     `workers`: processes or the address of a Dask scheduler; the bytes are the same."""
     dtype, slack = DTYPES[options.dtype], options.slack if options.facts_per_head is None else 0.0
     order, sizes = layout.order(facts.S), layout.sizes
@@ -128,8 +130,10 @@ def build_sharded(
     H = int(heads.sum())
     weights = _random_parts(facts, layout, int(H if options.untied else heads.max()), seed, dtype)
     progress(f"placing {len(facts.answer_ids):,} answers in R^{layout.d_g}")
-    rows, W_U = unembedding(facts.answer_ids, layout.d_g, facts.N + 1, seed)
+    rows, W_U = unembedding(facts.answer_ids, layout.d_g, facts.N + 1, answers)
     weights["W_U"] = W_U.to(dtype)
+    if options.facts_per_head == 1:
+        weights = steady_values(weights, layout.bits.shape[1] > 0)
     if options.copies > 1:
         weights = quiet_embeddings(weights)
     if options.known_heads:

@@ -152,9 +152,13 @@ def _too_few_tokens(facts: Facts, column: int, group: np.ndarray, k: int) -> np.
     housed, order = mine >= 0, [*(c for c in range(facts.S) if c != column), column]
     if not housed.any():
         return np.empty(0, dtype=np.int64)
-    sizes = np.bincount(mine[housed])
-    tokens = facts.tokens[housed][:, order]
-    return np.flatnonzero((unknowns_needed(mine[housed], sizes, tokens, k) > k) & (sizes > 0))
+    mine, tokens = mine[housed], facts.tokens[housed][:, order]
+    sizes, spanned = np.bincount(mine), 0
+    for column in tokens.T:  # what a head reads lies in the span of e(t) + pos_s
+        pairs = np.unique(mine * facts.N + column) // facts.N
+        spanned += np.bincount(pairs, minlength=len(sizes))
+    short = (unknowns_needed(mine, sizes, tokens, k) > k) | (spanned < sizes)
+    return np.flatnonzero(short & (sizes > 0))
 
 
 def _too_many(facts: Facts, k: int) -> CapacityError:

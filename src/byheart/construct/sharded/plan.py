@@ -97,6 +97,8 @@ def plan(facts: Facts, options: Sharded | None = None, seed: int = 0) -> Plan:
     why: list[str] = []
     d_g, d_h = _widths(len(facts.answer_ids), options, why)
     shard = options.shard_size or (options.copies_fit(d_h) if options.copies > 1 else SHARD)
+    # Facts of one head differ in their tokens already: sharp scores would only make features small.
+    one_each = options.facts_per_head is not None
     housing = _housing(facts, options, shard, gate, seed)
     subject = _roles(facts) if gate == "subject-sink" else None
     group, level, groups = housing.group, housing.level, len(housing.level)
@@ -118,7 +120,7 @@ def plan(facts: Facts, options: Sharded | None = None, seed: int = 0) -> Plan:
         deciding=housing.deciding,
         d_g=d_g,
         d_h=d_h,
-        beta=4.0 if d_g >= 8 else 8.0 if d_g >= 4 else 32.0,
+        beta=1.0 if one_each else 4.0 if d_g >= 8 else 8.0 if d_g >= 4 else 32.0,
         group=group,
         level=level,
         first=first,

@@ -12,15 +12,30 @@ x_S is small: embeddings are `QUIET` times their length, and scores get it back.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
+from byheart.construct.attention_only import POSITION_SHARE, TOKEN_SHARE
 from byheart.facts import Facts
 from byheart.models.ablated import margins_without_each
 from byheart.models.attention_only import Weights
 from byheart.models.sharded_memory import ShardedMemory
 
 QUIET = 2.0**-4  # of |x|: a power of two, so that nothing is rounded
+
+
+def steady_values(weights: Weights, last_shut: bool) -> Weights:
+    """Heads of one number each, F = σ v·x, that no token makes nearly 0, so that W_O stays small:
+    v points where the positions that are read do, and these make up most of x."""
+    steady = {name: w.double().clone() for name, w in weights.items()}
+    read = slice(1, -1 if last_shut else None)
+    steady["W_E"] *= math.sqrt(POSITION_SHARE / TOKEN_SHARE)
+    steady["W_pos"][read] *= math.sqrt(TOKEN_SHARE / POSITION_SHARE)
+    v = steady["W_pos"][read].mean(0)
+    steady["V"] = (v / v.norm()).expand(len(steady["V"]), -1)[..., None].contiguous()
+    return {name: w.to(weights[name].dtype) for name, w in steady.items()}
 
 
 def quiet_embeddings(weights: Weights) -> Weights:
