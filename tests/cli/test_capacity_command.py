@@ -35,7 +35,7 @@ def outcome(seed: int, passed: bool | None) -> Outcome:
 def planted(rule: Callable[[int, int, int], bool | None]) -> Iterator[None]:
     """Outcomes by rule(table, T, attempt) in place of training."""
 
-    def run(spec, tables, recipe, starts, device):
+    def run(spec, tables, recipe, starts, device, progress):
         found = []
         for facts, start in zip(tables, starts, strict=True):
             seed = int(facts.name.rpartition("=")[2])
