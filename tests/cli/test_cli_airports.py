@@ -8,6 +8,9 @@ from typing import Any
 import airportsdata
 import pytest
 
+import byheart as bh
+from byheart.measure import lost_with_each
+
 RunJson = Callable[..., dict[str, Any]]
 
 RELATIONS = {"city": "city", "country": "country", "time zone": "tz"}
@@ -41,3 +44,20 @@ def test_airports(run_json: RunJson, tmp_path: Path, rows: int):
     assert (proof["certified"], proof["facts"], proof["failed"]) == (True, rows, 0)
     for code, relation, value in (facts[0], facts[rows // 2], facts[-1]):
         assert run_json("recall", folder, code, relation)["answer"] == value
+
+
+@pytest.mark.slow
+def test_3000_airports_one_fact_one_head(run_json: RunJson, tmp_path: Path):
+    """Certified; in plain torch zeroing any head loses its own fact and no other, all of them."""
+    write_airports(tmp_path / "airports.csv", 3000)
+    made = run_json(
+        "build", tmp_path / "airports.csv", "-o", tmp_path / "m", "--method", "sharded",
+        "--facts-per-head", "1", "--certify",
+    )  # fmt: skip
+    memory = bh.load(tmp_path / "m")
+    owners = memory.owners()
+    assert made["certificate"]["certified"] and owners is not None and owners.survive == ()
+    assert made["spec"]["H"] == 3000 == len({owners.heads_of(i) for i in range(3000)})
+    lost = lost_with_each(memory)
+    assert all(lost[head] == owners.facts_of(head) for head in range(3000))
+    assert all(len(facts) == 1 for facts in lost)
