@@ -1,5 +1,6 @@
 """The explorer computes in the browser what Python computes: the same functions, translated."""
 
+import ast
 import json
 import math
 import random
@@ -12,6 +13,7 @@ import pytest
 import byheart as bh
 from byheart.errors import ByheartError
 from byheart.reports.explorer import PRESETS
+from byheart.reports.translate import Untranslatable, _constant_lambda
 from byheart.specs import AttentionOnlySpec, MultiHeadSpec
 from byheart.theory.huggingface import parse_config, read_config
 
@@ -235,3 +237,15 @@ def test_what_cannot_be_translated_fails_when_it_is_reached():
     assert 'throw py.untranslated("Slice in _eps_remark")' in translation.text()
     translation.value(bh.theory.dana2025.shannon)  # type: ignore[attr-defined]
     assert 'py.missing("module numpy")' in translation.text()
+
+
+def test_a_lambda_whose_place_is_unknown_is_found_by_its_code():
+    """Python 3.12 gives no columns to a lambda that returns a constant."""
+    text = "pair = (lambda case: 1, lambda case: ())"
+    made: dict[str, Any] = {}
+    exec(text, made)
+    lambdas = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Lambda)]
+    for function, node in zip(made["pair"], lambdas, strict=True):
+        assert _constant_lambda(function.__code__, lambdas) is node
+    with pytest.raises(Untranslatable, match="line 1"):
+        _constant_lambda(made["pair"][0].__code__, lambdas[1:])

@@ -178,14 +178,27 @@ def node_of(function: types.FunctionType) -> Function:
     """The syntax tree of a function or lambda: the innermost that encloses all of its code."""
     found = [spot for spot in function.__code__.co_positions() if None not in spot]
     spots = [((a, c), (b, d)) for a, b, c, d in found if (a, c) != (b, d)]
-    first, last = min(start for start, _ in spots), max(end for _, end in spots)
     functions = [n for n in ast.walk(_tree(function.__module__)) if isinstance(n, Function)]
+    if not spots:
+        return _constant_lambda(function.__code__, functions)
+    first, last = min(start for start, _ in spots), max(end for _, end in spots)
     around = [
         node for node in functions
         if (node.lineno, node.col_offset) <= first
         and last <= (node.end_lineno, node.end_col_offset)
     ]  # fmt: skip
     return around[-1]  # ast.walk goes from the outside in
+
+
+def _constant_lambda(code: types.CodeType, functions: Sequence[Function]) -> ast.Lambda:
+    """The lambda that compiles to `code`: of one that returns a constant Python 3.12 does not say
+    where in its line it stands."""
+    for node in functions:
+        if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno:
+            made = compile(ast.Expression(node), "<lambda>", "eval").co_consts[0]
+            if (made.co_code, made.co_consts) == (code.co_code, code.co_consts):
+                return node
+    raise Untranslatable(f"a function of line {code.co_firstlineno} without a place in its source")
 
 
 class Untranslatable(Exception):
