@@ -22,6 +22,7 @@ from byheart.studies.work import module_of
 PAPERS = ("dana2025", "mahdavi2024", "kajitsuka2025", "slides")
 # Every module has STUDIES, a tuple of studies whose names begin with the paper's.
 MODULES = {paper: f"byheart.papers.{paper}" for paper in PAPERS}
+MODULES["editing"] = "byheart.interpret.edit_study"  # beside the papers, and listed with them
 
 
 @lru_cache
