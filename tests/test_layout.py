@@ -31,7 +31,7 @@ LEVELS = [
     ("training",),
     ("measure", "certificates"),
     ("studies", "audits", "exports", "pipeline"),
-    ("papers",),
+    ("papers", "interpret"),
     ("reports",),
     ("cli",),
     ("__main__",),

@@ -21,7 +21,7 @@ from typing import Any
 
 from byheart._folders import write_text
 from byheart.papers import all_studies
-from byheart.papers.registry import PAPERS
+from byheart.papers.registry import MODULES
 from byheart.studies import Claim, Row, Study, StudyResult, duration, figure, open_store, rows_of
 from byheart.studies.published import matched
 from byheart.studies.recorded import best_profile, record, recorded_rows
@@ -41,6 +41,7 @@ NAMES = {
     "kajitsuka2025": "Kajitsuka, Sato: On the Optimal Memorization Capacity of Transformers (ICLR "
     "2025)",
     "slides": "The slides of June 2024",
+    "editing": "Editing: exact shards beside ROME, MEMIT, AlphaEdit and fine-tuning",
 }
 INTRODUCTION = """\
 # Verdicts
@@ -343,7 +344,7 @@ def main() -> None:
     parser.add_argument("--times", nargs="+", type=Path, metavar="STORE")
     parser.add_argument("--docs", type=Path, default=DOCS)
     chosen = parser.parse_args()
-    studies = [study for study in all_studies() if study.paper in PAPERS]
+    studies = [study for study in all_studies() if study.paper in MODULES]
     if chosen.times:
         sys.stdout.write(f"{write_times(studies, stores=chosen.times)} times in {TIMES}\n")
         return

@@ -29,7 +29,7 @@ COMMANDS = {
     "size": "size", "owner": "recall", "export": "export", "import": "build", "edit": "certify",
     "train": "build", "capacity": "capacity", "reproduce": "reproduce", "encoder": "facts",
     "kruskal": "measure", "heads": "measure", "audit": "measure", "precision": "measure",
-    "report": "export", "explore": "export",
+    "report": "export", "explore": "export", "edits": "edits",
 }  # fmt: skip
 HELP = """Turn a table of facts into a Transformer that recalls every one of them, and prove it.
 

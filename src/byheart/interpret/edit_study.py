@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from byheart.interpret.edits import COUNTS, EDITORS, SIZES, benchmark_memory, draw, lines
+from byheart.interpret.edits import (
+    COUNTS,
+    EDITORS,
+    HEADER,
+    SIZES,
+    benchmark_memory,
+    draw,
+    edit_benchmark,
+    lines,
+)
 from byheart.studies import figure, laws
 from byheart.studies.cell import Cell, Measurements, Params, Procedure, group
 from byheart.studies.fits import combined
@@ -22,10 +31,8 @@ HALF = 0.5
 
 
 def measure(p: Params, seed: int) -> Measurements:
-    """One memory and one editor: a list over `counts` for each measurement of `EditRow`. Fewer edits
-    are the first of more; each count begins with the unedited memory."""
-    from byheart.interpret.edits import edit_benchmark
-
+    """One memory and one editor: a list over `counts` for each measurement of `EditRow`. Fewer
+    edits are the first of more; each count begins with the unedited memory."""
     memory = benchmark_memory(p["memory"], p["facts"], seed)
     result = edit_benchmark(memory, [p["editor"]], counts=p["counts"], seed=seed)
     held = result.rows[0].facts  # training may leave some out
@@ -146,7 +153,10 @@ def _both(record: Record) -> float:
     return min(record["held"] / record["edits"], kept)
 
 
-def _values(found, memory, editor, edits, value):
+def _values(
+    found: Sequence[Record], memory: str, editor: str, edits: int, value: Callable[[Record], float]
+) -> list[float]:
+    """A number of each run of one editor on one memory with so many edits."""
     return [
         value(r) for r in found if (r["memory"], r["editor"], r["edits"]) == (memory, editor, edits)
     ]
@@ -154,8 +164,6 @@ def _values(found, memory, editor, edits, value):
 
 def table(found: Sequence[Record]) -> list[Record]:
     """Means over seeds, a line for each memory, editor and count."""
-    from byheart.interpret.edits import HEADER
-
     return [dict(zip(HEADER, line, strict=True)) for line in lines(found)]
 
 
@@ -170,32 +178,33 @@ STUDY = Study(
     title="Other facts lost by edits",
     source="new: model editing where every other fact is known",
     claim="""\
-A shard edit holds every edit and loses no other fact, however many edits there are. So do the closed \
-forms of ROME and MEMIT where the keys of all facts are linearly independent and their covariance is \
-known, as in built memories. Where keys are fewer than facts, as in a trained memory, or the \
-covariance is that of random keys, edits lose other facts, and more with every edit.""",
+A shard edit holds every edit and loses no other fact, however many edits there are. So do the \
+closed forms of ROME and MEMIT where the keys of all facts are linearly independent and their \
+covariance is known, as in built memories. Where keys have fewer coordinates than there are facts, \
+as in a trained memory, or the covariance is that of random keys, edits lose other facts.""",
     measurement="""\
-share of the edits recalled, number of other facts lost (all are asked), fall of the others' margins, \
-CPU seconds of the editor""",
+share of the edits recalled, number of other facts lost (all are asked), fall of the others' \
+margins, CPU seconds of the editor""",
     rule=f"""\
 Built memories ({", ".join(BUILT)}), exact shards, rank-one and least squares, all counts and seeds: \
-least share of the edits held: band above 1; other facts lost in all: none. Rank-one with C of random \
-keys, sharded, {SAMPLED_AT} edits: others lost by an edit: above {PER_EDIT:g}. Fine-tuning on one edit: \
-others lost: above {ONE_STEP}. Trained: share of the others lost by {TRAINED_AT} rank-one edits: above \
-{SHARE}; at {MANY:,} edits the smaller of the edits held and the others kept, of the best editor: below \
-{HALF}. Confirmed if the whole 95 % interval over seeds lies in the band (counts have no interval), \
-refuted if all of it lies outside, undecided otherwise; judged at the profile paper, quick shows a \
-trend.""",
+least share of the edits held: band above 1; other facts lost in all: none. Rank-one with C of \
+random keys, sharded, {SAMPLED_AT} edits: others lost by an edit: above {PER_EDIT:g}. Fine-tuning on \
+one edit: others lost: above {ONE_STEP}. Trained: share of the others lost by {TRAINED_AT} rank-one \
+edits: above {SHARE}; at {MANY:,} edits the smaller of the edits held and the others kept, of the \
+best editor: below {HALF}. Confirmed if the whole 95 % interval over seeds lies in the band (counts \
+have no interval), refuted if all of it lies outside, undecided otherwise; judged at the profile \
+paper, quick shows a trend.""",
     axes=Axes("edits", "lost", "editor", log="x"),
     figure=figure_of,
     variants=("corrected",),
     settings=f"""\
 Random facts, keys of two tokens; edits drawn at random, each with another answer. Sharded (built, \
-{SIZES["sharded"][0]:,} facts), dense (one built attention layer, {SIZES["dense"][0]:,}), trained (MLP \
-Transformer, one layer, 2 heads, d = 32, 128 hidden units, {SIZES["trained"][0]:,}). Every editor \
-changes one matrix, W_O or W_out; aim: the median margin of the memory before. Fine-tuning: Adam, rate \
-1e-3, at most 300 steps, until all edits have that margin; mixed: with as many other facts a step, 256 \
-at least. Least squares: λ = 0.01 for each fact that stays. Null space: eigenvalues below 2 % of their \
-mean. Counts that leave no other fact are left out. Settings were chosen at seeds below 1,000. Quick: \
-600, 200 and 300 facts, up to 100 edits; paper, this study's own setting: as above.""",
+{SIZES["sharded"][0]:,} facts), dense (one built attention layer, {SIZES["dense"][0]:,}), trained \
+(MLP Transformer, one layer, 2 heads, d = 32, 128 hidden units, {SIZES["trained"][0]:,}). Every \
+editor changes one matrix, W_O or W_out; aim: the median margin of the memory before. Fine-tuning: \
+Adam, rate 1e-3, at most 300 steps, until all edits have that margin; mixed: with as many other \
+facts a step, 256 at least. Least squares: λ = 0.01 for each fact that stays. Null space: \
+eigenvalues below 2 % of their mean. Counts that leave no other fact are left out. Settings were \
+chosen at seeds below 1,000. Quick: 600, 200 and 300 facts, up to 100 edits; paper, this study's own \
+setting: as above.""",
 )
