@@ -75,9 +75,10 @@ __all__ = [
     "Recipe", "Sharded", "ShardedMemory", "Spec", "SquareRoot", "Study", "TokenMemory", "Train",
     "VectorFacts", "VectorMemory", "Vocabulary", "__version__", "accuracy", "as_facts", "audit",
     "bounds", "build", "capacity", "certify", "check_memory", "digit_vectors", "edit",
-    "edit_benchmark", "explore", "export", "head_statistics", "import_memory", "kruskal_report", "load",
-    "locked", "owner", "random_associations", "random_distributions", "random_vectors",
-    "read_distributions", "read_facts", "read_vectors", "report", "reproduce", "size", "smallest",
+    "edit_benchmark", "explore", "export", "head_statistics", "import_memory", "kruskal_report",
+    "load", "locked", "owner", "random_associations", "random_distributions", "random_vectors",
+    "read_distributions", "read_facts", "read_vectors", "report", "reproduce", "size",
+    "smallest",
     "train", "train_stack",
 ]  # fmt: skip
 __getattr__, __dir__ = attach(__name__)

@@ -45,13 +45,13 @@ def test_others_are_counted_twice(memory):
         else:
             others += 1
             lost += said != facts.answer(i)
-    assert (found["held"], found["lost"], found["others"]) == (held, lost, others)
+    assert (found.held, found.lost, found.others) == (held, lost, others)
     assert lost > 0 and others == facts.T - 12
 
 
 def test_doing_nothing_holds_nothing_and_loses_nothing(memory):
     found = measure_edits(memory, lambda same, _: same, draw_edits(memory.facts, 9))
-    assert (found["held"], found["lost"], found["fall"]) == (0, 0, 0.0)
+    assert (found.held, found.lost, found.fall) == (0, 0, 0.0)
 
 
 def test_edits_are_other_answers_of_distinct_facts(memory):
@@ -81,8 +81,9 @@ def test_an_editor_of_ones_own(memory, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     result = edit_benchmark(memory, ["my_editors:nothing"], counts=(2,))
     assert (result.rows[0].editor, result.rows[0].held) == ("my_editors:nothing", 0)
-    for name, words in (("rank-on", "Did you mean 'rank-one'"), ("my_editors:none", "no such function"),
-                        ("my_editors:WORD", "no such function")):  # fmt: skip
+    no = "no such function"
+    wrong = {"rank-on": "Did you mean 'rank-one'", "my_editors:none": no, "my_editors:WORD": no}
+    for name, words in wrong.items():
         with pytest.raises(OptionError, match=words):
             editors_of([name])
     with pytest.raises(ByheartError, match="cannot be imported"):
@@ -99,9 +100,9 @@ def test_what_the_benchmark_refuses(memory):
     wrong = replace(memory, facts=replace(memory.facts, answers=np.roll(memory.facts.answers, 1)))
     with pytest.raises(FactsError, match="are lost already"):
         edit_benchmark(wrong, counts=(1,))
-    alike = bh.build({("a", "b"): "c", ("b", "a"): "c"}, "attention")
+    alike = bh.Facts.from_dict({("a", "b"): "c", ("b", "a"): "c"})
     with pytest.raises(FactsError, match="two different answers"):
-        draw_edits(alike.facts, 1)
+        draw_edits(alike, 1)
 
 
 def test_a_tiny_study_runs_from_end_to_end(tmp_path: Path):
@@ -124,10 +125,11 @@ def made_up(lost: int) -> list[Row]:
         )
         for seed in range(1000, 1003):
             counts = p["counts"]
+            zeros = [0.0 for _ in counts]
             found = {
                 "T": p["facts"], "held": counts, "others": [p["facts"] - c for c in counts],
                 "lost": [0 if exact else lost + seed - 1000 for _ in counts],
-            } | {name: [0.0 for _ in counts] for name in ("fall", "largest_fall", "cpu_seconds")}  # fmt: skip
+            } | dict.fromkeys(("fall", "largest_fall", "cpu_seconds"), zeros)  # fmt: skip
             rows.append(Row("editing/damage", "edits", "corrected", cell.hash, seed, p, found))
     return rows
 
@@ -150,8 +152,8 @@ def test_the_command(tmp_path: Path):
     folder, figure = tmp_path / "a.memory", tmp_path / "edits.png"
     bh.build("countries", "sharded").save(folder)
     said = CliRunner().invoke(app, [
-        "edits", str(folder), "--editors", "shards,least-squares", "--counts", "1,10", "--seeds", "2",
-        "-o", str(figure), "--json",
+        "edits", str(folder), "--editors", "shards,least-squares", "--counts", "1,10",
+        "--seeds", "2", "-o", str(figure), "--json",
     ])  # fmt: skip
     assert said.exit_code == 0
     rows = json.loads(said.stdout)["rows"]
@@ -167,7 +169,7 @@ def test_the_command(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["--memory", "sparse"], "--memory must be one of"), (["--counts", "none"], "--counts must be"),
+    [(["--memory", "sparse"], "--memory must be one of"), (["--counts", "x"], "--counts must be"),
      (["--editors", "rank-two"], "--editors must be one of"), (["-o", "x.txt"], "must be a file"),
      (["--memory", "dense", "--editors", "shards", "--facts", "20"], "needs a sharded memory"),
      (["here.memory", "--facts", "20"], "DIR is one already"), (["here.memory"], "here.memory")],

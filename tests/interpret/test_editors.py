@@ -37,6 +37,7 @@ def memory(request, memories) -> TokenMemory:
 
 
 def task_of(memory: TokenMemory, count: int) -> Task:
+    assert memory.facts is not None
     return Task.of(memory, draw_edits(memory.facts, count, seed=1))
 
 
@@ -56,6 +57,7 @@ def test_keys_of_shards_are_blocks_of_the_literal_layer(memories):
     """The outputs of all heads of the literal layer: those of the own shard, and nothing else."""
     memory = bh.build(memories["sharded"].facts, "sharded", shard_size=20)
     dense, readout = memory.to_dense(), readout_of(memory)
+    assert isinstance(dense.spec, bh.AttentionOnlySpec) and memory.facts is not None
     weights = {name: w[None].double() for name, w in dense.weights.items()}
     _, F = attention_only.head_outputs(dense.spec, weights, dense.inputs_of(memory.facts))
     literal = F[0].flatten(1)
@@ -67,7 +69,7 @@ def test_keys_of_shards_are_blocks_of_the_literal_layer(memories):
 
 
 def test_the_least_change_leads_by_the_margin_and_is_the_least():
-    rng = torch.Generator().manual_seed(2)
+    rng, W_U = torch.Generator().manual_seed(2), torch.eye(1)
     for answer in range(4):
         W_U = torch.randn(5, 9, generator=rng).double()
         y = torch.randn(5, generator=rng).double()

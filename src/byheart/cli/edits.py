@@ -46,8 +46,9 @@ def edits(
 ) -> None:
     """Edit facts of a memory with several editors, and count every other fact that is lost.
 
-    Exact shard edits beside ROME's rank-one edits, MEMIT's least squares, AlphaEdit's null space and
-    fine-tuning. A function `editor(memory, edits) -> memory` of your own is measured the same way.
+    Exact shard edits beside ROME's rank-one edits, MEMIT's least squares, AlphaEdit's null space
+    and fine-tuning. A function `editor(memory, edits) -> memory` of your own is measured the same
+    way.
     The rows behind docs/edits.md: `byheart reproduce editing/damage --recorded`.
     """
     if folder is not None and (memory is not None or facts is not None):

@@ -186,14 +186,14 @@ as in a trained memory, or the covariance is that of random keys, edits lose oth
 share of the edits recalled, number of other facts lost (all are asked), fall of the others' \
 margins, CPU seconds of the editor""",
     rule=f"""\
-Built memories ({", ".join(BUILT)}), exact shards, rank-one and least squares, all counts and seeds: \
-least share of the edits held: band above 1; other facts lost in all: none. Rank-one with C of \
-random keys, sharded, {SAMPLED_AT} edits: others lost by an edit: above {PER_EDIT:g}. Fine-tuning on \
-one edit: others lost: above {ONE_STEP}. Trained: share of the others lost by {TRAINED_AT} rank-one \
-edits: above {SHARE}; at {MANY:,} edits the smaller of the edits held and the others kept, of the \
-best editor: below {HALF}. Confirmed if the whole 95 % interval over seeds lies in the band (counts \
-have no interval), refuted if all of it lies outside, undecided otherwise; judged at the profile \
-paper, quick shows a trend.""",
+Built memories ({", ".join(BUILT)}), exact shards, rank-one and least squares, all counts and \
+seeds: least share of the edits held: band above 1; other facts lost in all: none. Rank-one with C \
+of random keys, sharded, {SAMPLED_AT} edits: others lost by an edit: above {PER_EDIT:g}. \
+Fine-tuning on one edit: others lost: above {ONE_STEP}. Trained: share of the others lost by \
+{TRAINED_AT} rank-one edits: above {SHARE}; at {MANY:,} edits the smaller of the edits held and \
+the others kept, of the best editor: below {HALF}. Confirmed if the whole 95 % interval over seeds \
+lies in the band (counts have no interval), refuted if all of it lies outside, undecided \
+otherwise; judged at the profile paper, quick shows a trend.""",
     axes=Axes("edits", "lost", "editor", log="x"),
     figure=figure_of,
     variants=("corrected",),
@@ -205,6 +205,6 @@ editor changes one matrix, W_O or W_out; aim: the median margin of the memory be
 Adam, rate 1e-3, at most 300 steps, until all edits have that margin; mixed: with as many other \
 facts a step, 256 at least. Least squares: λ = 0.01 for each fact that stays. Null space: \
 eigenvalues below 2 % of their mean. Counts that leave no other fact are left out. Settings were \
-chosen at seeds below 1,000. Quick: 600, 200 and 300 facts, up to 100 edits; paper, this study's own \
-setting: as above.""",
+chosen at seeds below 1,000. Quick: 600, 200 and 300 facts, up to 100 edits; paper, this study's \
+own setting: as above.""",
 )

@@ -69,13 +69,14 @@ class Task:
         )
 
     def blocks(self) -> list[tuple[Block, Block | None, Tensor]]:
-        """For each block with edits: the edits in it, the others in it, and which edits they are."""
+        """For each block with edits: these, the others in it, and the numbers of the edits."""
         number = {fact: i for i, fact in enumerate(self.rows.tolist())}
         others = {block.at.start: block for block in self.readout.selected(self.others.tolist())}
-        return [
-            (block, others.get(block.at.start), torch.tensor([number[f] for f in block.facts.tolist()]))
-            for block in self.readout.selected(self.rows.tolist())
-        ]  # fmt: skip
+        found = []
+        for block in self.readout.selected(self.rows.tolist()):
+            numbers = torch.tensor([number[fact] for fact in block.facts.tolist()])
+            found.append((block, others.get(block.at.start), numbers))
+        return found
 
 
 def least_change(W_U: Tensor, stream: Tensor, answer: int, margin: float) -> Tensor:
@@ -83,9 +84,9 @@ def least_change(W_U: Tensor, stream: Tensor, answer: int, margin: float) -> Ten
 
         min |δ|²   subject to   (w_a - w_j)·(y + δ) >= margin   for all tokens j != a,
 
-    w_j the columns of W_U (d, N), y the `stream` (d,). Logits are linear in y, so that no descent is
-    needed, which ROME has for v*: this is least distance programming (Lawson and Hanson 1974, ch.
-    23), one non-negative least squares problem, and ends with the exact minimum.
+    w_j the columns of W_U (d, N), y the `stream` (d,). Logits are linear in y, so that the descent
+    by which ROME finds v* is not needed: this is least distance programming (Lawson and Hanson
+    1974, ch. 23), one non-negative least squares problem, and ends with the exact minimum.
 
     >>> W_U = torch.eye(2, dtype=torch.float64)
     >>> least_change(W_U, torch.tensor([1.0, 0.0], dtype=torch.float64), 1, 0.5)
@@ -138,8 +139,8 @@ class ReadoutEditor(ABC):
 
 @dataclass(frozen=True)
 class ExactShards:
-    """`byheart.edit`: W_O of every shard with an edit is solved again, from all of its facts as they
-    shall be; all other shards keep every bit (docs/sharded-editing.md). Sharded memories only.
+    """`byheart.edit`: W_O of every shard with an edit is solved again, from all of its facts as
+    they shall be; all other shards keep every bit (docs/sharded-editing.md). For sharded memories.
 
     >>> import byheart as bh
     >>> memory = bh.build("countries", "sharded")
@@ -218,8 +219,8 @@ class NullSpace(ReadoutEditor):
         Δ = P (P K_1^T K_1 P + ρ I)^-1 P K_1^T R,      P the projection on the null space of K_0,
 
     so that k Δ = 0 for what shall stay. The null space is that of eigenvalues of E[k^T k] below
-    `threshold` times their mean, and ρ is `ridge` times that mean: the paper's 0.02 and 1 are in the
-    units of its models.
+    `threshold` times their mean, and ρ is `ridge` times that mean: the paper's 0.02 and 1 are in
+    the units of its models.
     """
 
     threshold: float = 2e-2

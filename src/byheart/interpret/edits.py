@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -100,8 +100,8 @@ MAKERS: dict[str, Callable[[Facts, int], Memory]] = {
 class EditRow:
     """What one editor did with one set of edits. `held` of the `edits` are recalled; of the
     `others`, facts that were not edited, `lost` are not. `fall` is the mean by which their margins
-    fell and `largest_fall` the largest, both by the median margin before; `cpu_seconds` those of the
-    editor alone."""
+    fell and `largest_fall` the largest, both by the median margin before; `cpu_seconds` those of
+    the editor alone."""
 
     memory: str
     facts: int
@@ -167,8 +167,9 @@ def lines(rows: Records) -> Iterator[tuple[str, ...]]:
         mean = {name: np.mean([float(str(r[name])) for r in same]) for name in MEANS}
         yield (
             str(memory), f"{facts:,}", str(editor), f"{edits:,}",
-            f"{mean['held'] / int(str(edits)):.1%}", f"{mean['lost']:,.4g}", f"{mean['others']:,.0f}",
-            f"{mean['fall']:.2g}", f"{mean['largest_fall']:.2g}", f"{mean['cpu_seconds']:.2g}",
+            f"{mean['held'] / int(str(edits)):.1%}", f"{mean['lost']:,.4g}",
+            f"{mean['others']:,.0f}", f"{mean['fall']:.2g}", f"{mean['largest_fall']:.2g}",
+            f"{mean['cpu_seconds']:.2g}",
         )  # fmt: skip
 
 
@@ -226,8 +227,19 @@ def draw_edits(facts: Facts, count: int, seed: int = 0) -> dict[tuple[str, ...],
     return {facts.key(int(i)): name(int(a)) for i, a in zip(rows[:count], new[:count], strict=True)}
 
 
-def measure_edits(memory: Memory, editor: Editor, edits: Edits) -> dict[str, float | int]:
-    """The measurements of one `EditRow`: the editor at work, then all facts asked."""
+class Measured(NamedTuple):
+    """What is measured of an editor at work, as in `EditRow`."""
+
+    held: int
+    others: int
+    lost: int
+    fall: float
+    largest_fall: float
+    cpu_seconds: float
+
+
+def measure_edits(memory: Memory, editor: Editor, edits: Edits) -> Measured:
+    """The editor at work, then all facts asked of the memory that it returns, as it is stored."""
     facts = memory.facts
     if not isinstance(facts, Facts):
         raise FactsError("expected a memory of tokens with its facts, from which edits are drawn.")
@@ -240,18 +252,15 @@ def measure_edits(memory: Memory, editor: Editor, edits: Edits) -> dict[str, flo
     seconds = time.process_time() - began
     if not isinstance(edited, Memory):
         raise ByheartError(f"an editor must return a memory, found {type(edited).__name__}.")
-    is_edit = np.array([tuple(key) in edits for key in facts.keys()])
+    keys = [facts.key(i) for i in range(facts.T)]
+    is_edit = np.array([key in edits for key in keys])
     answers = facts.answers.copy()
-    answers[is_edit] = [
-        facts.vocabulary.id(edits[facts.key(int(i))]) for i in np.flatnonzero(is_edit)
-    ]
+    answers[is_edit] = [facts.vocabulary.id(edits[key]) for key in keys if key in edits]
     after = edited.margins(replace(facts, answers=answers))
     fall = (before - after)[~is_edit] / float(np.median(before))
-    return {
-        "held": int((after[is_edit] > 0).sum()), "others": int((~is_edit).sum()),
-        "lost": int((~(after[~is_edit] > 0)).sum()), "fall": float(fall.mean()),
-        "largest_fall": float(fall.max()), "cpu_seconds": seconds,
-    }  # fmt: skip
+    held, lost = int((after[is_edit] > 0).sum()), int((~(after[~is_edit] > 0)).sum())
+    others, largest = int((~is_edit).sum()), float(fall.max())
+    return Measured(held, others, lost, float(fall.mean()), largest, seconds)
 
 
 def edit_benchmark(
@@ -262,8 +271,8 @@ def edit_benchmark(
 
     `editors`: names ("shards", "rank-one", "rank-one-sampled", "least-squares", "null-space",
     "fine-tune", "fine-tune-mixed", or "module:function"), or name -> your own function
-    `editor(memory, edits) -> memory`; all that fit the memory unless given. `counts`: how many facts
-    are edited; counts that leave no other fact are passed over.
+    `editor(memory, edits) -> memory`; all that fit the memory unless given. `counts`: how many
+    facts are edited; counts that leave no other fact are passed over.
 
     >>> import byheart as bh
     >>> memory = bh.build("countries", "sharded")
@@ -286,7 +295,7 @@ def edit_benchmark(
             text = f"{name}: {count:,} edits by {editor}"
             progress(Progress(text, done=len(rows), total=total))
             found = measure_edits(memory, function, edits)
-            rows.append(EditRow(name, facts.T, editor, count, seed, **found))  # type: ignore[arg-type]
+            rows.append(EditRow(name, facts.T, editor, count, seed, *found))
     return EditBenchmark(tuple(rows))
 
 
@@ -319,4 +328,4 @@ def _own(name: str) -> Editor:
         sys.path.remove("")
     if not callable(found):
         raise OptionError("editors", expected, name, f"{place} has no such function.")
-    return found
+    return cast("Editor", found)

@@ -21,8 +21,8 @@ class FineTune(ReadoutEditor):
 
     `mixed`: every step also has as many other facts as there are edits, `least` at least, drawn
     anew from the blocks that hold edits, so that they are not forgotten. Logits are scaled by one
-    number, so that the median margin of the memory is `sharpness` nats, near that of trained models:
-    built memories have margins below 1, and their cross-entropy would move every fact.
+    number, so that the median margin of the memory is `sharpness` nats, near that of trained
+    models: built memories have margins below 1, and their cross-entropy would move every fact.
     """
 
     mixed: bool = False

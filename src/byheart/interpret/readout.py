@@ -4,9 +4,9 @@
 
 | memory | k(t), a row | W | b(t) |
 |---|---|---|---|
-| attention-only | the outputs F^h of all heads of the last layer, side by side | W_O, (H d_h, d) | the skip |
-| MLP Transformer | the hidden activations of the last layer | W_out, (w, d) | the stream before it |
-| sharded | those of the heads of the shard that owns t | W_O of that shard | x_S |
+| attention-only | outputs F^h of the last layer's heads, side by side | W_O (H d_h, d) | skip |
+| MLP Transformer | hidden activations of the last layer | W_out (w, d) | stream before it |
+| sharded | outputs F^h of the heads of the shard that owns t | W_O of that shard | x_S |
 
 In the literal layer of a sharded memory foreign heads write 0 (below e^-28), so that its keys fall
 apart into blocks, one a shard: `K^T K` is block-diagonal, and whatever a closed form computes from
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, singledispatch
+from functools import singledispatch
 
 import numpy as np
 import torch
@@ -53,13 +53,6 @@ class Readout:
     blocks: tuple[Block, ...]
     name: str
 
-    @cached_property
-    def block_of(self) -> dict[int, tuple[Block, int]]:
-        """Fact -> its block, and its row there."""
-        return {
-            fact: (block, row) for block in self.blocks for row, fact in enumerate(block.facts.tolist())
-        }  # fmt: skip
-
     def selected(self, facts: Sequence[int]) -> list[Block]:
         """The blocks of some facts, with these facts alone."""
         chosen = torch.zeros(len(self.base), dtype=torch.bool)
@@ -73,9 +66,10 @@ class Readout:
 
     def streams(self, W: Tensor | None = None) -> Tensor:
         """y (T, d) with this W, or with the memory's own."""
-        y, W = self.base.clone(), self.W if W is None else W
+        y = self.base.clone()
+        chosen = self.W if W is None else W
         for block in self.blocks:
-            y[block.facts] += block.K @ W[block.at]
+            y[block.facts] += block.K @ chosen[block.at]
         return y
 
     def margins(self, answers: Tensor, W: Tensor | None = None) -> Tensor:
@@ -95,9 +89,8 @@ def readout_of(memory: Memory, facts: Facts | None = None) -> Readout:
 
     >>> import byheart as bh
     >>> memory = bh.build("elements")
-    >>> readout = readout_of(memory)
-    >>> import numpy as np
-    >>> bool(np.allclose(readout.margins(memory.answers_of(memory.facts)), memory.margins(), atol=1e-3))
+    >>> margins = readout_of(memory).margins(memory.answers_of(memory.facts))
+    >>> bool(np.allclose(margins, memory.margins(), atol=1e-3))
     True
     """
     table = memory.facts if facts is None else facts
@@ -133,8 +126,8 @@ def _(spec: ShardedSpec, memory: TokenMemory, facts: Facts) -> Readout:
     assert isinstance(memory, ShardedMemory)
     if spec.gate == "subject-sink":
         raise ByheartError(
-            "expected a memory with `gate=query` or key, found a subject sink: its cancelling heads "
-            "add up all shards, so that no shard's W_O can be changed alone."
+            "expected a memory with `gate=query` or key, found a subject sink: its cancelling "
+            "heads add up all shards, so that no shard's W_O can be changed alone."
         )
     weights, tokens, d = memory.tensors, memory.in_order(facts.tokens), spec.d_g
     owners, start = sharded.shard_of(weights, tokens), weights["head_start"].tolist()
