@@ -161,19 +161,30 @@ Records = Sequence[Mapping[str, object]]
 
 
 def lines(rows: Records) -> Iterator[tuple[str, ...]]:
-    """The rows as lines of a table, means over seeds; falls by the median margin before."""
+    """The rows as lines of a table: means over seeds, of CPU seconds the median, because the first
+    call of a function loads what it needs; falls by the median margin before."""
     cells = group(rows, lambda r: (r["memory"], r["facts"], r["editor"], r["edits"]))
     for (memory, facts, editor, edits), same in cells.items():
-        mean = {name: np.mean([float(str(r[name])) for r in same]) for name in MEANS}
+        values = {name: [float(str(r[name])) for r in same] for name in MEANS}
+        mean = {name: np.mean(numbers) for name, numbers in values.items()}
         yield (
             str(memory), f"{facts:,}", str(editor), f"{edits:,}",
-            f"{mean['held'] / int(str(edits)):.1%}", f"{mean['lost']:,.4g}",
+            f"{mean['held'] / int(str(edits)):.1%}", _counted(float(mean["lost"])),
             f"{mean['others']:,.0f}", f"{mean['fall']:.2g}", f"{mean['largest_fall']:.2g}",
-            f"{mean['cpu_seconds']:.2g}",
+            f"{np.median([float(str(r['cpu_seconds'])) for r in same]):.2g}",
         )  # fmt: skip
 
 
-MEANS = ("held", "lost", "others", "fall", "largest_fall", "cpu_seconds")
+def _counted(mean: float) -> str:
+    """A mean of counts: one digit behind the point where there is one.
+
+    >>> _counted(3.0), _counted(2 / 3), _counted(11_188.3)
+    ('3', '0.7', '11,188.3')
+    """
+    return f"{mean:,.0f}" if mean == round(mean) else f"{mean:,.1f}"
+
+
+MEANS = ("held", "lost", "others", "fall", "largest_fall")
 
 
 def draw(rows: Records) -> figure.Figure:
