@@ -34,6 +34,7 @@ from byheart.studies import figure
 from byheart.studies.cell import group
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes as Panel
     from pandas import DataFrame
 
 EDITORS: dict[str, Editor] = {
@@ -201,14 +202,27 @@ def draw(rows: Records) -> figure.Figure:
             x, y = (np.array([float(str(r[name])) for r in same]) for name in ("edits", "lost"))
             at, mean, _ = figure.means(x, y)
             i = editors.index(editor)
-            panel.plot(at, mean, "o-", ms=4, lw=1.4, color=figure.colour(i), label=editor)
+            # Lines at 0 lie on each other: the first ones have larger marks, and all are seen.
+            look = {"ms": max(3.0, 10.0 - 1.2 * i), "lw": 1.4, "color": figure.colour(i)}
+            panel.plot(at, mean, "o-", label=editor, **look)
         panel.set_xscale("log")
         panel.set_yscale("symlog", linthresh=1.0)
         panel.set_ylim(bottom=-0.3)
         panel.set_title(memory, fontsize=9)
     if memories:
-        figure.legend(panels[len(memories) - 1], most=0)
+        _name_all(panels[: len(memories)])
     return drawn
+
+
+def _name_all(panels: Sequence[Panel]) -> None:
+    """One legend for all panels, beside the last: an editor need not be in each of them."""
+    named = {
+        label: line
+        for panel in panels
+        for line, label in zip(*panel.get_legend_handles_labels(), strict=True)
+    }
+    beside = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
+    panels[-1].legend(named.values(), named.keys(), frameon=False, fontsize=8, **beside)
 
 
 def draw_edits(facts: Facts, count: int, seed: int = 0) -> dict[tuple[str, ...], str]:
