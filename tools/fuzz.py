@@ -201,12 +201,15 @@ ARGUMENTS: dict[str, Callable[[Inputs], list[str]]] = {
     "precision": lambda x: [x.memory() if x.chance(0.5) else x.table(), "--most", "8"],
     "report": _report,
     "explore": lambda x: ["-o", x.out(".html", ".txt"), "--no-open"],
+    "edits": lambda x: [x.memory("sharded", "attention", "trained-mlp"), "--counts", "1,3",
+                        "--editors", "rank-one,least-squares,null-space"],
 }  # fmt: skip
 # Options that open browsers, other processes or the network, that write where they please, or whose
 # size is the length of the work, are left to the arguments above.
 LEFT_OUT = {"--open", "--workers", "--json", "--output", "--steps", "--seeds", "--draws", "--most",
             "--fresh", "--contexts", "--store", "--threads", "--restarts", "--help", "--starts",
-            "--precision", "--ranked", "--search", "--models", "--text", "--images"}  # fmt: skip
+            "--precision", "--ranked", "--search", "--models", "--text", "--images", "--editors",
+            "--counts"}  # fmt: skip
 FILES = {"--facts", "--add", "--weights", "--plot", "--checkpoint", "--export", "--hf", "--tokens"}
 
 

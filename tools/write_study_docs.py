@@ -43,6 +43,7 @@ NAMES = {
     "2025)",
     "slides": "The slides of June 2024",
     "localise": "byheart's own: which tool finds the heads that hold a fact",
+    "editing": "Editing: exact shards beside ROME, MEMIT, AlphaEdit and fine-tuning",
 }
 INTRODUCTION = """\
 # Verdicts

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         read_vectors,
     )
     from byheart.interpret.benchmark import localise
+    from byheart.interpret.edits import edit_benchmark
     from byheart.measure import accuracy, head_statistics, kruskal_report
     from byheart.methods import Method, build
     from byheart.models import (
@@ -77,8 +78,8 @@ __all__ = [
     "MultiHeadSpec", "Recipe", "Sharded", "ShardedMemory", "Spec", "SquareRoot", "Study",
     "TokenMemory", "Train", "VectorFacts", "VectorMemory", "Vocabulary", "__version__", "accuracy",
     "as_facts", "audit", "bounds", "build", "capacity", "certify", "check_memory", "digit_vectors",
-    "disguise", "edit", "explore", "export", "head_statistics", "import_memory", "kruskal_report",
-    "load", "localise", "locked", "owner", "random_associations", "random_distributions",
+    "disguise", "edit", "edit_benchmark", "explore", "export", "head_statistics", "import_memory",
+    "kruskal_report", "load", "localise", "locked", "owner", "random_associations", "random_distributions",
     "random_vectors", "read_distributions", "read_facts", "read_vectors", "report", "reproduce",
     "size", "smallest", "train", "train_stack",
 ]  # fmt: skip

@@ -30,7 +30,7 @@ def test_every_figure_and_every_new_study_is_there():
         assert {s.name for s in find(paper)} == {f"{paper}/{name}" for name in names.split()}
 
 
-@pytest.mark.parametrize("paper", registry.MODULES)
+@pytest.mark.parametrize("paper", registry.PAPERS)
 def test_the_words_are_those_of_the_studies(paper: str):
     """Every entry of the paper's words is a study, and none has a name in braces left."""
     words = {name for name in words_of(paper) if name != "common"}

@@ -14,7 +14,7 @@ from tiny_study import tiny
 
 from byheart.errors import ByheartError
 from byheart.papers import all_studies
-from byheart.papers.registry import PAPERS
+from byheart.papers.registry import MODULES
 from byheart.studies import Execution, Selection, open_store, recorded, results, rows_of, run
 from byheart.studies.cell import Cell, Procedure
 from byheart.studies.study import Study
@@ -98,7 +98,7 @@ def test_a_study_without_recorded_rows_says_so(rows: Path):
 
 def test_what_is_recorded_of_the_papers_names_its_cells():
     """The name of a cell is the digest of its procedure and parameters: nothing was edited."""
-    for paper in PAPERS:
+    for paper in MODULES:
         for row in recorded.recorded(paper):
             assert Cell(Procedure(tiny_study.alone, name=row.way), row.params).hash == row.cell
 
@@ -134,7 +134,7 @@ def test_the_docs_are_written_from_recorded_rows(docs: ModuleType, rows: Path, t
 def test_every_study_has_a_line_in_the_table():
     table = (ROOT / "docs" / "studies" / "README.md").read_text()
     for study in all_studies():
-        if study.paper in PAPERS:
+        if study.paper in MODULES:
             assert f"({study.name.replace('/', '-')}.md)" in table
 
 

@@ -30,6 +30,7 @@ COMMANDS = {
     "train": "build", "capacity": "capacity", "reproduce": "reproduce", "encoder": "facts",
     "kruskal": "measure", "heads": "measure", "audit": "measure", "precision": "measure",
     "report": "export", "explore": "export", "disguise": "disguise", "localise": "localise",
+    "edits": "edits",
 }  # fmt: skip
 HELP = """Turn a table of facts into a Transformer that recalls every one of them, and prove it.
 

@@ -1,7 +1,9 @@
-"""Which tool finds the heads that hold a fact? Attribution methods, marked where it is known.
+"""Experiments of interpretability on memories in which the truth is known: which heads hold a fact,
+and every other fact there is.
 
-`localise` runs the benchmark (disguises x methods x seeds); `evaluate` marks one method on one
-memory; a method is a function `(model: Subject, key, answer) -> scores` (docs/localise.md).
+`localise` runs the benchmark of attribution methods (disguises x methods x seeds), `evaluate` marks
+one method on one memory; a method is a function `(model: Subject, key, answer) -> scores`
+(docs/localise.md). `edits` has the benchmark of editors (docs/edits.md).
 """
 
 from __future__ import annotations

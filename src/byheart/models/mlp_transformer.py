@@ -25,25 +25,39 @@ def start_bounds(spec: MLPTransformerSpec, init: str) -> dict[str, float]:
     return attention_only.start_bounds(spec.heads, init) | mlp
 
 
-def forward(
+def before_readout(
     spec: MLPTransformerSpec, weights: Weights, tokens: Tensor, hardmax: Hardmax = EXACT
-) -> Tensor:
-    """Logits of every model for tokens (B, S) or (models, B, S): (models, B, N)."""
+) -> tuple[Tensor, Tensor]:
+    """What the last hidden layer adds to, and its activations act(W_in x + b_in), at the last
+    position: x (models, B, d) and (models, B, w). W_out is linear in the latter."""
     stack = attention_only.Stack(spec.heads, weights, hardmax)
     x = stack.embed(tokens)
     for layer in range(spec.layers - 1):
         x = stack.all_positions(layer, x)
-        x = _mlp(spec, weights, layer, x.flatten(1, 2)).view_as(x)
+        flat = x.flatten(1, 2)
+        x = _added(weights, layer, flat, _hidden(spec, weights, layer, flat)).view_as(x)
     F = stack.heads(spec.layers - 1, x, last_only=True).flatten(2)
     x = torch.baddbmm(x[:, :, -1], F, weights["W_O"][:, -1].flatten(1, 2))
-    return _mlp(spec, weights, spec.layers - 1, x) @ weights["W_U"]
+    return x, _hidden(spec, weights, spec.layers - 1, x)
 
 
-def _mlp(spec: MLPTransformerSpec, weights: Weights, layer: int, x: Tensor) -> Tensor:
-    """x + W_out act(W_in x + b_in) for x (models, rows, d)."""
+def forward(
+    spec: MLPTransformerSpec, weights: Weights, tokens: Tensor, hardmax: Hardmax = EXACT
+) -> Tensor:
+    """Logits of every model for tokens (B, S) or (models, B, S): (models, B, N)."""
+    x, hidden = before_readout(spec, weights, tokens, hardmax)
+    return _added(weights, spec.layers - 1, x, hidden) @ weights["W_U"]
+
+
+def _hidden(spec: MLPTransformerSpec, weights: Weights, layer: int, x: Tensor) -> Tensor:
+    """act(W_in x + b_in) for x (models, rows, d); nothing where there is no hidden layer."""
     if not spec.w:
-        return x
-    W_in, b_in, W_out = (weights[name][:, layer] for name in ("W_in", "b_in", "W_out"))
+        return x[..., :0]
+    W_in, b_in = weights["W_in"][:, layer], weights["b_in"][:, layer]
     hidden = torch.baddbmm(b_in[:, None], x, W_in)
-    act = torch.nn.functional.gelu if spec.activation == "gelu" else torch.relu
-    return torch.baddbmm(x, act(hidden), W_out)
+    return torch.nn.functional.gelu(hidden) if spec.activation == "gelu" else torch.relu(hidden)
+
+
+def _added(weights: Weights, layer: int, x: Tensor, hidden: Tensor) -> Tensor:
+    """x + W_out hidden."""
+    return torch.baddbmm(x, hidden, weights["W_out"][:, layer]) if hidden.shape[-1] else x

@@ -22,7 +22,8 @@ from byheart.studies.work import module_of
 PAPERS = ("dana2025", "mahdavi2024", "kajitsuka2025", "slides")
 # Every module has STUDIES, a tuple of studies whose names begin with the paper's.
 MODULES = {paper: f"byheart.papers.{paper}" for paper in PAPERS}
-OWN = {"localise": "byheart.interpret.benchmark"}  # byheart's own studies, of no paper
+# byheart's own studies, of no paper
+OWN = {"localise": "byheart.interpret.benchmark", "editing": "byheart.interpret.edit_study"}
 
 
 @lru_cache
