@@ -100,13 +100,15 @@ def test_no_coordinate_and_no_head_looks_like_before(memory):
 
 
 def test_float32_that_loses_facts_becomes_float64():
-    """Many groups make large gates, whose sums a rotation no longer leaves exact."""
-    facts = bh.random_associations(N=1000, S=1, T=500, seed=0)
-    memory = bh.build(facts, bh.Sharded(shard_size=1))
+    """Sums of gates that a rotation no longer leaves exact, and narrow shards that feel it."""
+    facts = bh.random_associations(N=700, S=1, T=700, seed=0)
+    memory = bh.build(facts, bh.Sharded(shard_size=8, d=4))
+    assert memory.dtype == torch.float32
+    with pytest.raises(bh.ByheartError, match="of 700 facts are recalled from the disguise in fl"):
+        disguise(memory, Disguise(rotate=True, dtype="float32"))
     hidden = disguise(memory, Disguise(rotate=True))
-    if hidden.dtype == torch.float64:
-        assert "float64: in float32" in hidden.construction.why[-1]
-    assert (hidden.margins() > 0).all()
+    assert hidden.dtype == torch.float64 and (hidden.margins() > 0).all()
+    assert "float64: in float32" in hidden.construction.why[-1]
 
 
 @pytest.mark.parametrize(

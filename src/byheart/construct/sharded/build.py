@@ -114,7 +114,8 @@ def build_sharded(
     facts: Facts, layout: Plan, options: Sharded, seed: int, answers: int, progress: Report
 ) -> ShardedMemory:
     """Weights for the layout; only W_O depends on the facts. `answers`: the seed of W_U. With
-    `abstain`: and fingerprints. `workers`: processes or the address of a Dask scheduler; the bytes are the same."""
+    `abstain`: and fingerprints. `workers`: processes or the address of a Dask scheduler; the bytes
+    are the same."""
     dtype, slack = DTYPES[options.dtype], options.slack if options.facts_per_head is None else 0.0
     order, sizes = layout.order(facts.S), layout.sizes
     tokens, by_last = torch.from_numpy(facts.tokens[:, order]), layout.gate == "query"
