@@ -79,8 +79,8 @@ __all__ = [
     "TokenMemory", "Train", "VectorFacts", "VectorMemory", "Vocabulary", "__version__", "accuracy",
     "as_facts", "audit", "bounds", "build", "capacity", "certify", "check_memory", "digit_vectors",
     "disguise", "edit", "edit_benchmark", "explore", "export", "head_statistics", "import_memory",
-    "kruskal_report", "load", "localise", "locked", "owner", "random_associations", "random_distributions",
-    "random_vectors", "read_distributions", "read_facts", "read_vectors", "report", "reproduce",
-    "size", "smallest", "train", "train_stack",
+    "kruskal_report", "load", "localise", "locked", "owner", "random_associations",
+    "random_distributions", "random_vectors", "read_distributions", "read_facts", "read_vectors",
+    "report", "reproduce", "size", "smallest", "train", "train_stack",
 ]  # fmt: skip
 __getattr__, __dir__ = attach(__name__)

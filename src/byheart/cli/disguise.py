@@ -54,5 +54,7 @@ def disguise(
     from byheart.construct.disguise import disguise as hide
     from byheart.models import load
 
-    chosen = Disguise(**options, seed=writing.get("seed", 0))
+    seed = writing.get("seed", 0)
+    assert isinstance(seed, int)
+    chosen = Disguise(**options, seed=seed)
     store(lambda tell: hide(load(folder), chosen, tell), output, writing, lambda _: {})

@@ -114,6 +114,7 @@ def disguise(
             "keeps all of them. Build it again with them."
         )
     first = options.dtype or str(memory.dtype).removeprefix("torch.")
+    lacking = ""
     for dtype in dict.fromkeys([first, options.dtype or "float64"]):
         with one_thread():
             made = _Draft(memory, facts, replace(options, dtype=dtype), progress).memory()
@@ -126,11 +127,12 @@ def disguise(
                 lost = f"{dtype}: in {first} the disguise loses facts, since sums that are exact "
                 record = replace(record, why=(*record.why, lost + "with gates apart no longer are"))
             return replace(made, construction=record)
-    raise CheckFailed(
-        f"{recalled:,} of {len(margins):,} facts are recalled from the disguise in {dtype}, the "
-        f"smallest margin is {margins.min():.3g}. Nothing was written. Use `dtype=float64`, less "
-        "`noise`, or fewer `layers`."
-    )
+        lacking = (
+            f"{recalled:,} of {len(margins):,} facts are recalled from the disguise in {dtype}, "
+            f"the smallest margin is {margins.min():.3g}."
+        )
+    hint = "Nothing was written. Use `dtype=float64`, less `noise`, or fewer `layers`."
+    raise CheckFailed(f"{lacking} {hint}")
 
 
 class _Draft:
@@ -274,7 +276,7 @@ class _Draft:
         quiet_logits, W_O = self._logits(), self.weights["W_O"]
         drawn = {(k, h): self.gaussian(self.spec.d_h, self.g) for k, h in self.loud}
         sizes = {at: float(W_O[at].norm() / drawn[at].norm()) for at in drawn}
-        scale = 1.0
+        scale, found = 1.0, 0.0
         for _ in range(NOISE_ROUNDS):
             for at, W in drawn.items():
                 W_O[at][:, : self.g] = scale * sizes[at] * W

@@ -70,7 +70,7 @@ LOCALISE = Procedure(
 
 
 def grid_of(
-    methods: Sequence[str | Callable] | None, disguises: Sequence[str]
+    methods: Sequence[str | Callable[..., object]] | None, disguises: Sequence[str]
 ) -> Callable[[str, str], list[Cell]]:
     """The cells of these methods (None: all of byheart's) on these disguises, of any profile."""
 
@@ -160,7 +160,7 @@ STUDY = Study(
 
 
 def localise(
-    methods: Sequence[str | Callable] | None = None, *, disguises: Sequence[str] | None = None,
+    methods: Sequence[str | Callable[..., object]] | None = None, *, disguises: Sequence[str] | None = None,
     facts: int | None = None, seeds: int | Sequence[int] | None = None, profile: str = "paper",
     workers: int | str = 1, fresh: bool = False, progress: Tell = quiet,
     store: str | os.PathLike[str] | None = None,
@@ -190,7 +190,7 @@ def localise(
 
 
 def marked(
-    memory: Memory, methods: Sequence[str | Callable] | None = None, asked: int | None = None,
+    memory: Memory, methods: Sequence[str | Callable[..., object]] | None = None, asked: int | None = None,
     seed: int = 0, *, name: str = "memory", progress: Tell = quiet,
 ) -> list[Row]:  # fmt: skip
     """A row for each method and fact of a memory whose owners are known; `asked` facts at random
@@ -219,7 +219,7 @@ def marked(
 
 
 def chosen_study(
-    methods: Sequence[str | Callable] | None, disguises: Sequence[str] | None
+    methods: Sequence[str | Callable[..., object]] | None, disguises: Sequence[str] | None
 ) -> Study:
     """The benchmark of these methods and disguises; all, unless given."""
     from byheart.interpret.loading import methods_named
@@ -230,7 +230,7 @@ def chosen_study(
     return replace(STUDY, grid=grid_of(methods, tuple(disguises or HIDINGS)))
 
 
-def _check_workers(methods: Sequence[str | Callable], workers: int | str) -> None:
+def _check_workers(methods: Sequence[str | Callable[..., object]], workers: int | str) -> None:
     given = [method for method in methods if callable(method)]
     if given and workers not in (1, "1"):
         raise ByheartError(

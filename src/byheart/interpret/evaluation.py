@@ -114,7 +114,10 @@ def truth(memory: Memory, asked: int | None = None, seed: int = 0) -> Truth:
 
 
 def evaluate(
-    memory: Memory, method: str | Callable | Attribution, where: Truth | None = None, seed: int = 0
+    memory: Memory,
+    method: str | Callable[..., object] | Attribution,
+    where: Truth | None = None,
+    seed: int = 0,
 ) -> Evaluation:
     """Ask a method for the heads of each fact, and compare with `where` they are (all facts, unless
     given)."""

@@ -38,14 +38,14 @@ class Attribution:
         return checked(self.function(model, key, answer), (model.layers, model.H), self.name)
 
 
-def methods_named(names: Sequence[str | Callable] | None = None) -> list[Attribution]:
+def methods_named(names: Sequence[str | Callable[..., object]] | None = None) -> list[Attribution]:
     """Methods by name (`zero`), by place (`mine.py:find`) or as they are, each once; all of
     byheart's where none are given."""
     found = [method_named(name) for name in (METHODS if names is None else names)]
     return list({method.name: method for method in found}.values())
 
 
-def method_named(name: str | Callable) -> Attribution:
+def method_named(name: str | Callable[..., object]) -> Attribution:
     """One method.
 
     >>> method_named("zero").name
@@ -73,7 +73,7 @@ def method_named(name: str | Callable) -> Attribution:
 _given: dict[str, Method] = {}  # functions that were given as they are, in this process
 
 
-def _kept(function: Callable) -> str:
+def _kept(function: Callable[..., object]) -> str:
     """The name of a function that was given as it is; this process finds it by that name."""
     name = f"{function.__module__}:{getattr(function, '__qualname__', repr(function))}"
     _given[name] = function
@@ -95,7 +95,7 @@ def _module(place: str) -> ModuleType:
         ) from error
 
 
-def digest(function: Callable) -> str:
+def digest(function: Callable[..., object]) -> str:
     """A digest of the text of the module that a function stands in; of the function's own where
     there is no file (a notebook)."""
     module = sys.modules.get(function.__module__)
