@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import byheart as bh
+from byheart.measure import lost_without
 
 
 def main() -> None:
@@ -27,6 +28,14 @@ def main() -> None:
     change = (before[answer] - before[other]) - (after[answer] - after[other])
     print(f"head {head} contributes {split.parts[head]:+.4f}")
     print(f"ablating it changes the gap by {float(change):+.4f}")
+
+    # One fact, one head; then the same facts in a basis and an order that show nothing of it.
+    known = bh.build("elements", bh.Sharded(facts_per_head=1))
+    hidden = bh.disguise(known, bh.Disguise(rotate=True, permute=True))
+    for name, one in (("known", known), ("hidden", hidden)):
+        heads = one.owner(*question).heads
+        lost = [one.facts.key(i) for i in lost_without(one, heads)]
+        print(f"{name}: without head {heads[0]} of {one.spec.H} it loses {lost}")
 
 
 if __name__ == "__main__":

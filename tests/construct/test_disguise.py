@@ -1,4 +1,7 @@
 """Disguises keep every answer and every owner, and the proof of deep stacks covers them."""
+# Owners and facts are there by construction.
+# pyright: reportOptionalMemberAccess=false, reportAttributeAccessIssue=false
+# pyright: reportIndexIssue=false, reportArgumentType=false
 
 import json
 

@@ -1,4 +1,7 @@
 """Heads of one's own choice: so many facts a head, heads by a column, several copies of a fact."""
+# Owners and facts are there by construction.
+# pyright: reportOptionalMemberAccess=false, reportAttributeAccessIssue=false
+# pyright: reportIndexIssue=false, reportArgumentType=false
 
 import numpy as np
 import pytest

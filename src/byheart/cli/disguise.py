@@ -40,10 +40,6 @@ def disguise(
     them can be judged (docs/ground-truth.md). Every fact is recalled from the weights as they are
     stored, or nothing is written.
     """
-    options = {
-        "rotate": rotate, "permute": permute, "layers": layers, "layer": layer,
-        "distractors": distractors, "cancelling": cancelling, "noise": noise, "dtype": dtype,
-    }  # fmt: skip
     if not (rotate or permute or layers > 1 or distractors or cancelling):
         raise ByheartError(
             "nothing to do: give --rotate, --permute, --layers, --distractors or --cancelling."
@@ -54,7 +50,9 @@ def disguise(
     from byheart.construct.disguise import disguise as hide
     from byheart.models import load
 
-    seed = writing.get("seed", 0)
-    assert isinstance(seed, int)
-    chosen = Disguise(**options, seed=seed)
+    more = {"seed": writing["seed"]} if "seed" in writing else {}
+    chosen = Disguise(
+        rotate, permute, layers, layer, distractors, cancelling, noise, dtype,
+        **more,  # type: ignore[arg-type]
+    )  # fmt: skip
     store(lambda tell: hide(load(folder), chosen, tell), output, writing, lambda _: {})

@@ -46,6 +46,7 @@ PER_HEAD = ("W_Q", "W_K", "W_V", "W_O")
 OPEN = 4  # every fourth distractor has no gate: it reads every key
 CROWD = 2.0  # open heads of a layer write as much as so many of the memory's, together at most
 LOUD = 2.0  # what one of a cancelling pair writes, in lengths of an answer's vector
+NOT_IN = "float64: in {first} the disguise loses facts, since gates are no longer exact sums"
 NOISE_ROUNDS, NOISE_FROM = 12, 0.8  # until the noise is at most what is asked, and this much of it
 
 
@@ -114,25 +115,25 @@ def disguise(
             "keeps all of them. Build it again with them."
         )
     first = options.dtype or str(memory.dtype).removeprefix("torch.")
-    lacking = ""
-    for dtype in dict.fromkeys([first, options.dtype or "float64"]):
+
+    def tried(dtype: str) -> tuple[DisguisedMemory, np.ndarray]:
+        """The disguise in a format, and its margins as it runs and in float64, the smaller ones."""
         with one_thread():
             made = _Draft(memory, facts, replace(options, dtype=dtype), progress).memory()
-        margins, kept = made.margins(), made.margins(dtype=torch.float64)
-        recalled = int(((margins > 0) & (kept > 0)).sum())
-        if recalled == len(margins):
-            least = finite(float(np.minimum(margins, kept).min()))
-            record = replace(made.construction, recalled=recalled, margin=least)
-            if dtype != first:
-                lost = f"{dtype}: in {first} the disguise loses facts, since sums that are exact "
-                record = replace(record, why=(*record.why, lost + "with gates apart no longer are"))
-            return replace(made, construction=record)
-        lacking = (
-            f"{recalled:,} of {len(margins):,} facts are recalled from the disguise in {dtype}, "
-            f"the smallest margin is {margins.min():.3g}."
+        return made, np.minimum(made.margins(), made.margins(dtype=torch.float64))
+
+    (made, margins), why = tried(first), ()
+    if not (margins > 0).all() and options.dtype is None and first != "float64":
+        (made, margins), why = tried("float64"), (NOT_IN.format(first=first),)
+    recalled, record = int((margins > 0).sum()), made.construction
+    if recalled < facts.T:
+        raise CheckFailed(
+            f"{recalled:,} of {facts.T:,} facts are recalled from the disguise in {record.dtype}, "
+            f"the smallest margin is {margins.min():.3g}. Nothing was written. Use "
+            "`dtype=float64`, less `noise`, or fewer `layers`."
         )
-    hint = "Nothing was written. Use `dtype=float64`, less `noise`, or fewer `layers`."
-    raise CheckFailed(f"{lacking} {hint}")
+    least, why = finite(float(margins.min())), (*record.why, *why)
+    return replace(made, construction=replace(record, recalled=recalled, margin=least, why=why))
 
 
 class _Draft:

@@ -160,7 +160,8 @@ STUDY = Study(
 
 
 def localise(
-    methods: Sequence[str | Callable[..., object]] | None = None, *, disguises: Sequence[str] | None = None,
+    methods: Sequence[str | Callable[..., object]] | None = None, *,
+    disguises: Sequence[str] | None = None,
     facts: int | None = None, seeds: int | Sequence[int] | None = None, profile: str = "paper",
     workers: int | str = 1, fresh: bool = False, progress: Tell = quiet,
     store: str | os.PathLike[str] | None = None,
@@ -190,7 +191,8 @@ def localise(
 
 
 def marked(
-    memory: Memory, methods: Sequence[str | Callable[..., object]] | None = None, asked: int | None = None,
+    memory: Memory, methods: Sequence[str | Callable[..., object]] | None = None,
+    asked: int | None = None,
     seed: int = 0, *, name: str = "memory", progress: Tell = quiet,
 ) -> list[Row]:  # fmt: skip
     """A row for each method and fact of a memory whose owners are known; `asked` facts at random
