@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -273,7 +274,7 @@ def test_a_store_of_another_program_is_refused(tmp_path):
     import sqlite3
 
     path = tmp_path / "other.db"
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE t (x)")
     connection.close()
     with pytest.raises(ByheartError, match="another program"):
@@ -313,7 +314,7 @@ def test_curves_are_drawn_folded_and_are_no_part_of_the_rows(tmp_path, monkeypat
     text = page.path.read_text()
     assert "<summary>Training curves of the last 5 rows</summary>" in text
     for wrong in ('{"steps": [1]}', "no JSON"):
-        with sqlite3.connect(path) as connection:
+        with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute("UPDATE curves SET curve = ?", (wrong,))
         with pytest.raises(ByheartError, match="damaged"):
             bh.report(path, tmp_path / "study.html", force=True)

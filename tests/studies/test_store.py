@@ -7,6 +7,7 @@ import resource
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from byheart.studies import store as store_module
 
 
 def foreign(place: Path) -> None:
-    with sqlite3.connect(place) as connection:
+    with closing(sqlite3.connect(place)) as connection, connection:
         connection.execute("CREATE TABLE birds (name TEXT)")
 
 
@@ -163,7 +164,7 @@ DAMAGE = {
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_row_is_refused_with_its_place(store: Path, damage: str):
     run(tiny(), store)
-    with sqlite3.connect(store) as connection:
+    with closing(sqlite3.connect(store)) as connection, connection:
         ((cell, seed),) = connection.execute("SELECT cell, seed FROM rows LIMIT 1").fetchall()
         connection.execute(
             f"UPDATE rows SET {DAMAGE[damage]} WHERE cell = ? AND seed = ?", (cell, seed)
