@@ -15,7 +15,7 @@ from byheart.errors import ByheartError, OptionError
 
 if TYPE_CHECKING:
     from byheart._progress import Report
-    from byheart.interpret.edits import EditBenchmark
+    from byheart.interpret.edit_table import EditBenchmark
     from byheart.models import Memory
 
 KINDS = ("sharded", "dense", "trained")
@@ -61,7 +61,8 @@ def edits(
     if folder is not None:
         opt.check_memory_folder(folder)
 
-    from byheart.interpret.edits import SIZES, EditBenchmark, benchmark_memory, editors_of
+    from byheart.interpret.edit_table import SIZES, EditBenchmark
+    from byheart.interpret.edits import benchmark_memory, editors_of
     from byheart.models import load
     from byheart.studies import figure
 
@@ -94,7 +95,8 @@ def edits(
 def _measured(memory: Memory, name: str, names: list[str] | None, counts: list[int], seed: int,
               tell: Report) -> EditBenchmark:  # fmt: skip
     """The benchmark of one memory; of several, those editors that fit."""
-    from byheart.interpret.edits import EDITORS, EditBenchmark, edit_benchmark, fitting
+    from byheart.interpret.edit_table import EditBenchmark
+    from byheart.interpret.edits import EDITORS, edit_benchmark, fitting
 
     chosen = names
     if names is not None:
