@@ -86,7 +86,10 @@ def edits(
         figure.save(result.figure, output)
     emit({"rows": [asdict(row) for row in result.rows], "figure": output and str(output)})
     header, body = result.table()
-    table(*map(tuple, body), header=tuple(header))
+    several = len({row.memory for row in result.rows}) > 1  # of one memory the name is known
+    left_out = ("facts",) if several else ("facts", "memory")
+    shown = [i for i, name in enumerate(header) if name not in left_out]
+    table(*(tuple(line[i] for i in shown) for line in body), header=tuple(header[i] for i in shown))
     say("\nFalls are those of the others' margins, by the median margin before the edits.")
     if output is not None:
         say(f"figure: {output}")
