@@ -14,9 +14,9 @@ import byheart as bh
 from byheart.cli.main import app
 from byheart.errors import ByheartError, FactsError, OptionError
 from byheart.interpret import edit_study
+from byheart.interpret.edit_table import NAMES, EditBenchmark
 from byheart.interpret.edits import (
     EDITORS,
-    EditBenchmark,
     benchmark_memory,
     draw_edits,
     edit_benchmark,
@@ -177,6 +177,10 @@ def test_the_command(tmp_path: Path):
 def test_what_the_command_refuses(arguments: list[str], words: str):
     said = CliRunner().invoke(app, ["edits", *arguments])
     assert said.exit_code == 2 and words in said.stderr
+
+
+def test_every_editor_is_named():
+    assert tuple(EDITORS) == NAMES
 
 
 def test_an_empty_benchmark_is_a_table_without_lines():

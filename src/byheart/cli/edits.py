@@ -15,7 +15,7 @@ from byheart.errors import ByheartError, OptionError
 
 if TYPE_CHECKING:
     from byheart._progress import Report
-    from byheart.interpret.edits import EditBenchmark
+    from byheart.interpret.edit_table import EditBenchmark
     from byheart.models import Memory
 
 KINDS = ("sharded", "dense", "trained")
@@ -61,7 +61,8 @@ def edits(
     if folder is not None:
         opt.check_memory_folder(folder)
 
-    from byheart.interpret.edits import SIZES, EditBenchmark, benchmark_memory, editors_of
+    from byheart.interpret.edit_table import SIZES, EditBenchmark
+    from byheart.interpret.edits import benchmark_memory, editors_of
     from byheart.models import load
     from byheart.studies import figure
 
@@ -85,7 +86,10 @@ def edits(
         figure.save(result.figure, output)
     emit({"rows": [asdict(row) for row in result.rows], "figure": output and str(output)})
     header, body = result.table()
-    table(*map(tuple, body), header=tuple(header))
+    several = len({row.memory for row in result.rows}) > 1  # of one memory the name is known
+    left_out = ("facts",) if several else ("facts", "memory")
+    shown = [i for i, name in enumerate(header) if name not in left_out]
+    table(*(tuple(line[i] for i in shown) for line in body), header=tuple(header[i] for i in shown))
     say("\nFalls are those of the others' margins, by the median margin before the edits.")
     if output is not None:
         say(f"figure: {output}")
@@ -94,7 +98,8 @@ def edits(
 def _measured(memory: Memory, name: str, names: list[str] | None, counts: list[int], seed: int,
               tell: Report) -> EditBenchmark:  # fmt: skip
     """The benchmark of one memory; of several, those editors that fit."""
-    from byheart.interpret.edits import EDITORS, EditBenchmark, edit_benchmark, fitting
+    from byheart.interpret.edit_table import EditBenchmark
+    from byheart.interpret.edits import EDITORS, edit_benchmark, fitting
 
     chosen = names
     if names is not None:

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from byheart.interpret.edits import (
-    COUNTS,
-    EDITORS,
-    HEADER,
-    SIZES,
-    benchmark_memory,
-    draw,
-    edit_benchmark,
-    lines,
-)
+from byheart.interpret.edit_table import COUNTS, HEADER, NAMES, SIZES, draw, lines
 from byheart.studies import figure, laws
 from byheart.studies.cell import Cell, Measurements, Params, Procedure, group
 from byheart.studies.fits import combined
@@ -33,6 +24,8 @@ HALF = 0.5
 def measure(p: Params, seed: int) -> Measurements:
     """One memory and one editor: a list over `counts` for each measurement of `EditRow`. Fewer
     edits are the first of more; each count begins with the unedited memory."""
+    from byheart.interpret.edits import benchmark_memory, edit_benchmark
+
     memory = benchmark_memory(p["memory"], p["facts"], seed)
     result = edit_benchmark(memory, [p["editor"]], counts=p["counts"], seed=seed)
     held = result.rows[0].facts  # training may leave some out
@@ -55,7 +48,7 @@ def grid(variant: str, profile: str) -> list[Cell]:
     for memory, (facts, _) in SIZES.items():
         T = QUICK[memory] if profile == "quick" else facts
         counts = [count for count in COUNTS if count < T and (profile != "quick" or count <= 100)]
-        for editor in EDITORS:
+        for editor in NAMES:
             if memory == "sharded" or editor != "shards":
                 sizes = {"memory": memory, "facts": T, "editor": editor, "counts": counts}
                 cells.append(EDIT.cell("edits", **sizes))
@@ -136,7 +129,7 @@ def _trained(found: Sequence[Record]) -> list[Claim]:
         claims.append(Claim(text, combined([values], [1.0]), SHARE))
     editors = {
         editor: values
-        for editor in EDITORS
+        for editor in NAMES
         if (values := _values(found, "trained", editor, MANY, _both))
     }
     if editors:
