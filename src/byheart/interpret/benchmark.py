@@ -65,7 +65,7 @@ def completed(params: Params) -> Params:
 
 
 LOCALISE = Procedure(
-    measure, seconds=lambda p: 0.05 * p["facts"], complete=completed, paired=("method", "source")
+    measure, seconds=lambda p: 0.014 * p["facts"], complete=completed, paired=("method", "source")
 )
 
 

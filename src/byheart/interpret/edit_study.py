@@ -35,7 +35,7 @@ def measure(p: Params, seed: int) -> Measurements:
 def seconds(p: Params) -> float:
     """CPU seconds of one cell, as measured at the sizes of the profiles."""
     size = p["facts"] / SIZES[p["memory"]][0]
-    whole = {"sharded": 20.0, "dense": 10.0, "trained": 4.0}[p["memory"]]
+    whole = {"sharded": 14.0, "dense": 6.5, "trained": 2.7}[p["memory"]]
     return 0.3 + whole * size**1.5
 
 

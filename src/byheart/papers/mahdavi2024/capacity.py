@@ -185,11 +185,11 @@ def held(p: Params, seed: int) -> Measurements:
 
 
 def held_seconds(p: Params) -> float:
-    """CPU seconds of one search (about eight trainings of two models, or eight builds)."""
+    """CPU seconds of one search (some eight trainings of two models or eight builds)."""
     rank = p["H"] * (p["n"] - 1) + 1 if p["context"] == "shared" else p["H"] * p["d"]
     if p["method"] != "trained":
         return 0.3 + 0.02 * rank
-    return 8 * 2 * p["steps"] * (6e-4 + 6 * rank * p["H"] * (p["n"] + p["d"]) * 4e-8)
+    return 12 * p["steps"] * (6e-4 + 6 * rank * p["H"] * (p["n"] + p["d"]) * 4e-8)
 
 
 HELD = Procedure(held, seconds=held_seconds)

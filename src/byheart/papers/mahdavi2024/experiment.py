@@ -160,5 +160,5 @@ TRAIN = _procedure(largest=3)
 TRAIN_OWN = _procedure(largest=1)
 TRAIN_DEEP = Procedure(
     stack=train, name="byheart.papers.mahdavi2024.depth:train", largest=3,
-    seconds=lambda p: train_seconds({**p, "H": p["heads"]}) * (1 + 0.3 * p["layers"]),
+    seconds=lambda p: train_seconds({**p, "H": p["heads"]}) * (1.6 + 0.5 * p["layers"]),
 )  # fmt: skip
