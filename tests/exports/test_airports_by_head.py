@@ -6,18 +6,21 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import airportsdata
 import pytest
 import torch
-from test_transformer_lens import PYTHON
 
 import byheart as bh
 from byheart.exports import export
 from byheart.measure import lost_with_each
 
+PYTHON = os.environ.get("BYHEART_LENS_PYTHON") or (sys.executable if find_spec("transformer_lens")
+                                                   else None)  # fmt: skip
 FIELDS = {"city": "city", "country": "country", "time zone": "tz"}
 HEADS = 100  # zeroed one after the other in TransformerLens
 PROGRAM = """
