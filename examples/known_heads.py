@@ -34,6 +34,7 @@ def main() -> None:
     hidden = bh.disguise(known, bh.Disguise(rotate=True, permute=True))
     for name, one in (("known", known), ("hidden", hidden)):
         heads = one.owner(*question).heads
+        assert one.facts is not None
         lost = [one.facts.key(i) for i in lost_without(one, heads)]
         print(f"{name}: without head {heads[0]} of {one.spec.H} it loses {lost}")
 
