@@ -184,7 +184,7 @@ ARGUMENTS: dict[str, Callable[[Inputs], list[str]]] = {
     "bound": _bound,
     "size": _size,
     "owner": _asked,
-    "disguise": lambda x: [x.memory("sharded", "attention"), "--rotate", "-o", "hidden"],
+    "disguise": lambda x: [x.memory("sharded", "attention"), "--rotate", "-o", x.out("")],
     "export": _export,
     "import": _import,
     "edit": _edit,
