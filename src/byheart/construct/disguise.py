@@ -35,10 +35,12 @@ from byheart.construct.solve import DTYPES
 from byheart.errors import ByheartError, CheckFailed, OptionError, check_choice
 from byheart.facts import Facts
 from byheart.models import attention_only, sharded
+from byheart.models.attention_only import Stack
 from byheart.models.construction import finite
 from byheart.models.devices import on_cpu
 from byheart.models.disguised_memory import DisguisedConstruction, DisguisedMemory
 from byheart.models.memory import BATCH_BYTES, Memory, answer_margins
+from byheart.models.owner import Owners
 from byheart.models.sharded_memory import ShardedMemory
 from byheart.models.threads import one_thread
 
@@ -165,12 +167,12 @@ class _Draft:
             self._fill(layer)
         noise = self._noise() if self.options.noise else 0.0
         heads = self._permuted()
-        survive = self._survivors(heads)
-        if self.options.rotate:
-            self._rotate()
         source, made = self.source, self.source.construction
         owners = source.owners()
         assert owners is not None
+        survive = owners.survive if owners.others else self._survivors(owners, heads)
+        if self.options.rotate:
+            self._rotate()
         mine = [tuple(sorted(heads[h] for h in some)) for some in owners.heads]
         options, pairs = self.options, self.options.cancelling * self.spec.layers
         distractors = self.spec.H * self.spec.layers - self.dense.H - 2 * pairs
@@ -178,8 +180,8 @@ class _Draft:
             facts=made.facts, capacity=made.capacity, readout=made.readout, seed=options.seed,
             dtype=str(options.dtype), ideal_margin=made.ideal_margin, layer=options.depth,
             shard=tuple(owners.shard.tolist()), heads=tuple(mine), others=owners.others,
-            survive=owners.survive if owners.others else survive, rotated=options.rotate,
-            permuted=options.permute, distractors=distractors, cancelling=pairs, noise=noise,
+            survive=survive, rotated=options.rotate, permuted=options.permute,
+            distractors=distractors, cancelling=pairs, noise=noise,
             width=self.width, why=(*made.why, *self._why()),
         )  # fmt: skip
         dtype = DTYPES[str(options.dtype)]
@@ -301,15 +303,32 @@ class _Draft:
                 heads = order.argsort().tolist()
         return heads
 
-    def _survivors(self, heads: list[int]) -> tuple[int, ...]:
-        """Facts that are named without the memory's heads. Others than a fact's own are silent for
-        it, so all of them are zeroed at once."""
-        W_O = self.weights["W_O"]
-        self.weights["W_O"] = W_O.clone()
-        self.weights["W_O"][self.options.depth, heads[: self.dense.H]] = 0.0
-        margins = answer_margins(self._logits(), torch.tensor(self.facts.answers))
-        self.weights["W_O"] = W_O
-        return tuple((margins > 0).nonzero()[:, 0].tolist())
+    def _survivors(self, owners: Owners, heads: list[int]) -> tuple[int, ...]:
+        """Facts that are named without the heads that hold them, each without its own only: those
+        of others are silent at the end of its key, but what they write at earlier tokens is read
+        by noisy heads of later layers."""
+        spec, layer = self.spec, self.options.depth
+        stack = Stack(spec, {name: w[None] for name, w in self.weights.items()})
+        W_O, W_U = self.weights["W_O"][layer], self.weights["W_U"]
+        zeroed = torch.zeros(len(owners.heads), spec.H, dtype=torch.float64)
+        for row, some in zip(zeroed, owners.heads, strict=True):
+            row[[heads[h] for h in some]] = 1.0
+        inputs = self.source.with_start(self.facts.tokens)
+        answers, kept = torch.tensor(self.facts.answers), []
+        step = max(1, BATCH_BYTES // (spec.S * spec.row_bytes(8)))  # every position is computed
+        shard = torch.from_numpy(owners.shard)
+        for rows in (shard >= 0).nonzero()[:, 0].split(step):
+            x = stack.embed(inputs[rows])
+            for k in range(layer):
+                x = stack.all_positions(k, x)
+            stays = 1.0 - zeroed[shard[rows]]
+            F = stack.heads(layer, x, last_only=False) * stays[:, None, :, None]
+            x = x + torch.einsum("mbshe,hed->mbsd", F, W_O)
+            for k in range(layer + 1, spec.layers):
+                x = stack.all_positions(k, x)
+            margins = answer_margins(x[0, :, -1] @ W_U, answers[rows])
+            kept += rows[margins > 0].tolist()
+        return tuple(kept)
 
     def _rotate(self) -> None:
         """Random orthogonal bases of the stream and of every head, whose W_Q and W_K first get
