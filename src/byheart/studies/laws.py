@@ -115,8 +115,8 @@ def tally(claims: Sequence[Claim], what: str) -> str:
     """How the claims were judged, in words; `what` names several of them.
 
     >>> good, open_ = (Claim("", span(1.0, low, 1.1), 0.0) for low in (0.9, -0.1))
-    >>> tally([good, open_, open_], "widths"), tally([good], "widths")
-    ('confirmed for 1 of 3 widths, undecided for 2', 'confirmed')
+    >>> tally([good, open_, open_], "widths"), tally([good], "widths"), tally([good] * 2, "widths")
+    ('confirmed for 1 of 3 widths, undecided for 2', 'confirmed', 'confirmed for both widths')
     """
     verdicts = [claim.verdict for claim in claims]
     (first, count), *others = [
@@ -127,7 +127,7 @@ def tally(claims: Sequence[Claim], what: str) -> str:
     if len(claims) == 1:
         return first
     if not others:
-        return f"{first} for all {count} {what}"
+        return f"{first} for {'both' if count == 2 else f'all {count}'} {what}"
     rest = ", ".join(f"{name} for {number}" for name, number in others)
     return f"{first} for {count} of {len(claims)} {what}, {rest}"
 
