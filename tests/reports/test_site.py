@@ -81,7 +81,7 @@ def test_frames_in_the_pages_of_notebooks_open(site: Path, browser: Any):
     page.on("console", lambda message: wrong.append(message.text))
     page.goto((site / "notebooks" / "size_a_model.html").as_uri())
     page.locator(".output iframe").first.scroll_into_view_if_needed()
-    page.frame_locator(".output iframe").first.locator("text=Proved").wait_for()
+    page.frame_locator(".output iframe").first.locator("#verdict", has_text="Proved").wait_for()
     assert not wrong
 
 
