@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# One thread per test worker: two workers on two cores otherwise fight over them.
+# One thread per test worker: workers otherwise fight over the cores. Three of them for two cores:
+# some tests wait for processes that they started.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .PHONY: help setup demo models reproduce test test-slow fuzz bench bench-all lint docs site clean
@@ -53,7 +54,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/pyright
 
 test: lint
-	$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	$(TEST_ENV) $(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow"
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow

@@ -163,6 +163,7 @@ def test_recall_and_certify(python: Run, memory: Path):
     assert proof.code == 0 and "CERTIFIED: all 3 facts" in proof.stdout
 
 
+@pytest.mark.slow
 def test_the_export_runs_alone(python: Run, memory: Path, place: Path):
     done, refused = calls(
         python,
@@ -178,6 +179,7 @@ def test_the_export_runs_alone(python: Run, memory: Path, place: Path):
     assert alone("-c", script).stdout.strip() == "sol"
 
 
+@pytest.mark.slow
 def test_pages(python: Run, memory: Path, place: Path):
     call = byheart(python)
     call("report", memory, "-o", "memory.html")
@@ -297,6 +299,7 @@ NO_METHOD = 3
 """
 
 
+@pytest.mark.slow
 def test_broken_packages_are_named_and_left_out(tmp_path: Path):
     site = tmp_path / "site"
     site.mkdir()

@@ -125,8 +125,15 @@ def test_cli_reference_is_up_to_date():
     assert done.returncode == 0, done.stderr
 
 
+LONG = {
+    "audit_minilm",
+    "how_attention_remembers",
+    "known_heads",
+    "more_than_the_theorem",
+    "own_study",
+}
 EXAMPLES = [
-    pytest.param(path.name, marks=pytest.mark.slow) if path.stem == "audit_minilm" else path.name
+    pytest.param(path.name, marks=pytest.mark.slow) if path.stem in LONG else path.name
     for path in sorted((ROOT / "examples").glob("*.py"))
 ]
 

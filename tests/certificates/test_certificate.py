@@ -318,7 +318,7 @@ def shared_folder(memory, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return memory.save(tmp_path_factory.mktemp("certify") / "memory")
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(draw=st.data())
 def test_a_flipped_bit_in_the_weights_is_caught(shared_folder, draw):
     """In the numbers: not certified, with the damage named. In the header: not even readable."""

@@ -27,7 +27,7 @@ from byheart.certificates.arithmetic import (
 from byheart.errors import ByheartError
 from byheart.specs import AssociativeSpec, AttentionOnlySpec, MultiHeadSpec
 
-SETTINGS = settings(max_examples=200, deadline=None, derandomize=True)
+SETTINGS = settings(max_examples=80, deadline=None, derandomize=True)
 NAMES = ("W_E", "W_pos", "W_Q", "W_K", "W_V", "W_O", "W_U")
 scales = st.fixed_dictionaries({name: st.floats(-3, 3).map(lambda e: 10**e) for name in NAMES})
 

@@ -185,7 +185,7 @@ app(sys.argv[2:])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", ["before", pytest.param("after", marks=pytest.mark.slow)])
 def test_a_killed_edit_leaves_one_whole_memory(sharded, contents, run_json, when):
     old = contents(sharded)
     done = subprocess.run(

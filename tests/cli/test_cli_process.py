@@ -95,6 +95,7 @@ def test_asking_loads_torch_and_little_else(started: Started, memory: Path):
     assert not done.modules & unneeded
 
 
+@pytest.mark.slow
 def test_exit_codes_of_the_script(script: Script, memory: Path):
     good = script("recall", memory, "France", "capital")
     assert (good.returncode, good.stdout.splitlines()[0], good.stderr) == (0, "Paris", "")
@@ -140,7 +141,10 @@ def interrupted(
 
 @pytest.mark.parametrize(
     "sign",
-    [signal.SIGINT, signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)],
+    [
+        signal.SIGINT,
+        *(pytest.param(s, marks=pytest.mark.slow) for s in (signal.SIGTERM, signal.SIGHUP)),
+    ],
     ids=lambda sign: sign.name,
 )
 def test_interrupt_leaves_nothing(installed_script: Path, tmp_path: Path, sign: signal.Signals):
@@ -150,6 +154,7 @@ def test_interrupt_leaves_nothing(installed_script: Path, tmp_path: Path, sign: 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_interrupt_keeps_the_old_memory(
     installed_script: Path, script: Script, memory: Path, tmp_path: Path, contents: Contents
 ):
@@ -248,7 +253,7 @@ def closed_pipe(script_path: Path, *args: object) -> subprocess.CompletedProcess
     "args",
     [
         ("--help",),
-        ("facts", "countries"),
+        pytest.param(("facts", "countries"), marks=pytest.mark.slow),
         ("recall", "MEMORY", "Frence", "capital", "--json"),
         ("certify", "MEMORY"),
     ],
@@ -272,6 +277,7 @@ def test_head_reads_one_line(installed_script: Path):
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_closed_pipe_does_not_hide_a_failed_check(installed_script: Path, memory: Path):
     (memory / "memory.json").write_text(
         (memory / "memory.json").read_text(encoding="utf-8").replace("Paris", "Tours"),
@@ -280,6 +286,7 @@ def test_closed_pipe_does_not_hide_a_failed_check(installed_script: Path, memory
     assert closed_pipe(installed_script, "certify", memory).returncode == 1
 
 
+@pytest.mark.slow
 def test_closed_pipe_does_not_lose_the_memory(installed_script: Path, tmp_path: Path):
     done = closed_pipe(installed_script, "build", "elements", "-o", tmp_path / "m")
     assert done.returncode != 0 or (tmp_path / "m").is_dir()

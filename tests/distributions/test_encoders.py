@@ -51,7 +51,7 @@ def proven(table: Distributions, encoder: Encoder) -> dict[str, float]:
     return {name: b for name, b in encoder_bounds(table, encoder).items() if b is not None}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seeds, KINDS, st.integers(2, 5))
 def test_measured_divergences_obey_every_rigorous_bound(seed, kind, d):
     """Bennett for every encoder, Theorem 2 (unit rows) for λ W_g with both λ."""
@@ -65,7 +65,7 @@ def test_measured_divergences_obey_every_rigorous_bound(seed, kind, d):
             assert found <= bounds["theorem2"] * (1 + 1e-9) + 1e-13
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(seeds, KINDS, st.integers(1, 4))
 def test_rank_orders_the_encoders(seed, kind, d):
     """The optimised encoder is never worse than any closed form of the same rank; Bennett holds."""

@@ -223,6 +223,7 @@ def test_many_conflicts_are_cut_in_the_message_only(make_file):
     assert e.value.conflicts[24] == (("key24",), [(26, "x"), (51, "y")])
 
 
+@pytest.mark.slow
 def test_200_000_rows_and_one_conflict_in_seconds(make_file):
     rng = random.Random(0)
     lines = [f"{i},{i % 7},{rng.randrange(1000)}" for i in range(200_000)]

@@ -56,7 +56,7 @@ def pairs(facts: Facts) -> list[tuple[tuple[str, ...], str]]:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(facts=tables())
 def test_any_text_survives(suffix: str, facts: Facts):
     with tempfile.TemporaryDirectory() as folder:

@@ -205,7 +205,7 @@ SPECS = st.one_of(
 MODULES = {spec.family: module for module, spec in CASES}
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(spec=SPECS, models=st.integers(1, 3), own=st.booleans())
 def test_all_sizes(spec, models, own):
     module, batch = MODULES[spec.family], (models, 2) if own else (2,)

@@ -140,6 +140,7 @@ def test_part_of_the_grid(keep: Callable[[list[Row]], list[Row]]):
     STUDY.draw(rows, found)
 
 
+@pytest.mark.slow
 def test_a_tiny_grid_runs_from_end_to_end(tmp_path: Path):
     tiny: Study = STUDY.with_values({"N": [6], "d": [2, 3, 4], "H": [1, 2, 3]})
     store = tmp_path / "tiny.db"

@@ -218,7 +218,9 @@ def test_the_model_is_the_papers():
     assert built == [c.params["N"] for c in cells if c.experiment == "built"]
 
 
-@pytest.mark.parametrize(("name", "classes"), [("three", 3), ("two", 2)])
+@pytest.mark.parametrize(
+    ("name", "classes"), [pytest.param("three", 3, marks=pytest.mark.slow), ("two", 2)]
+)
 def test_labels_by_source_are_as_frequent_and_of_the_same_sentences(name: str, classes: int):
     corpus = f"system, by {name} sources"
     tokens, labels, words = text.examples(corpus, 201, 8, classes, seed=4)

@@ -72,6 +72,7 @@ def test_sentences_that_cannot_be_told_apart_are_taken_once(tmp_path: Path):
         text.examples(str(tmp_path / "a.txt"), 3, 3, 2, 0)
 
 
+@pytest.mark.slow
 def test_the_machine_has_enough_sentences_for_the_papers_sizes():
     tokens, labels, _ = text.examples(text.SYSTEM, 3000, 8, 2, seed=0)
     again, same, _ = text.examples(text.SYSTEM, 3000, 8, 2, seed=0)

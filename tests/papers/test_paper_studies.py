@@ -77,7 +77,14 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize("study", STUDIES, ids=ids)
+LONG = ("kajitsuka2025/fig1", "kajitsuka2025/fig2", "slides/sparse")
+
+
+@pytest.mark.parametrize(
+    "study",
+    [pytest.param(s, marks=pytest.mark.slow) if s.name in LONG else s for s in STUDIES],
+    ids=ids,
+)
 def test_a_tiny_profile_runs_from_end_to_end(study: Study, tmp_path: Path):
     """Rows without errors, a finding and a figure; the second run computes nothing."""
     changes = dict(SIZES[study.paper])

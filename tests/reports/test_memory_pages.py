@@ -136,6 +136,7 @@ def test_first_paint_with_1000_facts(tmp_path, visit):
     assert min(times) < 1000, times
 
 
+@pytest.mark.slow
 def test_20000_facts_stay_responsive(tmp_path, visit):
     memory = bh.build(bh.random_associations(400, 2, 20_000), "sharded")
     path = tmp_path / "many.html"

@@ -137,7 +137,7 @@ class Editing(RuleBasedStateMachine):
 
 TestEditing = Editing.TestCase
 TestEditing.settings = settings(
-    max_examples=15,
+    max_examples=8,
     stateful_step_count=12,
     deadline=None,
     derandomize=True,

@@ -18,7 +18,7 @@ from byheart.models import attention_only
 from byheart.models.sharded import residual, to_dense, with_bos
 from byheart.specs import ShardedSpec
 
-SETTINGS = settings(max_examples=200, deadline=None, derandomize=True)
+SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
 U32 = 2.0**-24
 
 tables = st.fixed_dictionaries(

@@ -561,7 +561,15 @@ def test_a_loss_gets_its_best_rate_from_other_seeds():
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda s: s.name)
-@pytest.mark.parametrize("kept", ["none", "one", "first variant", "half", "all"])
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "none",
+        "one",
+        "half",
+        *(pytest.param(k, marks=pytest.mark.slow) for k in ("first variant", "all")),
+    ],
+)
 def test_analyses_and_figures_cope_with_part_of_the_grid(study: Study, kept: str):
     rows = made_up(study, dof_accuracy, seeds=2)
     rows = {

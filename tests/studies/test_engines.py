@@ -21,6 +21,7 @@ from byheart.studies import Cell, Progress, open_store, rows_of, run
 pytest.importorskip("distributed")
 
 
+@pytest.mark.slow
 def test_engines_agree(store: Path, cluster: Cluster):
     run(tiny(), store, profile="paper")
     for name, workers in (("two", 2), ("cluster", cluster.address)):
@@ -29,6 +30,7 @@ def test_engines_agree(store: Path, cluster: Cluster):
         assert content(other) == content(store)
 
 
+@pytest.mark.slow
 def test_trained_models_are_bit_identical(store: Path, cluster: Cluster):
     [whole] = find("dana2025/fig1a")
 

@@ -97,6 +97,7 @@ def test_rows_of_an_earlier_text_are_named(file: Path):
     assert "24 rows computed" in fresh.stdout and "earlier text" not in fresh.stdout
 
 
+@pytest.mark.slow
 def test_workers_get_the_files_text(file: Path):
     pytest.importorskip("distributed")
     [study] = find(file.name)

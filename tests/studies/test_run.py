@@ -258,6 +258,7 @@ def same_as_uninterrupted(store: Path, points: int) -> None:
     assert len(content(store)) == 6 * points
 
 
+@pytest.mark.slow
 def test_killed_coordinators_lose_nothing(store: Path):
     left = kill_in_a_loop(store, 2, points=20)
     assert left == sorted(left) and left[-1] > 0

@@ -314,6 +314,7 @@ def a_search() -> _Search:
     return _Search(SPEC, [Bracket(0)], 1.0, 1, Recipe(), "cpu", executor, lambda _: None)
 
 
+@pytest.mark.slow
 def test_a_search_over_long_keys_draws_no_more_tokens_than_it_may_need(monkeypatch):
     """65,536 keys of 3,000 tokens would be 1.6 GB, drawn twice over."""
     drawn: list[int] = []
@@ -415,7 +416,7 @@ def mutual_information(N: int, accuracy: float) -> float:
 
 
 @given(N=st.integers(2, 25), accuracy=st.floats(0, 1), T=st.integers(0, 10**6))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_memorized_bits_are_the_mutual_information_of_the_channel(N, accuracy, T):
     # N^2 terms of size at most log2 N, each right to some units in the last place.
     tolerance = max(1, T) * N * 1e-13

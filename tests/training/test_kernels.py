@@ -121,6 +121,9 @@ def paths(spec):
     return ["autograd", "bilinear", "u/z", *tables, *pairs]
 
 
+# Data of each model's own is the general case; one order of examples for all is a special one.
+REGIMES = [*(pytest.param(shared, marks=pytest.mark.slow) for shared in ("batch", "full")),
+           "own batch", "own full", "own sizes"]  # fmt: skip
 CASES = [(spec, path) for spec in ONE_LAYER + VECTORS for path in paths(spec)]
 
 
@@ -140,7 +143,7 @@ def oracle(spec, regime):
 
 
 @pytest.mark.parametrize(("spec", "path"), CASES, ids=lambda x: str(x))
-@pytest.mark.parametrize("regime", ["batch", "own batch", "full", "own full", "own sizes"])
+@pytest.mark.parametrize("regime", REGIMES)
 def test_gradients_equal_the_literal_oracle(spec, path, regime):
     data, order, weights, (outputs, expected, losses) = oracle(spec, regime)
     made = learner(spec, M, data, path=path)
@@ -225,7 +228,7 @@ def test_parameters_after_adam_steps_equal_literal_training(spec, path):
 
 
 @pytest.mark.parametrize("spec", DEEP, ids=str)
-@pytest.mark.parametrize("regime", ["batch", "own batch", "full", "own full", "own sizes"])
+@pytest.mark.parametrize("regime", REGIMES)
 def test_deep_pairs_equal_the_literal_oracle(spec, regime):
     """In float64: random deep layers amplify rounding, which float32 would blame on the kernel.
     The compiled one computes in float32, and so with smaller weights."""

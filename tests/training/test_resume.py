@@ -196,6 +196,7 @@ def steps_in(place):
         return json.loads(file.metadata()["byheart"])["step"]
 
 
+@pytest.mark.slow
 def test_a_killed_process_goes_on_to_the_same_bits(tmp_path):
     """SIGKILL at random moments, in the middle of steps and of writing: nobody can clean up."""
     place, rng, at = tmp_path / "run", random.Random(0), []

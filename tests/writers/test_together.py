@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).with_name("together.py")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-@pytest.mark.parametrize("rounds", [8, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [3, pytest.param(200, marks=pytest.mark.slow)])
 def test_writers_and_readers_of_one_memory(tmp_path: Path, rounds: int):
     done = subprocess.run(
         [sys.executable, str(SCRIPT), str(tmp_path), str(rounds)],
