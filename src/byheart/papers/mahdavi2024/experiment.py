@@ -131,13 +131,14 @@ def train(jobs: Jobs) -> list[Measurements]:
 
 
 def train_seconds(p: Params) -> float:
-    """CPU seconds of one model: an overhead of a step, the entries of the attention and, for own
-    contexts, the tokens; an evaluation costs about half as much for each example. From a few
-    timed shapes of the paper's sizes."""
+    """CPU seconds of one model that is not stopped early: an overhead of a step, the entries of the
+    attention and, for own contexts, the tokens; an evaluation costs about half as much for each
+    example. Fitted to recorded rows (one context) and to a few timed shapes (own contexts)."""
     B, H, n, d = min(p["batch"], p["T"]), p["H"], p["n"], p["d"]
-    own = p["context"] == "own"
-    entries, tokens = (0.0145, 0.006 * B * n * d) if own else (0.0053, 0.0)
-    step = 600 + entries * B * H * (n + d) + tokens
+    if p["context"] == "own":
+        step = 600 + 0.0145 * B * H * (n + d) + 0.006 * B * n * d
+    else:
+        step = 600 + (0.004 + 1e-4 * d) * B * H * (n + 5)
     return steps_of(p) * step * (1 + 0.5 * p["T"] / (LOOKS * B)) * 1e-6
 
 
