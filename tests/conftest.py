@@ -3,9 +3,14 @@
 from collections.abc import Iterator
 from functools import lru_cache
 
+import hypothesis
 import pytest
 import typer.testing
 from typer.main import get_command
+
+# Where a test does not say how many examples it draws.
+hypothesis.settings.register_profile("default run", max_examples=50)
+hypothesis.settings.load_profile("default run")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -141,6 +141,7 @@ def test_local_workers_listen_to_this_machine_only():
     assert not routes  # bokeh's pages would be applications
 
 
+@pytest.mark.slow
 def test_an_external_scheduler(scheduler: str):
     assert squares(scheduler) == [0, 1, 4, 9, 16]
 

@@ -131,6 +131,7 @@ LONG = {
     "known_heads",
     "more_than_the_theorem",
     "own_study",
+    "trained_against_built",
 }
 EXAMPLES = [
     pytest.param(path.name, marks=pytest.mark.slow) if path.stem in LONG else path.name

@@ -36,7 +36,10 @@ def test_help_is_quick(started: Started, args: tuple[str, ...]):
     assert not started(*args).libraries & HEAVY
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(c, marks=pytest.mark.slow) if i % 3 else c for i, c in enumerate(COMMANDS)],
+)
 def test_help_of_a_command_is_quick(started: Started, command: str):
     """Nor the modules of other commands, which may need what this one does not."""
     done = started(command, "--help")

@@ -32,7 +32,7 @@ EPS = torch.finfo(torch.float64).eps
 BOUNDARIES = [
     (10, 2, 2, 2, 20),
     (10, 8, 2, 2, 249),
-    (50, 32, 10, 10, 99),
+    pytest.param((50, 32, 10, 10, 99), marks=pytest.mark.slow),
     (50, 2, 10, 10, 199),
     pytest.param((100, 32, 20, 20, 249), marks=pytest.mark.slow),
 ]

@@ -54,7 +54,11 @@ def inputs(spec, shape, dtype, per_model):
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize(("shape", "shared"), CONTEXTS.values(), ids=list(CONTEXTS))
-@pytest.mark.parametrize("per_model", [False, True], ids=["queries", "queries by model"])
+@pytest.mark.parametrize(
+    "per_model",
+    [pytest.param(False, marks=pytest.mark.slow), True],
+    ids=["queries", "queries by model"],
+)
 def test_fast_forward_and_its_gradients_are_the_formula(case, dtype, shape, shared, per_model):
     spec = dataclasses.replace(case, shared=shared)
     weights, context, query = inputs(spec, shape, dtype, per_model)

@@ -116,6 +116,7 @@ def test_a_full_disk(store: Path, monkeypatch: pytest.MonkeyPatch):
         assert len(kept.rows()) == 1800
 
 
+@pytest.mark.slow
 def test_a_file_that_may_not_grow(store: Path):
     """The operating system refuses the write: the run stops with a message, the store is sound."""
     program = (

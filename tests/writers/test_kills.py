@@ -56,6 +56,7 @@ def kill_all(place: Path, names: list[str], **more: object) -> None:
         assert found["old"] >= 1 and found["new"] >= 1, name  # it was killed before and after
 
 
+@pytest.mark.slow
 def test_killed_before_some_changes_of_the_disk(tmp_path: Path):
     kill_all(tmp_path, ["edit", "certify", "facts"], stride=4)
 
