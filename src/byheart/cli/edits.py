@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from byheart.interpret.edit_table import EditBenchmark
     from byheart.models import Memory
 
-KINDS = ("sharded", "dense", "trained")
-
 
 @guarded
 def edits(
@@ -55,7 +53,6 @@ def edits(
         raise ByheartError("--memory and --facts say which memories are made: DIR is one already.")
     names = None if editors is None else [name.strip() for name in editors.split(",")]
     numbers = [opt.count(text, "counts") for text in counts.split(",")]
-    kinds = KINDS if memory is None else (memory,)
     if output is not None and output.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise OptionError("output", "a file that ends in .png, .svg or .pdf", str(output))
     if folder is not None:
@@ -68,13 +65,14 @@ def edits(
 
     if memory is not None and memory not in SIZES:
         raise OptionError("memory", f"one of {', '.join(SIZES)}", memory)
+    kinds = SIZES if memory is None else (memory,)
     if names is not None:
         editors_of(names)  # refused before any memory is made
-    result = EditBenchmark(())
+    result, own = EditBenchmark(()), None if folder is None else load(folder)
     with progress() as tell:
         for seed in range(seeds):
-            if folder is not None:
-                result += _measured(load(folder), folder, names, numbers, seed, tell)
+            if folder is not None and own is not None:
+                result += _measured(own, folder, names, numbers, seed, tell)
                 continue
             for kind in kinds:
                 tell(f"{kind}: a memory, seed {seed}")
