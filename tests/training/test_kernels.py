@@ -39,11 +39,13 @@ ONE_LAYER = [
     MLPTransformerSpec(N=8, S=2, d=4, d_h=4, H=2, w=0),
 ]
 VECTORS = [
+    MultiHeadSpec(d=8, n=4, d_h=3, H=3, d_out=5, shared=True),
     MultiHeadSpec(d=6, n=4, d_h=3, H=3, d_out=5, shared=True),
     MultiHeadSpec(d=6, n=4, d_h=3, H=3, d_v=2, d_out=5, shared=True),
     MultiHeadSpec(d=6, n=4, d_h=3, H=3, d_v=2, d_out=5, shared=False),
     MultiHeadSpec(d=6, n=4, d_h=3, H=3, d_out=5, shared=False, scale=True),
-    MultiHeadSpec(6, 4, 6, 3, 1, 5, True, embed=True, scale=True, decoder=True),
+    MultiHeadSpec(8, 4, 6, 3, 1, 5, True, embed=True, scale=True, decoder=True),
+    MultiHeadSpec(16, 13, 5, 7, 1, 5, True, embed=True, scale=True, decoder=True),
     MultiHeadSpec(6, 4, 6, 3, 1, 5, False, embed=True, scale=True, decoder=True),
     MultiHeadSpec(8, 4, 3, 9, 1, 5, False),
     MultiHeadSpec(16, 13, 5, 7, 1, 5, False, embed=True, scale=True, decoder=True),
@@ -113,7 +115,7 @@ def paths(spec):
     if isinstance(spec, MultiHeadSpec):
         by_hand = ["scalar heads"] if spec.d_v == 1 else []
         compiled = ["compiled shared" if spec.shared else "compiled vectors"]
-        if not by_hand or native.missing("vectors") or (not spec.shared and spec.d % 8):
+        if not by_hand or native.missing("vectors") or spec.d % 8:
             compiled = []
         return ["autograd", *by_hand, *compiled]
     tables = ["token tables"] if isinstance(spec, AttentionOnlySpec) else []
@@ -304,7 +306,8 @@ def test_the_path_is_chosen_by_shape_and_refused_where_it_does_not_fit(kernels):
     assert choose(AttentionOnlySpec(50, 2, 10, 10, 6), "hinge", token).name == "token tables"
     compiled = "scalar heads" if native.missing("vectors") else "compiled shared"
     assert choose(VECTORS[0], loss, some_data(VECTORS[0])).name == compiled
-    assert choose(VECTORS[1], loss, some_data(VECTORS[1])).name == "autograd"
+    assert choose(VECTORS[1], loss, some_data(VECTORS[1])).name == "scalar heads"
+    assert choose(VECTORS[2], loss, some_data(VECTORS[2])).name == "autograd"
     own = some_data(VECTORS[-1])
     compiled = "scalar heads" if native.missing("vectors") else "compiled vectors"
     assert choose(VECTORS[-1], loss, own).name == compiled
