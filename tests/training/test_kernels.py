@@ -48,6 +48,7 @@ VECTORS = [
     MultiHeadSpec(16, 13, 5, 7, 1, 5, True, embed=True, scale=True, decoder=True),
     MultiHeadSpec(6, 4, 6, 3, 1, 5, False, embed=True, scale=True, decoder=True),
     MultiHeadSpec(8, 4, 3, 9, 1, 5, False),
+    MultiHeadSpec(8, 1, 3, 4, 1, 5, False, embed=True, scale=True, decoder=True),
     MultiHeadSpec(16, 13, 5, 7, 1, 5, False, embed=True, scale=True, decoder=True),
 ]
 DEEP = [
