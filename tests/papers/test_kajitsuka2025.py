@@ -150,9 +150,10 @@ def test_verdicts_follow_from_the_rows(name: str, law: Law, scatter: float, expe
 def test_a_search_that_found_no_size_has_no_interval_but_counts():
     missing = finding(study("fig3"), sizes(None))
     found = verdicts(missing)
-    claim = "offline-text: a size suffices: searches that found none up to 16 blocks"
-    assert found[claim] == "refuted" and found.keys() == {
-        claim, "parameters ~ N^p, built (Theorem 4.1): p = 0.5",
+    none = "a size suffices: searches that found none up to 16 blocks"
+    claim, other = f"offline-text: {none}", f"natural-labels: {none}"
+    assert found[claim] == found[other] == "refuted" and found.keys() == {
+        claim, other, "parameters ~ N^p, built (Theorem 4.1): p = 0.5",
     }  # fmt: skip
     some = verdicts(finding(study("fig3"), sizes(0.5, beyond=2.0, least=700)))
     assert some[claim] == "refuted"
@@ -210,12 +211,9 @@ def test_the_model_is_the_papers():
         assert (p["epochs"], p["m"], ten(p)) == (1000, 2, 10)
         assert 4 in p["sizes"]
     assert {max(p["sizes"]) for p in trained} == {16}  # the figure's axis
-    part = study("fig3").cells("offline-text", "part")
-    assert [c.params["N"] for c in part if c.experiment == "trained"] == [
-        600, 800, 1000, 1200, 1400, 1700,
-    ]  # fmt: skip
-    built = [c.params["N"] for c in part if c.experiment == "built"]
-    assert built == [c.params["N"] for c in cells if c.experiment == "built"]
+    assert cells == study("fig3").cells("offline-text", "part")
+    natural = study("fig3").cells("natural-labels", "paper")
+    assert [c.params["N"] for c in natural] == list(range(600, 1701, 100))
 
 
 @pytest.mark.parametrize(

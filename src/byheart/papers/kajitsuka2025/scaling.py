@@ -74,17 +74,25 @@ def analyse_curves(rows: list[Row]) -> Finding:
     return Finding(sentence, tuple(claims), tables={"blocks": table})
 
 
+def corpus_of(variant: str, source: str, classes: int) -> str | None:
+    """The texts of a variant: the system's, with labels drawn or by source; else those that the
+    paper took, where the user has them."""
+    if variant == OFFLINE:
+        return text.SYSTEM
+    if variant == NATURAL:
+        return next(k for k, of in text.BY_SOURCE.items() if len({*of.values()}) == classes)
+    return text.local(source)
+
+
 def curves(
     name: str, source: str, classes: int, N: tuple[int, int], blocks: tuple[int, ...]
 ) -> Study:
     """Accuracy and loss against the blocks; N of the quick profile, and N and blocks of others."""
-    labelled = next(name for name, of in text.BY_SOURCE.items() if len({*of.values()}) == classes)
 
     def grid(variant: str, profile: str) -> list[Cell]:
-        ours = {OFFLINE: text.SYSTEM, NATURAL: labelled}
-        corpus = ours.get(variant) or text.local(source)
+        corpus = corpus_of(variant, source, classes)
         if corpus is None:
-            return []  # as published: only where the user has the data
+            return []
         how = {"classes": classes, "corpus": corpus}
         if profile == "quick":
             return TRAIN.grid(name, blocks=(1, 2, 4, 6, 8, 12), N=N[0], **how)
@@ -111,7 +119,7 @@ BREAK = 1400  # N up to which the paper sees sqrt N, and beyond which a sharp in
 def grid(variant: str, profile: str) -> list[Cell]:
     """Trained on text (experiment "trained"); the construction on random words ("built")."""
     quick = profile == "quick"
-    corpus = text.SYSTEM if variant == OFFLINE else text.local("multinli")
+    corpus = corpus_of(variant, "multinli", 3)
     cells = []
     if corpus is not None:
         how = {"N": QUICK_N, "sizes": LADDER[:10], "starts": 5}
@@ -176,19 +184,20 @@ def analyse(rows: list[Row]) -> Finding:
 
 @figure.one_panel("Parameters needed for N sequences", "sequences N", "parameters")
 def draw(panel: figure.Panel, rows: list[Row]) -> None:
-    for i, name in enumerate(("trained", "built")):
-        for variant, mine in laws.by_variant([r for r in rows if r.experiment == name]).items():
+    for i, name in enumerate(("built", "trained")):
+        some = laws.by_variant([r for r in rows if r.experiment == name])
+        for k, (variant, mine) in enumerate(some.items(), i):
             x, y = figure.series(mine, "N", "parameters")
-            figure.points(panel, x, y, name if variant == OFFLINE else f"{name}, {variant}", i)
+            figure.points(panel, x, y, f"{name}, {variant}" if i else name, k)
             at = np.unique(x)
             if len(at) >= 2:
                 scale = float(np.exp(np.mean(np.log(y)) - 0.5 * np.mean(np.log(x))))
-                figure.curve(panel, at, scale * np.sqrt(at), None, i, ":")
+                figure.curve(panel, at, scale * np.sqrt(at), None, k, ":")
     if rows:
         sizes = [r["N"] for r in rows]
         at = np.geomspace(min(sizes), max(sizes), 40)
         lower = np.array([theorem42_parameters(int(N)) for N in at])
-        figure.curve(panel, at, lower, "lower bound (Theorem 4.2)", 2, "--")
+        figure.curve(panel, at, lower, "lower bound (Theorem 4.2)", 4, "--")
         figure.logarithmic(panel)
         panel.set_title("dotted: sqrt N through each", fontsize=9)
 
