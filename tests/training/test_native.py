@@ -18,7 +18,7 @@ LOAD = """
 import sys
 from pathlib import Path
 from byheart.training import native
-native.HERE, native.HEADER = Path(sys.argv[1]), Path(sys.argv[1]) / "common.h"
+native.HERE = Path(sys.argv[1])
 native.sgemm = lambda: 0  # torch takes seconds to load
 library = native.load("tiny")
 print(native.missing("tiny") if library is None else library.answer())
@@ -38,11 +38,9 @@ def fresh(monkeypatch, tmp_path):
 @pytest.fixture
 def tiny(fresh, tmp_path):
     """A kernel that compiles at once."""
-    header = native.HEADER.read_text()
-    (tmp_path / "common.h").write_text(header)
+    (tmp_path / "common.h").write_text((native.HERE / "common.h").read_text())
     (tmp_path / "tiny.cpp").write_text(SOURCE)
     fresh.setattr(native, "HERE", tmp_path)
-    fresh.setattr(native, "HEADER", tmp_path / "common.h")
     return tmp_path / "tiny.cpp"
 
 

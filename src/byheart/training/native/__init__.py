@@ -26,7 +26,6 @@ from byheart.errors import ByheartError
 
 SWITCH, COMPILER = "BYHEART_NATIVE", "CXX"
 HERE = Path(__file__).parent
-HEADERS = tuple(sorted(HERE.glob("*.h")))
 # Sums in any order, but NaN stays NaN, which is how a diverged model is seen. Not -ffast-math: a
 # library linked with it would flush denormals in the whole process that loads it.
 LOOSE = "-fassociative-math -freciprocal-math -fno-signed-zeros -fno-trapping-math -fno-math-errno"
@@ -98,7 +97,7 @@ def _place(name: str) -> tuple[Path, str]:
     if sys.platform == "win32":
         raise NoKernels("compiled kernels are built on Linux and macOS only")
     compiler = _compiler()
-    sources = HERE / f"{name}.cpp", *HEADERS
+    sources = HERE / f"{name}.cpp", *sorted(HERE.glob("*.h"))  # any header may be in it
     parts = (*(file.read_bytes() for file in sources), *map(str.encode, (*FLAGS, *_machine())))
     version = _run([compiler, "--version"]).stdout.encode()
     key = hashlib.sha256(b"\0".join((*parts, version))).hexdigest()[:20]
