@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracles.literal import literal_forward
 from safetensors.torch import load_file, save_file
@@ -71,6 +71,7 @@ def test_width_n_minus_one_and_enough_heads_recall_pi_itself():
 
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 500), st.sampled_from(["gauss", "lut"]), st.integers(2, 7))
+@example(444, "gauss", 2)  # a condition number of 2e12
 def test_theorem1_bounds_the_square_solve_and_c_is_the_same_both_ways(seed, kind, H):
     """|d_KL(memory) - d_KL(encoder)| <= sharp <= sqrt 2 C ε |W E|; C by a solve and by an SVD."""
     table = small(kind, N=8, T=50, seed=seed)
@@ -79,8 +80,9 @@ def test_theorem1_bounds_the_square_solve_and_c_is_the_same_both_ways(seed, kind
     eps: Any = made.eps
     likely = np.sort(table.prior)[::-1][: 4 * H + 4].sum()
     assert eps == pytest.approx(1 - likely, abs=1e-12)
-    assert found.C_svd == pytest.approx(found.C, rel=1e-5)
-    # In floating point the stored layer is off by about its condition number.
+    # In floating point both, and the stored layer, are off by about the condition number.
+    lost = 1e-15 * (made.condition or 0)
+    assert found.C_svd == pytest.approx(found.C, rel=1e-5 + lost)
     slack = 1e-13 * (made.condition or 0) * found.C + 1e-9
     assert abs(made.kl - made.kl_encoder) <= found.sharp * (1 + 1e-6) + slack
     assert found.sharp <= found.excess * (1 + 1e-9)
