@@ -4,6 +4,7 @@ python tools/write_study_docs.py                        pages and figures from t
 python tools/write_study_docs.py --record STORE ...     first record the rows of these stores
 python tools/write_study_docs.py --only dana2025/fig3   some pages; the table has all of them
 python tools/write_study_docs.py --times STORE ...      times alone, of whole profiles in stores
+python tools/write_study_docs.py --check                writes nothing: what is not as the rows say
 
 Of each study the most faithful profile is shown whose rows are all recorded, else the first with
 any. CPU seconds of whole profiles go to `papers/times.json`, for `byheart reproduce --list`.
@@ -15,10 +16,14 @@ import argparse
 import json
 import math
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from matplotlib.image import imread
 
 from byheart._folders import write_text
 from byheart.papers import all_studies
@@ -55,9 +60,11 @@ A claim is **confirmed** if the whole interval lies in the band, **refuted** if 
 **undecided** otherwise.
 
 A verdict stands only at the setting that the claim speaks of: `paper` is the authors' setting in
-every number, `sub-grid` a stated part of it. Anything else is a **trend** at sizes of our own, and
-decides nothing. Where numbers were published, "data" says whether ours agree with them, apart from
-what they mean: `agree` if the interval of the mean difference lies within the stated distance.
+every number, `sub-grid` a stated part of it. `own` marks claims that no figure of a paper makes,
+our own or those of a theorem or slide without sizes: they are judged at sizes that were chosen with
+them, and say nothing about any figure. Anything else is a **trend**, and decides nothing. Where
+numbers were published, "data" says whether ours agree with them, apart from what they mean: `agree`
+if the interval of the mean difference lies within the stated distance.
 
 `byheart reproduce NAME --recorded` draws any of these figures again, from the rows that come with
 the package. `tools/write_study_docs.py` wrote this page from the same rows.
@@ -68,6 +75,7 @@ how many of the published values were compared, the mean of ours minus theirs wi
 over our seeds, the mean of the absolute differences, and the largest one.
 """
 MANY = 8  # claims of one study that are shown unfolded
+SHADE = 2 / 255  # another processor rounds a line's edge by one shade of 256: the same picture
 
 
 def number(value: Any) -> str:
@@ -249,7 +257,7 @@ def remaining(studies: Sequence[tuple[Study, StudyResult | None]]) -> list[dict[
     """What has not been run at the paper's whole grid, and what it would take."""
     table = []
     for study, result in studies:
-        if result is not None and (result.finding.setting == "paper" or not study.own_setting):
+        if study.stands_for == "trend" or (result and result.finding.setting == study.stands_for):
             continue
         seconds, how = study.estimate("paper")
         table.append({
@@ -277,7 +285,9 @@ def verdicts(studies: Sequence[tuple[Study, StudyResult | None]]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def write(studies: list[Study], docs: Path, only: list[str] | None = None) -> int:
+def write(
+    studies: list[Study], docs: Path, only: list[str] | None = None, pictures: bool = True
+) -> int:
     """Pages of all studies, or of some, and the table of verdicts; how many pages."""
     docs.mkdir(parents=True, exist_ok=True)
     results = [(study, found(study)) for study in studies]
@@ -290,11 +300,30 @@ def write(studies: list[Study], docs: Path, only: list[str] | None = None) -> in
             write_text(docs / f"{stem}.md", empty_page(study))
             continue
         image = f"images/{stem}.png"
-        figure.save(result.figure, docs / image)
+        if pictures:
+            figure.save(result.figure, docs / image)
         write_text(docs / f"{stem}.md", page(result, image))
         pages += 1
     write_text(docs / "README.md", verdicts(results))
     return pages
+
+
+def not_as_the_rows_say(studies: list[Study], docs: Path, pictures: bool = True) -> list[str]:
+    """Files of `docs` that are not what the recorded rows give: other words, or another picture."""
+    with tempfile.TemporaryDirectory() as made:
+        write(studies, Path(made), pictures=pictures)
+        new = {file.relative_to(made): file for file in Path(made).rglob("*.*")}
+        kept = {file.relative_to(docs) for file in docs.rglob("*.md" if not pictures else "*.*")}
+        wrong = kept ^ new.keys()
+        wrong |= {name for name in kept & new.keys() if not same_file(docs / name, new[name])}
+    return sorted(map(str, wrong))
+
+
+def same_file(one: Path, other: Path) -> bool:
+    if one.suffix != ".png":
+        return one.read_bytes() == other.read_bytes()
+    first, second = imread(one), imread(other)
+    return first.shape == second.shape and float(np.abs(first - second).max()) <= SHADE
 
 
 def write_localise(file: Path = ROOT / "docs" / "localise.md") -> None:
@@ -380,9 +409,13 @@ def main() -> None:
     parser.add_argument("--record", nargs="+", type=Path, default=[], metavar="STORE")
     parser.add_argument("--only", nargs="+", metavar="STUDY")
     parser.add_argument("--times", nargs="+", type=Path, metavar="STORE")
+    parser.add_argument("--check", action="store_true")
     parser.add_argument("--docs", type=Path, default=DOCS)
     chosen = parser.parse_args()
     studies = [study for study in all_studies() if study.paper in (*PAPERS, *OWN)]
+    if chosen.check:
+        wrong = not_as_the_rows_say(studies, chosen.docs)
+        sys.exit("\n".join(["not as the recorded rows say:", *wrong]) if wrong else None)
     if chosen.times:
         sys.stdout.write(f"{write_times(studies, stores=chosen.times)} times in {TIMES}\n")
         return

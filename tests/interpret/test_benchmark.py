@@ -188,7 +188,7 @@ def test_the_page_shows_the_recorded_rows():
 def test_what_is_recorded_names_its_cells_and_is_whole():
     rows = recorded_rows(STUDY, "paper")
     cells = STUDY.cells("as-built", "paper")
-    assert len(rows) == 3 * len(cells) and STUDY.setting(rows) == "paper"
+    assert len(rows) == 3 * len(cells) and STUDY.setting(rows) == "own"
     assert {row.cell for row in rows} == {cell.hash for cell in cells}
 
 

@@ -139,7 +139,7 @@ def test_verdicts_follow_from_the_rows():
     assert study.analyse([]).verdict == "undecided"
     study.draw([], study.analyse([]))
     bad = study.find(made_up(900))
-    assert bad.setting == "paper"
+    assert bad.setting == "own"
     assert {claim.verdict for claim in bad.claims} == {"confirmed"} and len(bad.claims) == 16
     good = study.find(made_up(0))  # nobody loses anything: what says that they do is wrong
     assert [claim.verdict for claim in good.claims].count("refuted") == 6

@@ -173,7 +173,7 @@ def test_studies_of_another_package(
     assert "12 rows computed" in call("reproduce", "tiny/line").stdout
     assert call("report", "byheart-studies/tiny.db", "-o", "page.html").exit_code == 0
     page = Path("page.html").read_text()
-    assert "</span> A trend, at sizes of its own</h2>" in page
+    assert "</span> Trend, which decides nothing</h2>" in page
     assert "data:image/png;base64," in page
     with pytest.raises(ByheartError, match="Did you mean 'tiny/line"):
         find("tiny/lin")

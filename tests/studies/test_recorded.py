@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import matplotlib.pyplot as plt
 import pytest
 import tiny_study
 from tiny_study import tiny
@@ -68,7 +69,7 @@ def test_recorded_rows_redraw_without_computing(rows: Path, tmp_path: Path):
     (stored,) = results([study], Selection("paper"), Execution(rows="store"), store=store)
     assert shown.profile == "paper" and shown.store is None and shown.place == "the package"
     assert shown.finding.to_json() == stored.finding.to_json()
-    assert shown.finding.setting == "paper" and shown.verdict == "confirmed"
+    assert shown.finding.setting == "own" and shown.verdict == "confirmed"
     assert recorded.compared(study, stored.rows) == {
         "compared": 36, "identical": 36, "largest_difference": {"y": 0.0, "accuracy": 0.0},
     }  # fmt: skip
@@ -119,7 +120,7 @@ def test_the_docs_are_written_from_recorded_rows(docs: ModuleType, rows: Path, t
     recorded._by_key.cache_clear()
     assert docs.write([study], tmp_path / "docs") == 1
     text = (tmp_path / "docs" / "tiny-line.md").read_text()
-    for words in ("claimed.** y = 3 x", "setting: **paper**", "| the slope is 3 | 2.8 to 3.2 |",
+    for words in ("claimed.** y = 3 x", "setting: **own**", "| the slope is 3 | 2.8 to 3.2 |",
                   "**confirmed**", "Rule of the verdict"):  # fmt: skip
         assert words in text
     assert (tmp_path / "docs" / "images" / "tiny-line.png").exists()
@@ -131,11 +132,33 @@ def test_the_docs_are_written_from_recorded_rows(docs: ModuleType, rows: Path, t
         assert docs.write_times([study], tmp_path / "times.json", stores) == 2
 
 
-def test_every_study_has_a_line_in_the_table():
-    table = (ROOT / "docs" / "studies" / "README.md").read_text()
-    for study in all_studies():
-        if study.paper in (*PAPERS, *OWN):
-            assert f"({study.name.replace('/', '-')}.md)" in table
+def test_pages_that_the_rows_do_not_give_are_named(docs: ModuleType, rows: Path, tmp_path: Path):
+    study, store, place = tiny(), tmp_path / "tiny.db", tmp_path / "docs"
+    run(study, store, profile="paper")
+    record(study, store, rows)
+    docs.write([study], place)
+    assert docs.not_as_the_rows_say([study], place) == []
+    picture = place / "images" / "tiny-line.png"
+    pixels = plt.imread(picture).copy()
+    pixels[0, 0, 0] -= 1 / 255
+    plt.imsave(picture, pixels)
+    assert docs.not_as_the_rows_say([study], place) == []
+    pixels[0, 0, 0] -= 0.1
+    plt.imsave(picture, pixels)
+    (place / "README.md").write_text("")
+    (place / "gone.md").touch()
+    wrong = ["README.md", "gone.md", "images/tiny-line.png"]
+    assert docs.not_as_the_rows_say([study], place) == wrong
+    assert docs.not_as_the_rows_say([study], place, pictures=False) == wrong[:2]
+
+
+@pytest.mark.parametrize("pictures", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_docs_are_what_the_recorded_rows_say(docs: ModuleType, pictures: bool):
+    """Words, numbers and verdicts of every study; and its picture, but for one shade of a pixel."""
+    studies = [study for study in all_studies() if study.paper in (*PAPERS, *OWN)]
+    place = ROOT / "docs" / "studies"
+    wrong = docs.not_as_the_rows_say(studies, place, pictures)
+    assert not wrong, "tools/write_study_docs.py writes them anew"
 
 
 @pytest.mark.parametrize(

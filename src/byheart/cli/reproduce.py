@@ -132,7 +132,7 @@ def _show(result: StudyResult, files: dict[str, Path]) -> None:
     say(f"{study.name}: {study.title}" + (f" ({study.source})" if study.source else ""))
     if study.claim:
         say(f"  claim    {study.claim}")
-    say(f"  verdict  {finding.verdict}: {finding.sentence}")
+    say(f"  verdict  {finding.outcome}: {finding.sentence}")
     for line in claim_lines(finding):
         say(f"           {line}")
     for name, value in finding.numbers.items():

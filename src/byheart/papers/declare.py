@@ -50,7 +50,7 @@ def declare(
             return value.format(**shown)
         return tuple(map(filled, value)) if isinstance(value, list) else value
 
-    fields: Record = {key: filled(value) for key, value in words.items()}
+    fields: Record = {"stands_for": "paper"} | {key: filled(v) for key, v in words.items()}
     fields["aliases"] = tuple(f"{paper}/{alias}" for alias in fields.get("aliases", ()))
     lines = fields.get("compared", ())  # four texts, or one with bars between them
     fields["compared"] = tuple(

@@ -103,17 +103,11 @@ def _part(store: Store, name: str, room: int) -> Record:
     tables = [(key, *_table(table)) for key, table in finding.tables.items() if table]
     fits = part["picture"] is not None and len(part["picture"]) <= room
     return part | _curves(store, name, part["rows"], room) | {
-        "verdict": _verdict(finding) if account else "", "sentence": finding.sentence,
+        "verdict": finding.outcome if account else "", "sentence": finding.sentence,
         "claims": claim_lines(finding),
         "numbers": numbers, "tables": tables, "figure": part["picture"] if fits else None,
         "state": MARKS.get(finding.verdict, "unproved"),
     }  # fmt: skip
-
-
-def _verdict(finding: Finding) -> str:
-    if finding.verdict == "trend":
-        return "a trend, at sizes of its own"
-    return finding.verdict + (", on a part of the grid" if finding.setting == "sub-grid" else "")
 
 
 def _curves(store: Store, name: str, rows: Sequence[Row], room: int) -> Record:

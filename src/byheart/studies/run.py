@@ -264,7 +264,8 @@ class _Coordinator:
             (study, variant), cell = self.owner[job.key], job.cell
             measured = r.measurements, r.error, r.seconds
             row = Row(study, cell.experiment, variant, *job.key, cell.params, *measured)
-            words = f"{rate:.0f} a minute, {duration(left)} left; {in_a_few_words(row)}"
+            pace = f"{rate:.0f} a minute" if rate >= 1 else f"{60 * rate:.0f} an hour"
+            words = f"{pace}, {duration(left)} left; {in_a_few_words(row)}"
             failures = f", {self.failed} failed" if self.failed else ""
             text = f"{study}: {done} of {self.total} rows{failures}, {words}"
         message = Progress(text, done=done, total=self.total)

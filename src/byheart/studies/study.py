@@ -23,7 +23,7 @@ SEEDS = {"quick": 3, "part": 3, "paper": 3}
 # comes from seeds that nobody had looked at when the rules were written down.
 FIRST_SEED = {"quick": 0, "part": 1000, "paper": 1000}
 LEAST_SEEDS = 3  # fewer have no interval, and a cell of fewer decides nothing
-Setting = Literal["paper", "sub-grid", "trend"]
+Setting = Literal["paper", "sub-grid", "own", "trend"]
 Interval = dict[str, float]
 """{"estimate", "low", "high"}; NaN for the ends where there is no interval."""
 Record = dict[str, Value]
@@ -132,9 +132,10 @@ class Finding:
 
     `numbers` maps a name to a number or to {"estimate", "low", "high"}; `tables` are lists of
     flat dicts (the fits with their alternatives, for instance), shown in this order. `setting`:
-    at "paper", the claims are judged at the settings that they speak of, at "sub-grid" on a stated
-    part of them; a "trend" is all that anything else shows. `data`: ours minus published, where
-    there are published numbers, a verdict apart from the claims.
+    at "paper", the claims are judged at the authors' setting, at "sub-grid" on a stated part of
+    it; at "own" they are no figure's claims, judged at sizes that were chosen for them; a "trend"
+    is all that anything else shows. `data`: ours minus published, where there are published
+    numbers, a verdict apart from the claims.
     """
 
     sentence: str
@@ -158,6 +159,17 @@ class Finding:
             return "trend"
         found: set[Verdict] = {claim.verdict for claim in self.claims}
         return "mixed" if len(found) > 1 else found.pop() if found else "undecided"
+
+    @property
+    def outcome(self) -> str:
+        """The verdict, and what it is limited to.
+
+        >>> claim = Claim("p = 1", {"estimate": 1.0, "low": 0.9, "high": 1.1}, 0.85, 1.15)
+        >>> Finding("p = 1.", (claim,), setting="sub-grid").outcome
+        'confirmed, on a part of the grid'
+        """
+        limits = {"sub-grid": ", on a part of the grid", "trend": ", which decides nothing"}
+        return self.verdict + limits.get(self.setting, "")
 
     def to_json(self) -> Record:
         tables = {name: [dict(r) for r in rows] for name, rows in self.tables.items()}
@@ -225,10 +237,11 @@ class Study:
     handed to neither; both must cope with a part of the grid. `variants`: the first is the default;
     `seeds`: how many for each profile; `seconds`: CPU seconds by profile, where they were measured
     as a whole. `part`: an expression in the parameters, true of the cells of the profile "part",
-    a stated share of the paper's grid. `own_setting`: the profile "paper" is the setting that the
-    claims speak of; without it everything is a trend. `source`, `claim`, `measurement`, `settings`
-    (what a reader must know of the grid and the training), `disagreements` (of paper, code and
-    data) and `compared` (a setting, the paper's, the authors' code's, ours) are words.
+    a stated share of the paper's grid. `stands_for`: what the whole grid of the profile "paper" is:
+    the authors' setting ("paper"), one chosen for claims that no figure makes ("own"), or a
+    "trend" whatever is run. `source`, `claim`, `measurement`, `settings` (what a reader must know
+    of the grid and the training), `disagreements` (of paper, code and data) and `compared` (a
+    setting, the paper's, the authors' code's, ours) are words.
     """
 
     name: str
@@ -245,7 +258,7 @@ class Study:
     seeds: Mapping[str, int] = field(default_factory=lambda: dict(SEEDS))
     part: str | None = None
     published: Published | None = None
-    own_setting: bool = True
+    stands_for: Setting = "own"
     settings: str = ""
     disagreements: tuple[str, ...] = ()
     compared: tuple[tuple[str, str, str, str], ...] = ()
@@ -298,8 +311,8 @@ class Study:
         return replace(finding, data=data, numbers={**finding.numbers, **numbers}, tables=tables)
 
     def setting(self, rows: Sequence[Row]) -> Setting:
-        """Which grid is there whole, with three seeds a cell or more: the paper's, the stated part
-        of it, or neither."""
+        """What the rows stand for: the study's whole grid, the stated part of it, or a trend where
+        neither is there whole with three seeds a cell or more."""
         seeds: dict[tuple[str, str], set[int]] = {}
         for row in rows:
             seeds.setdefault((row.variant, row.cell), set()).add(row.seed)
@@ -308,9 +321,9 @@ class Study:
             wanted = [(v, c.hash) for v in {v for v, _ in seeds} for c in self.cells(v, profile)]
             return bool(wanted) and all(len(seeds.get(key, ())) >= LEAST_SEEDS for key in wanted)
 
-        if not self.own_setting or not whole("part"):
+        if self.stands_for == "trend" or not whole("part"):
             return "trend"
-        return "paper" if self.part is None or whole("paper") else "sub-grid"
+        return self.stands_for if self.part is None or whole("paper") else "sub-grid"
 
     def parameter_names(self, profile: str, variant: str | None = None) -> set[str]:
         """The parameters that cells of one variant, or of all, have in a profile."""
@@ -335,7 +348,7 @@ class Study:
                     cells.append(cell.with_settings(dict(zip(names, choice, strict=True))))
             return cells
 
-        return replace(self, grid=grid, part=None, own_setting=False)
+        return replace(self, grid=grid, part=None, stands_for="trend")
 
     def draw(self, rows: list[Row], finding: Finding) -> Figure:
         """The study's figure: its own, or that of its axes, or of axes that suit the rows."""
