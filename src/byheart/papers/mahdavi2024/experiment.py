@@ -131,12 +131,12 @@ def train(jobs: Jobs) -> list[Measurements]:
 
 
 def train_seconds(p: Params) -> float:
-    """CPU seconds of one model that is not stopped early: an overhead of a step, the entries of the
-    attention and, for own contexts, the tokens; an evaluation costs about half as much for each
-    example. Fitted to recorded rows (one context) and to a few timed shapes (own contexts)."""
+    """CPU seconds of one model that is not stopped early: an overhead of a step and the entries of
+    the attention (one token of its own needs none); an evaluation costs about half as much for each
+    example. Fitted to recorded rows."""
     B, H, n, d = min(p["batch"], p["T"]), p["H"], p["n"], p["d"]
     if p["context"] == "own":
-        step = 600 + 0.0145 * B * H * (n + d) + 0.006 * B * n * d
+        step = 600 + (0.0058 * B * H * (n + d) if n > 1 else 0)
     else:
         step = 600 + (0.004 + 1e-4 * d) * B * H * (n + 5)
     return steps_of(p) * step * (1 + 0.5 * p["T"] / (LOOKS * B)) * 1e-6

@@ -56,13 +56,18 @@ class Sweep:
 
 
 def linear_in_heads(x: np.ndarray, y: np.ndarray, n: int) -> Judgement | None:
-    """share = a + b H: the exponent of a + b H^p below the ceiling is 1."""
-    x, y = below_ceiling(x, y)
-    if len(np.unique(x)) < 4:
+    """share = a + b H: the exponent of a + b H^p below the ceiling is 1.
+
+    Beside it stands the exponent with the first share above the ceiling, by which these studies
+    were judged at first: it says that shares end at 1, not how they grow.
+    """
+    ways = below_ceiling(x, y, including=False), below_ceiling(x, y)
+    if len(np.unique(ways[0][0])) < 3:
         return None
-    line, p = fitted("linear", x, y), fitted("power", x, y).interval("p")
+    line = fitted("linear", *ways[0])
+    p, p_with_ceiling = (fitted("power", *points).interval("p") for points in ways)
     told = {"R2_of_the_line": line.r2, **laws.columns("slope", line.interval("b"))}
-    told |= laws.columns("p", p)
+    told |= laws.columns("p", p) | laws.columns("p_with_ceiling", p_with_ceiling)
     return told, [laws.exponent_claim("linear in H", p, 1.0)]
 
 
@@ -149,9 +154,9 @@ def _draw(sweep: Sweep, name: str, rows: list[Row], finding: Finding) -> figure.
     for i, (T, same) in enumerate(by(rows, "T").items()):
         x, y = figure.series(same, sweep.x, "share")
         figure.points(panel, x, y, f"T = {T:,}", i)
-        if sweep.x == "H" and len(np.unique(x)) >= 4:
-            kept = below_ceiling(x, y)
-            if len(at := np.unique(kept[0])) >= 2:
+        if sweep.x == "H":
+            kept = below_ceiling(x, y, including=False)
+            if len(at := np.unique(kept[0])) >= 3:
                 figure.curve(panel, at, fit("linear", *kept, validate=False)(at), None, i, "--")
         if sweep.x == "d_h" and i == 0 and same:
             panel.axvline(same[0]["n"], color="#888888", lw=1, ls=":", label="d_h = n")
