@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -73,6 +74,9 @@ def test_recorded_rows_redraw_without_computing(rows: Path, tmp_path: Path):
     assert recorded.compared(study, stored.rows) == {
         "compared": 36, "identical": 36, "largest_difference": {"y": 0.0, "accuracy": 0.0},
     }  # fmt: skip
+    rows_with_times = [replace(row, measurements={**row.measurements, "cpu_seconds": 1.0 + i})
+                       for i, row in enumerate(stored.rows)]  # fmt: skip
+    assert recorded.compared(study, rows_with_times)["identical"] == 36
 
 
 def test_the_most_faithful_profile_is_taken(rows: Path, tmp_path: Path):

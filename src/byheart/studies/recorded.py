@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 
 from byheart._folders import save_file
-from byheart.studies.cell import Measurements, canonical, group
+from byheart.studies.cell import Measurements, Params, canonical, group
 from byheart.studies.run import Seeds, plan
 from byheart.studies.store import Store
 from byheart.studies.study import PROFILES, Record, Row, Study
@@ -83,9 +83,9 @@ def _wanted(study: Study, profile: str) -> set[tuple[str, int]]:
 
 def compared(study: Study, rows: Sequence[Row]) -> Record:
     """Rows computed anew beside the recorded ones: how many are compared, how many are the same in
-    every measurement, and the largest difference of each."""
+    every measurement, and the largest difference of each; times are never the same twice."""
     known = _by_key(study.paper)
-    pairs = [(r.measurements, known[key].measurements) for r in rows
+    pairs = [(_timeless(r.measurements), _timeless(known[key].measurements)) for r in rows
              if (key := (r.cell, r.seed)) in known]  # fmt: skip
     largest: Record = {}
     for new, old in pairs:
@@ -94,6 +94,10 @@ def compared(study: Study, rows: Sequence[Row]) -> Record:
                 largest[name] = max(largest.get(name, 0.0), abs(value - old[name]))
     same = sum(new == old for new, old in pairs)
     return {"compared": len(pairs), "identical": same, "largest_difference": largest}
+
+
+def _timeless(measurements: Params) -> Record:
+    return {name: v for name, v in measurements.items() if not name.endswith("seconds")}
 
 
 @lru_cache
