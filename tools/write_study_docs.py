@@ -60,11 +60,14 @@ A claim is **confirmed** if the whole interval lies in the band, **refuted** if 
 **undecided** otherwise.
 
 A verdict stands only at the setting that the claim speaks of: `paper` is the authors' setting in
-every number, `sub-grid` a stated part of it. `own` marks claims that no figure of a paper makes,
-our own or those of a theorem or slide without sizes: they are judged at sizes that were chosen with
-them, and say nothing about any figure. Anything else is a **trend**, and decides nothing. Where
-numbers were published, "data" says whether ours agree with them, apart from what they mean: `agree`
-if the interval of the mean difference lies within the stated distance.
+every number, `sub-grid` a stated part of it. `other text` is the authors' setting but for the
+sentences, which are those of licences and manuals: MultiNLI and IMDb, the authors' own, cannot be
+shipped (with a copy at hand, the variant `as-published` takes it). `own` marks claims that no
+figure of a paper makes, ours or those of a theorem or slide without sizes: they are judged at
+sizes that were chosen with them, and say nothing about any figure. Anything else is a **trend**,
+and decides nothing. Where numbers were published, "data" says whether ours agree with them, apart
+from what they mean: `agree` if the interval of the mean difference lies within the stated
+distance.
 
 `byheart reproduce NAME --recorded` draws any of these figures again, from the rows that come with
 the package. `tools/write_study_docs.py` wrote this page from the same rows.

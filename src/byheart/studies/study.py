@@ -23,7 +23,7 @@ SEEDS = {"quick": 3, "part": 3, "paper": 3}
 # comes from seeds that nobody had looked at when the rules were written down.
 FIRST_SEED = {"quick": 0, "part": 1000, "paper": 1000}
 LEAST_SEEDS = 3  # fewer have no interval, and a cell of fewer decides nothing
-Setting = Literal["paper", "sub-grid", "own", "trend"]
+Setting = Literal["paper", "sub-grid", "other text", "own", "trend"]
 Interval = dict[str, float]
 """{"estimate", "low", "high"}; NaN for the ends where there is no interval."""
 Record = dict[str, Value]
@@ -130,12 +130,12 @@ class Finding:
     """What the rows say: a sentence that follows from the numbers, and claims, each with its
     verdict.
 
-    `numbers` maps a name to a number or to {"estimate", "low", "high"}; `tables` are lists of
-    flat dicts (the fits with their alternatives, for instance), shown in this order. `setting`:
-    at "paper", the claims are judged at the authors' setting, at "sub-grid" on a stated part of
-    it; at "own" they are no figure's claims, judged at sizes that were chosen for them; a "trend"
-    is all that anything else shows. `data`: ours minus published, where there are published
-    numbers, a verdict apart from the claims.
+    `numbers` maps a name to a number or to {"estimate", "low", "high"}; `tables` are lists of flat
+    dicts (the fits with their alternatives, for instance), shown in this order. `setting`: at
+    "paper", the claims are judged at the authors' setting, at "sub-grid" on a stated part of it, on
+    "other text" at that setting but for the sentences; at "own" they are no figure's claims, judged
+    at sizes that were chosen for them; a "trend" is all that anything else shows. `data`: ours
+    minus published, where there are published numbers, a verdict apart from the claims.
     """
 
     sentence: str
@@ -168,7 +168,11 @@ class Finding:
         >>> Finding("p = 1.", (claim,), setting="sub-grid").outcome
         'confirmed, on a part of the grid'
         """
-        limits = {"sub-grid": ", on a part of the grid", "trend": ", which decides nothing"}
+        limits = {
+            "sub-grid": ", on a part of the grid",
+            "other text": ", on other text than the paper's",
+            "trend": ", which decides nothing",
+        }
         return self.verdict + limits.get(self.setting, "")
 
     def to_json(self) -> Record:
@@ -236,12 +240,13 @@ class Study:
     the figure shows, a panel each, or `figure(rows, finding)` that draws it. Rows that failed are
     handed to neither; both must cope with a part of the grid. `variants`: the first is the default;
     `seeds`: how many for each profile; `seconds`: CPU seconds by profile, where they were measured
-    as a whole. `part`: an expression in the parameters, true of the cells of the profile "part",
-    a stated share of the paper's grid. `stands_for`: what the whole grid of the profile "paper" is:
-    the authors' setting ("paper"), one chosen for claims that no figure makes ("own"), or a
-    "trend" whatever is run. `source`, `claim`, `measurement`, `settings` (what a reader must know
-    of the grid and the training), `disagreements` (of paper, code and data) and `compared` (a
-    setting, the paper's, the authors' code's, ours) are words.
+    as a whole. `part`: an expression in the parameters, true of the cells of the profile "part", a
+    stated share of the paper's grid. `stands_for`: what the whole grid of the profile "paper" is:
+    the authors' setting ("paper"), the same with other sentences ("other text"), one chosen for
+    claims that no figure makes ("own"), or a "trend" whatever is run. `source`, `claim`,
+    `measurement`, `settings` (what a reader must know of the grid and the training),
+    `disagreements` (of paper, code and data) and `compared` (a setting, the paper's, the authors'
+    code's, ours) are words.
     """
 
     name: str
