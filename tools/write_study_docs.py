@@ -55,7 +55,8 @@ INTRODUCTION = """\
 
 A claim is one statement about one number, with a band in which the number must lie. Below, every
 claim stands beside the number that was found, with its 95 % interval over seeds. The band was
-written down before the rows were computed, and the seeds are ones that nobody had looked at before.
+written down before the rows were computed, and the seeds are ones that nobody had looked at before;
+where a rule was changed later, its page says when, why, and what the earlier one gave.
 A claim is **confirmed** if the whole interval lies in the band, **refuted** if it lies outside, and
 **undecided** otherwise.
 
