@@ -134,9 +134,15 @@ SHAPES: dict[str, tuple[str, Judge, str, str]] = {
 def _analyse(sweep: Sweep, rows: list[Row]) -> Finding:
     _, judge, words, name = SHAPES[sweep.x]
     table: list[Record] = []
+    shares: list[Record] = []
     claims: list[Claim] = []
     for T, same in by(rows, "T").items():
-        judgement = judge(*figure.series(same, sweep.x, "share"), same[0]["n"])
+        x, y = figure.series(same, sweep.x, "share")
+        shares += [
+            {"T": T, sweep.x: int(at), "share": mean, "deviation": deviation}
+            for at, mean, deviation in zip(*figure.means(x, y), strict=True)
+        ]
+        judgement = judge(x, y, same[0]["n"])
         if judgement is not None:
             told, mine = judgement
             table.append({"T": T, **told})
@@ -144,7 +150,7 @@ def _analyse(sweep: Sweep, rows: list[Row]) -> Finding:
     if not table:
         return laws.too_few(f"several values of {sweep.x} below the ceiling for one T are needed")
     told = ", ".join(f"{line[name]:.3g} (T = {line['T']:,})" for line in table)
-    tables = {f"against {sweep.x}": table}
+    tables = {f"against {sweep.x}": table, f"{sweep.measured}, mean over seeds": shares}
     return Finding(f"{words}: {told}.", tuple(claims), tables=tables)
 
 
