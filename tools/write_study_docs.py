@@ -83,10 +83,10 @@ SHADE = 2 / 255  # another processor rounds a line's edge by one shade of 256: t
 
 
 def number(value: Any) -> str:
-    """Four digits; an interval as estimate (low to high)."""
+    """Four digits; an interval as estimate (low to high), but what has no width as one number."""
     if isinstance(value, dict) and "estimate" in value:
         low, high = (value.get(name) for name in ("low", "high"))
-        if low is None or low != low:
+        if low is None or low != low or low == high:
             return number(value["estimate"])
         if high == math.inf and low == value["estimate"]:
             return f"at least {number(low)}"
@@ -248,7 +248,7 @@ def block(result: StudyResult) -> str:
         f"### {study.source}: [{study.title}]({stem}.md)",
         f"**Claimed:** {study.claim}",
         f"**Found** ({finding.setting}): {finding.sentence}",
-        f'<img src="images/{stem}.png" alt="{study.title}" width="480">',
+        f'<img src="images/{stem}.png" alt="{study.title}" width="640">',
         claims if finding.claims else "No claim could be judged on these rows.",
     ]
     if study.disagreements:

@@ -35,18 +35,26 @@ DOLLAR = re.compile(r"(?<!\\)\$")
 
 
 def new_figure(
-    width: float = 7.0, height: float = 4.2, panels: int = 1
+    width: float = 7.0, height: float = 4.2, panels: int = 1, across: int | None = None
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of inches with `panels` axes beside each other, drawn the same everywhere.
+    """A figure of inches with `panels` axes, `across` of them (all) beside each other, drawn the
+    same everywhere.
 
     >>> figure, (left, right) = new_figure(panels=2)
     >>> left.spines["top"].get_visible()
     False
+    >>> figure, panels = new_figure(panels=3, across=2)
+    >>> len(panels), len(figure.axes), figure.axes[2].get_subplotspec().rowspan.start
+    (3, 3, 1)
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots(1, panels, squeeze=False)[0].tolist()
+    across = across or panels
+    drawn = figure.subplots(-(-panels // across), across, squeeze=False).flatten().tolist()
+    axes, empty = drawn[:panels], drawn[panels:]
+    for one in empty:
+        one.remove()
     for one in axes:  # a light grid, no box
         one.grid(True, which="major", color=GRID, lw=0.6)
         one.set_axisbelow(True)

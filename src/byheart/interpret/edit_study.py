@@ -180,8 +180,8 @@ share of the edits recalled, number of other facts lost (all are asked), fall of
 margins, CPU seconds of the editor""",
     rule=f"""\
 Built memories ({", ".join(BUILT)}), exact shards, rank-one and least squares, all counts and \
-seeds: least share of the edits held: band above 1; other facts lost in all: none. Rank-one with C \
-of random keys, sharded, {SAMPLED_AT} edits: others lost by an edit: above {PER_EDIT:g}. \
+seeds: least share of the edits held: band 1 or more; other facts lost in all: none. Rank-one with \
+C of random keys, sharded, {SAMPLED_AT} edits: others lost by an edit: above {PER_EDIT:g}. \
 Fine-tuning on one edit: others lost: above {ONE_STEP}. Trained: share of the others lost by \
 {TRAINED_AT} rank-one edits: above {SHARE}; at {MANY:,} edits the smaller of the edits held and \
 the others kept, of the best editor: below {HALF}. Confirmed if the whole 95 % interval over seeds \

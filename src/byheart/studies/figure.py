@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Draw = Callable[[list[Row], Finding], Figure]
 
 Array = np.ndarray
+WIDEST = 15.0  # inches of a picture whose words can still be read in a page
 SHARPNESS = (110, 80, 60)  # dots an inch of a picture, as many as there is room for
 # What a reader looks for first, on the x axis and on the y axis, where a study does not say.
 FIRST_X = ("H", "d", "d_h", "T", "facts", "n", "N", "layers", "width", "rank")
@@ -36,14 +37,16 @@ def axes(title: str, x: str, y: str) -> tuple[Figure, Panel]:
     return figure, panel
 
 
-def panels(title: str, x: str, y: str, columns: int, width: float = 6.4) -> Panels:
-    """A figure with panels beside each other, drawn in the house style."""
-    figure, row = new_figure(width * columns, 4.6, columns)
-    for panel in row:
+def panels(title: str, x: str, y: str, number: int, width: float = 6.4) -> Panels:
+    """A figure with panels beside each other, two in a row where all would be too wide for a page,
+    drawn in the house style."""
+    across = number if number * width <= WIDEST else 2
+    figure, drawn = new_figure(width * across, 4.6 * -(-number // across), number, across)
+    for panel in drawn:
         panel.set_xlabel(x)
         panel.set_ylabel(y)
     figure.suptitle(title, x=0.02, ha="left", fontsize=11)
-    return figure, row
+    return figure, drawn
 
 
 def colour(i: int) -> str:

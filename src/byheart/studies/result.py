@@ -86,12 +86,14 @@ def number_text(value: object, digits: int = 4) -> str:
     '1.023 (95 %: 0.98 to 1.07)'
     >>> number_text({"estimate": 11.0, "low": 11.0, "high": math.inf}), number_text(math.nan)
     ('at least 11', 'no number')
+    >>> number_text({"estimate": 0.0, "low": 0.0, "high": 0.0})  # counted
+    '0'
     """
     if isinstance(value, Mapping) and "estimate" in value:
         ends = [value.get(name) for name in ("low", "high")]
         low, high = (math.nan if end is None else end for end in ends)
         estimate, least, most = (f"{v:.{digits}g}" for v in (value["estimate"], low, high))
-        if math.isfinite(low) and math.isfinite(high):
+        if math.isfinite(low) and math.isfinite(high) and low < high:
             return f"{estimate} (95 %: {least} to {most})"
         if math.isfinite(low) and high == math.inf:
             return f"at least {least}" if least == estimate else f"{estimate} (95 %: {least} up)"

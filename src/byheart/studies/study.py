@@ -99,13 +99,12 @@ class Claim:
         """The band in words.
 
         >>> Claim("", {}, 0.85, 1.15).band, Claim("", {}, 0.0).band, Claim("", {}, most=2.0).band
-        ('0.85 to 1.15', 'above 0', 'below 2')
+        ('0.85 to 1.15', '0 or more', '2 or less')
         """
         if math.isinf(self.most):
-            return f"above {self.least:g}"
-        return (
-            f"{self.least:g} to {self.most:g}" if self.least > -math.inf else f"below {self.most:g}"
-        )
+            return f"{self.least:g} or more"
+        lone = math.isinf(self.least)
+        return f"{self.most:g} or less" if lone else f"{self.least:g} to {self.most:g}"
 
     def to_json(self) -> Record:
         """As a record, also for tables; infinite ends of the band are left out."""
