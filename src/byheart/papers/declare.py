@@ -24,6 +24,17 @@ def words_of(paper: str) -> Mapping[str, Record]:
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
+class _Shown(dict[str, object]):
+    """What {NAME} stands for: a number of the code, or a text of [common] that may name others."""
+
+    def __init__(self, numbers: Params, common: Mapping[str, str]) -> None:
+        super().__init__(numbers)
+        self.common = common
+
+    def __missing__(self, name: str) -> str:
+        return self.common[name].format_map(self)
+
+
 def declare(
     name: str, grid: Sequence[Cell] | Grid, analyse: Callable[[list[Row]], Finding],
     axes: Axes | tuple[Axes, ...],
@@ -42,12 +53,11 @@ def declare(
     while "like" in words:
         like = table[words.pop("like")]
         words = {key: value for key, value in like.items() if key != "aliases"} | words
-    common = {key: text.format() for key, text in table.get("common", {}).items()}
-    shown = {**SHARED, **common, **numbers}
+    shown = _Shown({**SHARED, **numbers}, table.get("common", {}))
 
     def filled(value: object) -> object:
         if isinstance(value, str):
-            return value.format(**shown)
+            return value.format_map(shown)
         return tuple(map(filled, value)) if isinstance(value, list) else value
 
     fields: Record = {"stands_for": "paper"} | {key: filled(v) for key, v in words.items()}

@@ -12,11 +12,19 @@ from itertools import pairwise
 import numpy as np
 
 from byheart.papers.declare import by_profile, declare, words_of
-from byheart.papers.mahdavi2024.experiment import PAPER, SCALED, TRAIN, TRAIN_DEEP, TRAIN_OWN
+from byheart.papers.mahdavi2024.experiment import (
+    PAPER,
+    SCALED,
+    TRAIN,
+    TRAIN_DEEP,
+    TRAIN_OWN,
+    spec_of,
+)
 from byheart.studies import Cell, Params, Study, figure, fit, laws
 from byheart.studies.fits import combined, span
 from byheart.studies.laws import CEILING, below_ceiling, by, fitted
 from byheart.studies.study import Axes, Claim, Finding, Interval, Record, Row
+from byheart.theory.mahdavi2024 import theorem1_capacity
 
 Judgement = tuple[Record, list[Claim]]
 """Of the rows of one T: the line of the table, and the claims."""
@@ -172,12 +180,19 @@ def _draw(sweep: Sweep, name: str, rows: list[Row], finding: Finding) -> figure.
 
 
 def sweep_study(name: str, sweep: Sweep) -> Study:
-    """The study of a sweep; its words may say {QUICK} and {GRID}, the grids of its profiles."""
+    """The study of a sweep; its words may say {QUICK} and {GRID}, the grids of its profiles, how
+    large the paper's model is, and how many times Theorem 1's number is asked of it at least."""
+    cells = [cell.params for cell in sweep.grid("as-coded", "paper")]
+    model = {**cells[0], "H": sweep.paper.fixed.get("H", 20), "d_h": PAPER["d"]}
+    promised = [theorem1_capacity(p["H"], p["n"], p["d_h"]) for p in cells]
+    ratio = min(p["T"] / number for p, number in zip(cells, promised, strict=True))
     return declare(
         f"mahdavi2024/{name}", sweep.grid, partial(_analyse, sweep),
         Axes(sweep.x, "share", "T", SHAPES[sweep.x][0], sweep.measured),
         partial(_draw, sweep, name), GAIN=GAIN, LITTLE=LITTLE, CEILING=CEILING,
         QUICK=_settings(sweep, sweep.quick, SCALED), GRID=_settings(sweep, sweep.paper, PAPER),
+        PARAMETERS=f"{spec_of(model).parameters:,}", AT_H=model["H"],
+        CONTEXTS=CONTEXTS[sweep.context], RATIO=f"{ratio:.2g}",
     )  # fmt: skip
 
 
@@ -194,6 +209,11 @@ def _settings(sweep: Sweep, points: Points, base: Params) -> str:
     return ", ".join(words)
 
 
+# What the examples read, in the paper and here.
+CONTEXTS = {
+    "shared": ("one for all examples", "one for all examples and seeds"),
+    "own": ("one for each example", "the same"),
+}
 HEADS = (1, 5, 10, 20, 30, 40, 50, 60)  # and context sizes
 WIDTHS = (10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 64)
 FEW = (1, 2, 4, 6, 8, 10, 12)  # heads of the quick profiles
