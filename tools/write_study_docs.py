@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.image import imread
@@ -31,7 +29,8 @@ from byheart.papers.registry import OWN, PAPERS
 from byheart.studies import Claim, Row, Study, StudyResult, duration, figure, open_store, rows_of
 from byheart.studies.published import matched
 from byheart.studies.recorded import best_profile, record, recorded_rows
-from byheart.studies.study import PROFILES, Finding
+from byheart.studies.result import cell_text, table_text
+from byheart.studies.study import PROFILES, Finding, Record
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs" / "studies"
@@ -82,35 +81,16 @@ MANY = 8  # claims of one study that are shown unfolded
 SHADE = 2 / 255  # another processor rounds a line's edge by one shade of 256: the same picture
 
 
-def number(value: Any) -> str:
-    """Four digits; an interval as estimate (low to high), but what has no width as one number."""
-    if isinstance(value, dict) and "estimate" in value:
-        low, high = (value.get(name) for name in ("low", "high"))
-        if low is None or low != low or low == high:
-            return number(value["estimate"])
-        if high == math.inf and low == value["estimate"]:
-            return f"at least {number(low)}"
-        return f"{number(value['estimate'])} ({number(low)} to {number(high)})"
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "-"}[value]
-    if isinstance(value, float):
-        return "-" if value != value else f"{value:.4g}"
-    if isinstance(value, dict):
-        return ", ".join(f"{k} {number(v)}" for k, v in value.items())
-    if isinstance(value, (list, tuple)):
-        return " to ".join(number(v) for v in value)
-    return str(value)
+def markdown_table(rows: Sequence[Record]) -> str:
+    return markdown(*table_text(rows))
 
 
-def markdown_table(rows: list[dict[str, Any]]) -> str:
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    for row in rows:
-        lines.append("| " + " | ".join(number(row.get(name)) for name in columns) + " |")
-    return "\n".join(lines)
+def markdown(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    texts = ["| " + " | ".join(line) + " |" for line in (titles, *lines)]
+    return "\n".join([texts[0], "|" + "---|" * len(titles), *texts[1:]])
 
 
-def claim_record(claim: Claim, setting: str) -> dict[str, Any]:
+def claim_record(claim: Claim, setting: str) -> Record:
     verdict = "trend" if setting == "trend" else claim.verdict
     found = {"claim": claim.statement, "band": claim.band, "found": claim.found}
     return {**found, "verdict": f"**{verdict}**" if verdict != "trend" else verdict}
@@ -136,7 +116,7 @@ def page(result: StudyResult, image: str) -> str:
     if data:
         parts += ["## Beside the published data", markdown_table(data)]
     if finding.numbers:
-        lines = [f"- {name}: {number(value)}" for name, value in finding.numbers.items()]
+        lines = [f"- {name}: {cell_text(value)}" for name, value in finding.numbers.items()]
         parts += ["## Numbers", "\n".join(lines)]
     for name, table in finding.tables.items():
         parts += [f"### {name}", markdown_table([dict(row) for row in table])]
@@ -157,7 +137,7 @@ def words_of(study: Study) -> list[str]:
     parts = []
     if study.compared:
         titles = ("what", "the paper", "the authors' code", "here")
-        rows: list[dict[str, Any]] = [dict(zip(titles, row, strict=True)) for row in study.compared]
+        rows: list[Record] = [dict(zip(titles, row, strict=True)) for row in study.compared]
         parts.append(markdown_table(rows))
     parts += ["## Rule of the verdict", study.rule]
     if study.disagreements:
@@ -190,7 +170,7 @@ def found(study: Study) -> StudyResult | None:
     return StudyResult(study, profile, rows, [], study.find(rows), None) if rows else None
 
 
-def data_of(result: StudyResult) -> dict[str, Any] | None:
+def data_of(result: StudyResult) -> Record | None:
     """Ours minus published, in one line of the table; None where nothing is published."""
     finding, study = result.finding, result.study
     if finding.data is None or study.published is None:
@@ -223,7 +203,7 @@ def tally(finding: Finding) -> str:
     return ", ".join(f"{n} {v}" for v, n in sorted(verdicts.items())) or "none judged"
 
 
-def line_of(study: Study, result: StudyResult | None) -> dict[str, Any]:
+def line_of(study: Study, result: StudyResult | None) -> Record:
     """The study's line of the table of all studies."""
     first = {"study": link(study), "source": study.source}
     if result is None:
@@ -257,7 +237,7 @@ def block(result: StudyResult) -> str:
     return "\n\n".join(parts)
 
 
-def remaining(studies: Sequence[tuple[Study, StudyResult | None]]) -> list[dict[str, Any]]:
+def remaining(studies: Sequence[tuple[Study, StudyResult | None]]) -> list[Record]:
     """What has not been run at the paper's whole grid, and what it would take."""
     table = []
     for study, result in studies:
@@ -352,16 +332,13 @@ def localise_parts() -> dict[str, str]:
         for name, one in hiding.HIDINGS.items()
     ]
     shown = [f"Average precision, {len(rows)} rows, 95 % interval over seeds; passes a fact:"]
-    shown.append(localise_table(tables.lines(by_method)))
+    titles, *lines = tables.lines(by_method)
+    shown.append(markdown(titles, lines))
     shown.append("![Average precision and cost](studies/images/localise-heads.png)")
     shown.append("Misplaced score (0: each head has its share; 1: none of it is where it belongs):")
-    shown.append(localise_table(tables.lines(by_method, "misplaced")))
+    titles, *lines = tables.lines(by_method, "misplaced")
+    shown.append(markdown(titles, lines))
     return {"disguises": markdown_table(disguises), "results": "\n\n".join(shown)}
-
-
-def localise_table(lines: Sequence[Sequence[str]]) -> str:
-    header, *rest = lines
-    return markdown_table([dict(zip(header, line, strict=True)) for line in rest])
 
 
 def write_times(studies: list[Study], file: Path = TIMES, stores: Sequence[Path] = ()) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from byheart._json import Json, plain, typed
 from byheart.errors import ByheartError
 from byheart.models.construction import Curve
 from byheart.reports.page import Page, render
-from byheart.studies.result import claim_lines, number_text
+from byheart.studies.result import claim_lines, number_text, table_text
 from byheart.studies.study import PROFILES, Axes, Finding, Record, Row
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _part(store: Store, name: str, room: int) -> Record:
     part |= account or {}
     finding = Finding.from_json(account["finding"]) if account else Finding(UNKNOWN)
     numbers = [(key, number_text(value, DIGITS)) for key, value in finding.numbers.items()]
-    tables = [(key, *_table(table)) for key, table in finding.tables.items() if table]
+    tables = [(key, *table_text(table, DIGITS)) for key, table in finding.tables.items() if table]
     fits = part["picture"] is not None and len(part["picture"]) <= room
     return part | _curves(store, name, part["rows"], room) | {
         "verdict": finding.outcome if account else "", "sentence": finding.sentence,
@@ -129,21 +129,6 @@ def _curves(store: Store, name: str, rows: Sequence[Row], room: int) -> Record:
             raise ByheartError(f"{store.path}: a curve of {name} is damaged: {error}.") from None
     made = curves_figure(drawn, "Each point is a batch before its update")
     return {"curves": figure.picture(made, min(room, CURVES)), "curve_count": len(drawn)}
-
-
-def _table(rows: Sequence[Mapping[str, object]]) -> tuple[list[str], list[list[str]]]:
-    names = list(dict.fromkeys(key for row in rows for key in row))
-    return names, [[_cell(row.get(name)) for name in names] for row in rows]
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, dict):
-        return ", ".join(f"{k} {_cell(v)}" for k, v in value.items())
-    if isinstance(value, (list, tuple)):
-        return " to ".join(_cell(v) for v in value)
-    return number_text(value, DIGITS)
 
 
 def _data(part: Record, room: int) -> Record:

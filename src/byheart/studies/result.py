@@ -41,6 +41,7 @@ WORDS = ("title", "source", "claim", "measurement", "rule", "settings", "disagre
 # First columns of every export; what a row does not have is empty.
 COLUMNS = ("study", "experiment", "variant", "N", "S", "d", "d_h", "H", "layers", "width", "seed",
            "train_accuracy", "accuracy", "seconds")  # fmt: skip
+SYMBOL = 4  # characters of a column's name that is a symbol, d_h or d_KL, rather than words
 LAST = ("error", "cell", "device", "threads", "stack", "versions")
 
 
@@ -80,7 +81,8 @@ class Execution:
 
 
 def number_text(value: object, digits: int = 4) -> str:
-    """A number, with its interval if it has one. What is known from below only has no upper end.
+    """A number, with its interval if it has one. What is known from below only has no upper end;
+    an estimate from too few seeds, or at the edge of its search, has none at all.
 
     >>> number_text({"estimate": 1.0234, "low": 0.98, "high": 1.07})
     '1.023 (95 %: 0.98 to 1.07)'
@@ -88,6 +90,8 @@ def number_text(value: object, digits: int = 4) -> str:
     ('at least 11', 'no number')
     >>> number_text({"estimate": 0.0, "low": 0.0, "high": 0.0})  # counted
     '0'
+    >>> number_text({"estimate": 6.05, "low": math.nan, "high": math.nan})
+    '6.05 (no interval)'
     """
     if isinstance(value, Mapping) and "estimate" in value:
         ends = [value.get(name) for name in ("low", "high")]
@@ -97,10 +101,58 @@ def number_text(value: object, digits: int = 4) -> str:
             return f"{estimate} (95 %: {least} to {most})"
         if math.isfinite(low) and high == math.inf:
             return f"at least {least}" if least == estimate else f"{estimate} (95 %: {least} up)"
-        return number_text(value["estimate"], digits)
+        known = math.isfinite(low) or math.isnan(value["estimate"])
+        return number_text(value["estimate"], digits) + ("" if known else " (no interval)")
     if isinstance(value, float):
         return "no number" if math.isnan(value) else f"{value:.{digits}g}"
     return str(value)
+
+
+def cell_text(value: object, digits: int = 4) -> str:
+    """What a table shows of a value.
+
+    >>> cell_text({"estimate": 1.0234, "low": 0.98, "high": 1.07}), cell_text(math.nan)
+    ('1.023 (0.98 to 1.07)', '-')
+    >>> cell_text({"a": 1.5, "b": True}), cell_text((1, 2))
+    ('a 1.5, b yes', '1 to 2')
+    """
+    if isinstance(value, Mapping):
+        if "estimate" in value:
+            return number_text(value, digits).replace("(95 %: ", "(").replace("no number", "-")
+        return ", ".join(f"{name} {cell_text(v, digits)}" for name, v in value.items())
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return " to ".join(cell_text(v, digits) for v in value)
+    return number_text(value, digits)
+
+
+def table_text(
+    rows: Sequence[Mapping[str, object]], digits: int = 4
+) -> tuple[list[str], list[list[str]]]:
+    """Titles and lines of a table as text: `laws.columns` of a number are one column again, with
+    the interval in brackets, and titles are words, but for short symbols like d_h.
+
+    >>> table_text([{"d_h": 8, "p_of_H": 1.0, "p_of_H_low": 0.9, "p_of_H_high": 1.1}])
+    (['d_h', 'p of H'], [['8', '1 (0.9 to 1.1)']])
+    """
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    ends = {name: (f"{name}_low", f"{name}_high") for name in names}
+    ends = {name: both for name, both in ends.items() if all(end in names for end in both)}
+    hidden = {end for both in ends.values() for end in both}
+    shown = [name for name in names if name not in hidden]
+
+    def text(row: Mapping[str, object], name: str) -> str:
+        value = row.get(name)
+        if name in ends and value is not None:
+            low, high = (row.get(end) for end in ends[name])
+            value = {"estimate": value, "low": low, "high": high}
+        return cell_text(value, digits)
+
+    titles = [name if len(name) <= SYMBOL else name.replace("_", " ") for name in shown]
+    return titles, [[text(row, name) for name in shown] for row in rows]
 
 
 def claim_lines(finding: Finding) -> list[str]:

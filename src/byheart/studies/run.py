@@ -55,12 +55,12 @@ class Progress(_progress.Progress):
 
 
 def in_a_few_words(row: Row) -> str:
-    """The sizes that vary most, and the accuracy or the error."""
+    """The sizes that vary most, and what counts: the share held, the accuracy or the error."""
     names = ("N", "d", "d_h", "H", "T")
     sizes = ", ".join(f"{name}={row.params[name]}" for name in names if name in row.params)
     if row.error is not None:
         return f"{sizes}: failed, {row.error.splitlines()[0][:60]}"
-    for name in ("accuracy", "facts", *row.measurements):
+    for name in ("share", "accuracy", "facts", *row.measurements):
         value = row.get(name)
         if isinstance(value, (int, float)):
             return f"{sizes}: {name} {value:.4g}"
