@@ -54,20 +54,22 @@ INTRODUCTION = """\
 
 A claim is one statement about one number, with a band in which the number must lie. Below, every
 claim stands beside the number that was found, with its 95 % interval over seeds. The band was
-written down before the rows were computed, and the seeds are ones that nobody had looked at before;
-where a rule was changed later, its page says when, why, and what the earlier one gave.
-A claim is **confirmed** if the whole interval lies in the band, **refuted** if it lies outside, and
-**undecided** otherwise.
+written down before the rows were computed (those of `dof-law` after a first look, as its page
+says), and the seeds are ones that nobody had looked at before; where a rule was changed later,
+its page says when, why, and what the earlier one gave. A claim is **confirmed** if the whole
+interval lies in the band, **refuted** if it lies outside, and **undecided** otherwise.
 
 A verdict stands only at the setting that the claim speaks of: `paper` is the authors' setting in
-every number, `sub-grid` a stated part of it. `other text` is the authors' setting but for the
-sentences, which are those of licences and manuals: MultiNLI and IMDb, the authors' own, cannot be
-shipped (with a copy at hand, the variant `as-published` takes it). `own` marks claims that no
-figure of a paper makes, ours or those of a theorem or slide without sizes: they are judged at
-sizes that were chosen with them, and say nothing about any figure. Anything else is a **trend**,
-and decides nothing. Where numbers were published, "data" says whether ours agree with them, apart
-from what they mean: `agree` if the interval of the mean difference lies within the stated
-distance.
+every number but that of the seeds (three where they have five or six, as pages say), `sub-grid` a
+stated part of it. What a paper does not state, and no code shows, is ours; each page lists it.
+`other text` has the paper's sizes on other sentences with other labels, those of licences and
+manuals: MultiNLI and IMDb, the authors' own, cannot be shipped (with a copy at hand, the variant
+`as-published` takes it). `own` marks claims that no figure of a paper makes, ours or those of a
+theorem or slide without sizes: they are judged at sizes that were chosen with them, and say
+nothing about any figure; some stand beside a figure's, and are marked and counted apart. Anything
+else is a **trend**, and decides nothing. Where numbers were published, "data" says whether ours
+agree with them, apart from what they mean: `agree` if the interval of the mean difference lies
+within the stated distance.
 
 `byheart reproduce NAME --recorded` draws any of these figures again, from the rows that come with
 the package. `tools/write_study_docs.py` wrote this page from the same rows.
@@ -90,19 +92,19 @@ def markdown(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join([texts[0], "|" + "---|" * len(titles), *texts[1:]])
 
 
-def claim_record(claim: Claim, setting: str) -> Record:
-    verdict = "trend" if setting == "trend" else claim.verdict
+def claim_record(claim: Claim, finding: Finding) -> Record:
+    verdict = "trend" if finding.setting == "trend" else f"**{finding.outcome_of(claim)}**"
     found = {"claim": claim.statement, "band": claim.band, "found": claim.found}
-    return {**found, "verdict": f"**{verdict}**" if verdict != "trend" else verdict}
+    return {**found, "verdict": verdict}
 
 
 def page(result: StudyResult, image: str) -> str:
     """The page of one study."""
     study, finding, rows = result.study, result.finding, result.rows
-    seconds = sum({(r.cell, r.seed): r.seconds for r in rows}.values())
+    seconds = {(r.cell, r.seed): r.seconds for r in rows}  # a row of two variants counts once
     seeds = sorted({row.seed for row in rows})
-    claims = [claim_record(c, finding.setting) for c in finding.claims]
-    data = [claim_record(finding.data, "paper")] if finding.data is not None else []
+    claims = [claim_record(c, finding) for c in finding.claims]
+    data = [claim_record(finding.data, finding)] if finding.data is not None else []
     parts = [
         f"# {study.title}",
         f"`byheart reproduce {study.name} --recorded` · {study.source} · setting: "
@@ -121,8 +123,8 @@ def page(result: StudyResult, image: str) -> str:
     for name, table in finding.tables.items():
         parts += [f"### {name}", markdown_table([dict(row) for row in table])]
     parts += ["## Settings", f"{settings_of(study)} Profile `{result.profile}`: "
-        f"{len({r.cell for r in rows})} cells, seeds {seeds[0]} to {seeds[-1]}, {len(rows)} rows, "
-        f"{duration(seconds)} of one core."]  # fmt: skip
+        f"{len({r.cell for r in rows})} cells, seeds {seeds[0]} to {seeds[-1]}, {len(seconds)} "
+        f"rows, {duration(sum(seconds.values()))} of one core."]  # fmt: skip
     return "\n\n".join([*parts, *words_of(study)]) + "\n"
 
 
@@ -199,8 +201,12 @@ def tally(finding: Finding) -> str:
     """
     if finding.setting == "trend":
         return "trend"
-    verdicts = Counter(claim.verdict for claim in finding.claims)
-    return ", ".join(f"{n} {v}" for v, n in sorted(verdicts.items())) or "none judged"
+    parts = []
+    for own in (False, True):
+        verdicts = Counter(claim.verdict for claim in finding.claims if claim.own == own)
+        told = ", ".join(f"{n} {v}" for v, n in sorted(verdicts.items()))
+        parts += [f"own: {told}" if own else told] if told else []
+    return "; ".join(parts) or "none judged"
 
 
 def line_of(study: Study, result: StudyResult | None) -> Record:
@@ -220,7 +226,7 @@ def block(result: StudyResult) -> str:
     code and data disagree."""
     study, finding = result.study, result.finding
     stem = study.name.replace("/", "-")
-    claims = markdown_table([claim_record(c, finding.setting) for c in finding.claims])
+    claims = markdown_table([claim_record(c, finding) for c in finding.claims])
     if len(finding.claims) > MANY:
         summary = f"{len(finding.claims)} claims: {tally(finding)}"
         claims = f"<details><summary>{summary}</summary>\n\n{claims}\n\n</details>"

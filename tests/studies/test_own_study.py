@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -16,8 +17,9 @@ from byheart import _plugins
 from byheart.cli.main import app
 from byheart.errors import ByheartError, OptionError
 from byheart.papers import find, registry
-from byheart.studies import open_store, run
+from byheart.studies import Claim, Finding, open_store, run
 from byheart.studies.expression import read_assignments, read_values
+from byheart.studies.result import claim_lines
 
 FILE = '''
 """How y grows with x: a study in one file."""
@@ -74,6 +76,18 @@ def test_a_file_is_run_drawn_and_judged(file: Path):
     listed = call("reproduce", file.name, "--list")
     assert "mine/line" in listed.stdout
     assert "24" in call("reproduce", file.name, "--status").stdout
+
+
+def test_a_claim_of_ones_own_is_marked_and_does_not_judge_the_figure():
+    true, false = {"estimate": 1.0, "low": 0.9, "high": 1.1}, {"estimate": 3, "low": 2, "high": 4}
+    theirs, ours = Claim("p = 1", true, 0.8, 1.2), Claim("q = 1", false, 0.8, 1.2, own=True)
+    finding = Finding("It is a line.", (theirs, ours), setting="paper")
+    assert finding.verdict == "confirmed"
+    assert claim_lines(finding)[1].startswith("refuted (own): q = 1; found 3 (95 %: 2 to 4)")
+    assert Finding.from_json(finding.to_json()) == finding
+    # Where there are no others, claims of one's own are what is judged; a trend judges none.
+    assert replace(finding, claims=(ours,)).verdict == "refuted"
+    assert claim_lines(replace(finding, setting="trend"))[1].startswith("trend only: q = 1")
 
 
 def test_its_page_has_figure_and_verdict_without_the_file(file: Path):

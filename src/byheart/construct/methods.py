@@ -196,7 +196,11 @@ class SquareRoot(Method["ExactMemory"]):
         "How keys are grouped; interp: fewer parameters for large tables.",
         choices=("sorted", "interp"),
     )
-    max_bits: int | None = option(None, "Longest weight: fewer bits, more weights.", min=2)
+    max_bits: int | None = option(
+        None,
+        "Longest weight of a table (keys and sums may be longer): fewer bits, more weights.",
+        min=2,
+    )
     ordered: bool = option(True, "Keys are multisets of tokens.")
     abstain: bool = option(False, "More bits of each key, so that others are `unknown`.")
     register: bool = option(

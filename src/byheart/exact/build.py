@@ -79,7 +79,8 @@ def memorize(
 
     `ff1`: "hash" (checked; "product" or "paper" if it cannot be made to work), "product" (works for
     every data set), "paper" (Lemmas B.1-B.3) or "embedding" (token ids, Theorem E.1). `grouping`:
-    "sorted" or "interp". `max_bits`: limit for the longest weight (Theorem F.1's trade-off).
+    "sorted" or "interp". `max_bits`: limit for the weights of the tables (Theorem F.1's trade-off);
+    keys and sums may be longer.
     `pooling`: "attention", "sum" (a deep set, Theorem D.1) or "register" (two attentions through a
     register token, 4 n links in place of n^2, Remark 4.5). `lengths`: only the first tokens of
     each row are there; add a token that says the length, or proportional multisets collide.

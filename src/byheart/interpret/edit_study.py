@@ -69,19 +69,21 @@ def analyse(rows: list[Row]) -> Finding:
     if not found:
         return laws.too_few("an editor on a memory is needed")
     claims = [*_exact(found), *_sampled(found), *_tuned(found), *_trained(found)]
+    trained = [r for r in found if r["memory"] == "trained" and r["edits"] == TRAINED_AT]
     worst = [
-        f"{editor} {max(r['lost'] for r in same):,} of {same[0]['others']:,}"
-        for editor, same in group(
-            [r for r in found if r["memory"] == "trained" and r["edits"] == TRAINED_AT],
-            lambda r: r["editor"],
-        ).items()
+        f"{editor} {max(r['lost'] for r in same):,} "
+        f"({min(r['held'] / r['edits'] for r in same):.0%})"
+        for editor, same in group(trained, lambda r: r["editor"]).items()
     ]
     exact = [r for r in found if r["editor"] == "shards"]
     sentence = (
         f"Shard edits lost {sum(r['lost'] for r in exact):,} other facts in {len(exact)} runs"
     )
     if worst:
-        sentence += f"; of a trained memory, {TRAINED_AT} edits lost at most: {', '.join(worst)}"
+        sentence += (
+            f"; of {trained[0]['others']:,} other facts of a trained memory, {TRAINED_AT} edits "
+            f"lost at worst (share of the edits held): {', '.join(worst)}"
+        )
     return Finding(f"{sentence}.", tuple(claims), tables={"edits": table(found)})
 
 

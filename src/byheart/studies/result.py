@@ -159,10 +159,10 @@ def claim_lines(finding: Finding) -> list[str]:
     """Every claim in one line: verdict (none of a trend), statement, what was found, and the band;
     how near the published data are comes first."""
     claims = ([] if finding.data is None else [finding.data]) + list(finding.claims)
-    verdicts = ["trend only" if finding.setting == "trend" else claim.verdict for claim in claims]
     return [
-        f"{verdict}: {claim.statement}; found {number_text(claim.found)}, claimed {claim.band}"
-        for verdict, claim in zip(verdicts, claims, strict=True)
+        f"{finding.outcome_of(claim)}: {claim.statement}; found {number_text(claim.found)}, "
+        f"claimed {claim.band}"
+        for claim in claims
     ]
 
 

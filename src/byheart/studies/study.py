@@ -72,7 +72,8 @@ class Claim:
     """One statement about one number, and the band in which the number must lie for it to be true.
 
     Confirmed: its whole interval lies in the band; refuted: all of it lies outside; undecided
-    otherwise, however wide or narrow it is, and where there is no interval.
+    otherwise, however wide or narrow it is, and where there is no interval. `own`: a claim of ours
+    beside those of a figure, whose setting or statistic is not the figure's.
 
     >>> Claim("linear: p = 1", {"estimate": 1.02, "low": 0.97, "high": 1.06}, 0.85, 1.15).verdict
     'confirmed'
@@ -86,6 +87,7 @@ class Claim:
     found: Interval
     least: float = -math.inf
     most: float = math.inf
+    own: bool = field(default=False, kw_only=True)
 
     @property
     def verdict(self) -> Verdict:
@@ -110,13 +112,14 @@ class Claim:
         """As a record, also for tables; infinite ends of the band are left out."""
         ends = {"least": self.least, "most": self.most}
         ends = {name: end for name, end in ends.items() if math.isfinite(end)}
-        return {"statement": self.statement, **self.found, **ends, "verdict": self.verdict}
+        own = {"own": True} if self.own else {}
+        return {"statement": self.statement, **self.found, **ends, "verdict": self.verdict, **own}
 
     @classmethod
     def from_json(cls, record: Params) -> Claim:
         found = {name: _number(record[name]) for name in ("estimate", "low", "high")}
         ends = {name: float(record[name]) for name in ("least", "most") if name in record}
-        return cls(record["statement"], found, **ends)
+        return cls(record["statement"], found, **ends, own=bool(record.get("own", False)))
 
 
 def _number(value: Value) -> float:
@@ -153,10 +156,12 @@ class Finding:
 
     @property
     def verdict(self) -> Verdict:
-        """The claims' verdict where they agree, "mixed" where they do not."""
+        """The claims' verdict where they agree, "mixed" where they do not; claims of our own count
+        where there are no others."""
         if self.setting == "trend":
             return "trend"
-        found: set[Verdict] = {claim.verdict for claim in self.claims}
+        counted = [claim for claim in self.claims if not claim.own] or self.claims
+        found: set[Verdict] = {claim.verdict for claim in counted}
         return "mixed" if len(found) > 1 else found.pop() if found else "undecided"
 
     @property
@@ -173,6 +178,12 @@ class Finding:
             "trend": ", which decides nothing",
         }
         return self.verdict + limits.get(self.setting, "")
+
+    def outcome_of(self, claim: Claim) -> str:
+        """The verdict on one claim, with what it is limited to."""
+        if self.setting == "trend":
+            return "trend only"
+        return f"{claim.verdict} (own)" if claim.own else claim.verdict
 
     def to_json(self) -> Record:
         tables = {name: [dict(r) for r in rows] for name, rows in self.tables.items()}

@@ -122,6 +122,16 @@ def _logits(p: Params, weights: dict[str, Tensor], inputs: Tensor) -> Tensor:
         return module_of(spec_of(p)).forward(spec_of(p), weights, inputs)
 
 
+def drawn_from_prior(p: Params) -> tuple[np.ndarray, np.ndarray]:
+    """The prior i^-zipf over all pairs, in random order, and the numbers of those in the sample:
+    the same for all seeds."""
+    T = p["N"] ** p["S"]
+    rng = np.random.default_rng([TASK_SEED, 1])
+    prior = rng.permutation(np.arange(1, T + 1.0) ** -p["zipf"])
+    prior /= prior.sum()
+    return prior, rng.choice(T, size=p["batch"] * p["batches"], p=prior)
+
+
 def train_prior(jobs: Jobs) -> list[Measurements]:
     """Models trained on pairs drawn from the prior i^-zipf.
 
@@ -135,10 +145,8 @@ def train_prior(jobs: Jobs) -> list[Measurements]:
 
     p, seeds = together(jobs)
     data = pairs(p)
-    rng = np.random.default_rng([TASK_SEED, 1])
-    prior = rng.permutation(np.arange(1, data.T + 1.0) ** -p["zipf"])
-    prior /= prior.sum()
-    sample = torch.from_numpy(rng.choice(data.T, size=p["batch"] * p["batches"], p=prior))
+    prior, numbers = drawn_from_prior(p)
+    sample = torch.from_numpy(numbers)
     recipe = recipe_of(p).but(sampling="without-replacement")
     drawn = Data(data.inputs[sample], data.targets[sample])
     trained = train_stack(spec_of(p), drawn, recipe, seeds)

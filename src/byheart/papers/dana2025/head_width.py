@@ -28,6 +28,7 @@ MEASURES = {"train_accuracy": "train_associations", "accuracy": "associations"}
 BELOW = 0.9  # accuracies at which saturation does not yet bend the law
 BREAK = 10  # d_h of experiment 3, where the two pieces meet
 SLOWER = 0.5  # a second slope below this share of the first is a break
+VAGUE = 4.0  # an interval wider than this says nothing of an exponent
 GOOD = 0.97  # R² of the law in free dimensions
 
 FEW, ALL = {"d": 10, "d_h": (1, 2, 4, 5, 7, 10)}, {"d": 10, "d_h": range(1, 11)}
@@ -90,13 +91,15 @@ def analyse(rows: list[Row], powers: tuple[float, ...] = (2.0,)) -> Finding:
             numbers[f"p of {what}, {line['widths']}"] = found
     words: dict[float, list[str]] = {power: [] for power in powers}
     for (power, variant), mine in claims.items():
-        p = laws.extent([claim.found["estimate"] for claim in mine])
+        p = "p = " + laws.extent([claim.found["estimate"] for claim in mine])
+        if all(claim.found["high"] - claim.found["low"] > VAGUE for claim in mine):
+            p = "no exponent can be told"
         verdict = Finding("", tuple(mine)).verdict
-        words[power].append(f"{verdict} for the model {HOW[variant]} ({NAMES[variant]}: p = {p})")
+        words[power].append(f"{verdict} for the model {HOW[variant]} ({NAMES[variant]}: {p})")
     named = {1.0: "linear (p = 1)", 2.0: "quadratic (p = 2)"}
     said = "; that it is ".join(f"{named[q]} is {', '.join(words[q])}" for q in powers)
     together = tuple(claim for mine in claims.values() for claim in mine)
-    sentence = f"Accuracy grows as d_h^p; that this is {said}."
+    sentence = f"Accuracy follows a + b d_h^p (p <= 0: it levels off); that this is {said}."
     return Finding(sentence, together, numbers, {"a + b d_h^p": table})
 
 
@@ -157,7 +160,10 @@ def analyse_2a(rows: list[Row]) -> Finding:
     if not claims:
         return laws.too_few("three d below and two above d_h are needed")
     said = "; ".join(f"{how} ({'; '.join(mine)})" for how, mine in words.items())
-    sentence = f"That accuracy grows more slowly beyond d = d_h, for each model: {said}."
+    sentence = (
+        "That accuracy grows at most half as fast beyond d = d_h (our reading of 'more slowly'), "
+        f"for each model: {said}."
+    )
     return Finding(sentence, tuple(claims), {}, {"two pieces": table})
 
 

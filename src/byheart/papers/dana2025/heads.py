@@ -10,10 +10,18 @@ from functools import partial
 import numpy as np
 
 from byheart.papers.dana2025 import experiment
-from byheart.papers.dana2025.experiment import AS_PUBLISHED, CODED, HEADS, SHOWN, TRAIN, measure_of
+from byheart.papers.dana2025.experiment import (
+    AS_PUBLISHED,
+    CODED,
+    CORRECTED,
+    HEADS,
+    SHOWN,
+    TRAIN,
+    measure_of,
+)
 from byheart.papers.declare import declare
 from byheart.studies import Axes, Cell, Claim, Finding, Published, Record, Row, figure, laws
-from byheart.studies.fits import choose, fit
+from byheart.studies.fits import choose, combined, fit
 
 WIDTHS = tuple(range(3, 14))
 
@@ -79,11 +87,16 @@ def analyse(rows: list[Row], *, bounded: bool = False, steep: float | None = Non
     name = "accuracy ({}) as a + b H^p at d = {}".format
     of = [(SHOWN[measure_of(r["variant"])], r) for r in judged]
     claims = [laws.exponent_claim(name(by, r["d"]), laws.column(r, "p"), 1.0) for by, r in of]
-    p, times = (laws.extent([r[name] for r in judged]) for name in ("p", "times_bound"))
+    p = laws.extent([r["p"] for r in judged])
     sentence = f"Accuracy grows as H^p with p = {p}; that it grows linearly (p = 1) is "
     sentence += laws.tally(claims, "lines, one for each width and way to count accuracy")
     if rows[0]["layers"] == 1:
-        sentence += f". A head adds {times} times the accuracy that Corollary 2 promises for it"
+        # Corollary 2 speaks of all facts, not of those in the sample.
+        of_all = [r for r in judged if r["variant"] == CORRECTED] or judged
+        times = laws.extent([r["times_bound"] for r in of_all])
+        where = SHOWN[measure_of(of_all[0]["variant"])]
+        sentence += f". A head adds {times} times the accuracy that Corollary 2 promises for it "
+        sentence += f"({where})"
     if steep is not None:
         for by, r in of:
             statement = f"slope in H over that of Corollary 2 ({by}): {steep:g}"
@@ -100,6 +113,12 @@ def analyse(rows: list[Row], *, bounded: bool = False, steep: float | None = Non
         for r in table
         if (what == "slope" and r["d"] in (2, 10)) or r["variant"] == AS_PUBLISHED
     }
+    printed = [r for r in rows if r.variant == AS_PUBLISHED]
+    for H, same in [*laws.by(printed, "H").items()][-1:]:
+        for measure, by in SHOWN.items():
+            values = [row[measure] for row in same if measure in row.measurements]
+            if values:
+                numbers[f"accuracy as printed at H = {H} ({by})"] = combined([values], [1.0])
     return Finding(f"{sentence}.", tuple(claims), numbers, {"linear in H": table})
 
 

@@ -187,8 +187,8 @@ def analyse_longer(rows: list[Row]) -> Finding:
         tables[f"last doubling, {family}"] = table
     sentence = (
         f"After {longest:,} epochs MLP minus attention is {turned['estimate']:+.3f} at equal true "
-        f"counts; the last doubling adds {', '.join(words)}, and a model that still gains more "
-        f"than {SAME} is not trained out."
+        f"counts. The last doubling of the epochs adds {', '.join(words)}; that a model is trained "
+        f"out, gaining {SAME} or less, is {laws.tally(claims[1:], 'architectures')}."
     )
     return Finding(sentence, tuple(claims), {}, tables)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from byheart.papers.dana2025.experiment import ANSWERS, PRIOR, TRAIN
+from byheart.papers.dana2025.experiment import ANSWERS, PRIOR, TRAIN, drawn_from_prior
 from byheart.papers.declare import by_profile, declare
 from byheart.studies import Axes, Cell, Claim, Finding, Record, Row, figure, laws
 from byheart.studies.cell import Params, Value, group
@@ -52,6 +53,8 @@ def analyse_zipf(rows: list[Row]) -> Finding:
     if len(groups) < 2:
         return laws.too_few("two priors are needed")
     table = averaged(groups, names, "prior_accuracy", "promised", "known")
+    for line, same in zip(table, groups.values(), strict=True):
+        line["drawn"] = len(np.unique(drawn_from_prior(same[0].params)[1]))
     accuracies = [values(same, "prior_accuracy") for same in groups.values()]
     margin = laws.least(accuracies, [line["promised"] for line in table])
     statement = f"least of accuracy under the prior minus the promise over {len(table)} settings"
@@ -63,14 +66,19 @@ def analyse_zipf(rows: list[Row]) -> Finding:
         for (H, zipf), same in groups.items()
         if zipf > 0 and (H, 0.0) in groups
     }
-    ratios = [found["estimate"] for found in numbers.values()]
     sentence = (
         "Where accuracy under the prior is closest to what H d_h + d facts promise, it differs by "
         f"{claim.found['estimate']:+.3f}."
     )
-    if ratios:
-        sentence += f" Under a skewed prior a model learns {laws.extent(ratios)} times as many "
-        sentence += "associations as under the uniform one."
+    if numbers:
+        ratios = laws.extent([found["estimate"] for found in numbers.values()])
+        drawn = [line["drawn"] for line in table]
+        shares = laws.extent([line["known"] / line["drawn"] for line in table])
+        sentence += (
+            f" A skewed prior leaves fewer pairs in the sample ({max(drawn):,} to {min(drawn):,}): "
+            f"a model knows {ratios} times as many as under the uniform one, {shares} of those "
+            "that its sample holds."
+        )
     return Finding(sentence, (claim,), numbers, {"accuracy under the prior": table})
 
 
@@ -126,20 +134,25 @@ def analyse_losses(rows: list[Row]) -> Finding:
              if not loss.startswith(entropy) and (H, entropy) in judged]  # fmt: skip
     if not pairs:
         return laws.too_few("cross-entropy and another loss are needed, and seeds to tune both")
+    ends = {shown(RATES[0]), shown(RATES[-1])}
+    edges = [(line["H"], line["loss"]) for line in table if line["best"] and line["rate"] in ends]
     claims = [
         minus(f"accuracy with cross-entropy minus with {loss}, H = {H}", own, other, "accuracy")
         for H, loss, own, other in pairs
     ]
+    claims = [  # a loss whose best rate may lie beyond those tried has no interval
+        replace(claim, found=laws.unknown(claim.found)) if {(H, loss), (H, entropy)} & {*edges}
+        else claim
+        for claim, (H, loss, *_) in zip(claims, pairs, strict=True)
+    ]  # fmt: skip
     floor = "accuracy with cross-entropy as coded (floor 1e-12) minus without, H = {}".format
     numbers: Record = {
         floor(H): minus("", judged[H, coded], same, "accuracy").found
         for (H, loss), same in judged.items()
         if loss == entropy and (H, coded) in judged
     }
-    ends = {shown(RATES[0]), shown(RATES[-1])}
-    edge = [f"{line['loss']} (H = {line['H']})" for line in table if line["best"]
-            and line["rate"] in ends]  # fmt: skip
-    numbers["best rate at an end of those tried"] = ", ".join(edge) or "none"
+    named = ", ".join(f"{loss} (H = {H})" for H, loss in edges)
+    numbers["best rate at an end of those tried"] = named or "none"
     best = averaged(judged, ("H", "loss"), "accuracy")
     words = [
         f"H = {H}, " + ", ".join(f"{line['loss']} {line['estimate']:.3f}" for line in same)

@@ -197,7 +197,7 @@ def minimal(p: Params, seed: int) -> Measurements:
 def built(p: Params, seed: int) -> Measurements:
     """The exact network for N random multisets of n words out of V: what it counts.
 
-    `max_bits` limits the longest weight (Theorem F.1's trade-off); `formats`: the share of the
+    `max_bits` limits the weights of tables (Theorem F.1's trade-off); `formats`: the share of the
     labels that is right when the network is computed in a number format.
     """
     import numpy as np

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,7 +30,9 @@ LOSS = 0.05  # "about 0" of a cross-entropy
 # took), and ten trials.
 VECTORS: Params = {"d": 300}
 TEN: Params = {"trials": 10}
-LIMITS = {32: "32 bits", 40: "40 bits", 53: "53 bits", None: "no limit"}
+# Of the weights of tables; keys and sums may be longer.
+LIMITS = {32: "tables of 32 bits", 40: "tables of 40 bits", 53: "tables of 53 bits",
+          None: "no limit"}  # fmt: skip
 
 
 def largest(sizes: Mapping[int, list[Row]]) -> Interval:
@@ -46,16 +49,17 @@ def analyse_curves(rows: list[Row]) -> Finding:
     for variant, same, x, y in laws.enough(laws.by_variant(rows), "blocks", "accuracy", 3):
         sizes = laws.by(same, "blocks")
         best = max(sizes, key=lambda blocks: laws.mean(sizes[blocks], "accuracy") or 0.0)
+        own = variant == OFFLINE  # the paper's labels are not random
         claims += [
             Claim(f"{variant}: more blocks memorize more: accuracy for a doubling",
-                  laws.slope(np.log2(x), y), 0.0),
+                  laws.slope(np.log2(x), y), 0.0, own=own),
             Claim(f"{variant}: accuracy rises to about 1: best of {min(sizes)} to {max(sizes)} "
-                  "blocks", largest(sizes), 1 - ERROR),
+                  "blocks", largest(sizes), 1 - ERROR, own=own),
         ]  # fmt: skip
         losses = [row["loss"] for row in sizes[best] if row["loss"] is not None]
         if losses:
             statement = f"{variant}: loss falls to about 0: at the same blocks"
-            claims.append(Claim(statement, combined([losses], [1.0]), most=LOSS))
+            claims.append(Claim(statement, combined([losses], [1.0]), most=LOSS, own=own))
         table += [
             {"variant": variant, "blocks": b}
             | {name: laws.mean(rows, name) for name in ("accuracy", "loss")}
@@ -142,14 +146,20 @@ def loglog(rows: list[Row], y: str) -> Interval | None:
 
 
 def sizes_of(way: str, rows: list[Row]) -> list[Record]:
-    """The mean sizes at each N, of the rows that found one."""
-    found = laws.by([row for row in rows if row["parameters"] is not None], "N")
-    return [
-        {"way": way, "N": N, "parameters": float(np.mean([r["parameters"] for r in same])),
-         "blocks": float(np.mean([r.get("blocks") or r["depth"] for r in same])),
-         "lower_bound": theorem42_parameters(N)}
-        for N, same in found.items()
-    ]  # fmt: skip
+    """The mean sizes at each N, of the searches that found one, how many these are, and the
+    parameters that Theorem 4.2 proves necessary."""
+    table = []
+    for N, same in laws.by(rows, "N").items():
+        found = [row for row in same if row["parameters"] is not None]
+        sizes = {
+            "parameters": laws.mean(found, "parameters"),
+            "blocks": float(np.mean([r.get("blocks") or r["depth"] for r in found])) if found
+            else None,
+        }  # fmt: skip
+        searches = f"{len(found)} of {len(same)}"
+        necessary = {"necessary (Theorem 4.2)": theorem42_parameters(N)}
+        table.append({"way": way, "N": N, "found": searches, **sizes, **necessary})
+    return table
 
 
 def analyse(rows: list[Row]) -> Finding:
@@ -157,29 +167,46 @@ def analyse(rows: list[Row]) -> Finding:
     table: list[Record] = []
     told = []
     for variant, mine in laws.by_variant([r for r in rows if r.experiment == "trained"]).items():
+        own = variant == OFFLINE  # the paper's labels are not random
         none = sum(row["blocks"] is None for row in mine)
         most = max(mine[0]["sizes"])
         statement = f"{variant}: a size suffices: searches that found none up to {most} blocks"
-        claims.append(Claim(statement, laws.counted(none), most=0))
+        claims.append(Claim(statement, laws.counted(none), most=0, own=own))
         learned = loglog([row for row in mine if row["N"] <= BREAK], "blocks")
         if learned is not None:
-            claims.append(laws.exponent_claim(f"{variant}: blocks ~ N^p, trained", learned, 0.5))
-            told.append(f"training needs blocks as N^{learned['estimate']:.2f} ({variant})")
+            claim = laws.exponent_claim(f"{variant}: blocks ~ N^p, trained", learned, 0.5)
+            claims.append(replace(claim, own=own))
         beyond = loglog([row for row in mine if row["N"] >= BREAK], "blocks")
         if beyond is not None:
             statement = f"{variant}: a sharp increase beyond N = {BREAK:,}: p from there on"
-            claims.append(Claim(statement, beyond, 0.5 + laws.NEAR))
-        told.append(f"{none} of {len(mine)} searches found no size that suffices")
-        table += sizes_of("trained", mine)
+            claims.append(Claim(statement, beyond, 0.5 + laws.NEAR, own=own))
+        told.append(f"{needed_in_words(mine)} ({variant})")
+        table += sizes_of(variant, mine)
     networks = [row for row in rows if row.experiment == "built"]
     built = loglog(networks, "parameters")
     if built is not None:
-        claims.append(laws.exponent_claim("parameters ~ N^p, built (Theorem 4.1)", built, 0.5))
+        claim = laws.exponent_claim("parameters ~ N^p, built (Theorem 4.1)", built, 0.5)
+        claims.append(replace(claim, own=True))  # a theorem's, no figure's
         told.append(f"the construction needs parameters as N^{built['estimate']:.2f}")
     if not claims:
         return laws.too_few("trained networks, or two N of built ones, are needed")
     table += sizes_of("built", networks)
-    return Finding(f"For N sequences, {'; '.join(told)}.", tuple(claims), tables={"sizes": table})
+    return Finding(f"For N sequences: {'; '.join(told)}.", tuple(claims), tables={"sizes": table})
+
+
+def needed_in_words(rows: list[Row]) -> str:
+    """Up to which N one block sufficed in every search, what was needed at the largest N that had
+    a size in every search, and how many searches found none."""
+    found = {N: [row["blocks"] for row in same] for N, same in laws.by(rows, "N").items()}
+    whole = [N for N in found if None not in found[N]]
+    if not whole:
+        return f"no size suffices at any N ({len(rows)} searches)"
+    last = max(whole)
+    words = f"{np.mean(found[last]):.1f} blocks at N = {last:,}"
+    if ones := [N for N in found if all(set(found[n]) == {1} for n in found if n <= N)]:
+        words = f"one block up to N = {max(ones):,}, {words}"
+    none = sum(row["blocks"] is None for row in rows)
+    return f"{words}; {none} of {len(rows)} searches found no size that suffices"
 
 
 @figure.one_panel("Parameters needed for N sequences", "sequences N", "parameters")
@@ -217,8 +244,8 @@ def analyse_length(rows: list[Row]) -> Finding:
     # Of a search that found no size only this is known: more than its largest is needed.
     least = [[row["blocks"] or max(row["sizes"]) + 1 for row in same] for same in lengths.values()]
     mean = combined(least, np.full(len(least), 1 / len(least)))
-    if none:
-        slope, mean = laws.unknown(slope), {**mean, "high": math.inf}
+    if none:  # sizes at the end of the search: no interval, so that nothing is decided
+        slope, mean = laws.unknown(slope), laws.unknown(mean)
     claims = (
         Claim("no log n: blocks more for ten times the length", slope, -DECADE, DECADE),
         Claim("4 blocks for every length: mean of the smallest", mean, 4 - ONE, 4 + ONE),
@@ -232,9 +259,11 @@ def analyse_length(rows: list[Row]) -> Finding:
         f"{growth}; {none} of {len(rows)} searches found no size."
     )
     if none == len(rows):
+        reached = laws.extent([row["accuracy"] for row in rows])
         sentence = (
             f"At no length did any size up to {max(max(row['sizes']) for row in rows)} blocks "
-            f"suffice ({none} searches), so that nothing is known of their growth with it."
+            f"suffice in our training ({none} searches; accuracy with the most blocks {reached}): "
+            "nothing follows for the paper's 4 blocks, nor for their growth."
         )
     return Finding(sentence, claims, tables={"lengths": table})
 
@@ -260,15 +289,15 @@ def analyse_dimension(rows: list[Row]) -> Finding:
     p = laws.unknown(p) if none else p
     claims = (Claim("parameters ~ m^p: p = 0", p, -FLAT, FLAT),)
     table = [
-        {"m": m} | {name: laws.mean(same, name) or 0.0 for name in ("blocks", "parameters")}
+        {"m": m} | {name: laws.mean(same, name) for name in ("blocks", "parameters")}
         for m, same in laws.by(rows, "m").items()
     ]
-    least = min((row for row in table if row["parameters"]), key=lambda row: row["parameters"])
-    sentence = (
-        f"The parameters that training needs grow as m^{p['estimate']:.2f}; they are fewest, "
-        f"{least['parameters']:.0f}, at m = {least['m']}; {none} searches found no size that "
-        "suffices."
-    )
+    told = ", ".join(f"{line['parameters']:,.0f} (m = {line['m']})" for line in table
+                     if line["parameters"] is not None)  # fmt: skip
+    growth = f"they grow as m^{p['estimate']:.2f}"
+    if none:
+        growth = f"{none} of {len(rows)} searches found no size, so that no exponent is known"
+    sentence = f"Parameters that training needs: {told}; {growth}."
     return Finding(sentence, claims, tables={"dimensions": table})
 
 
@@ -364,7 +393,9 @@ def analyse_precision(rows: list[Row]) -> Finding:
         if p is not None:
             claimed = 0.5 if limit == LIMITS[None] else 1.0
             claims.append(laws.exponent_claim(f"{limit}: parameters ~ N^p", p, claimed))
-            table.append({"limit": limit, **laws.columns("p", p)})
+            bits = [row["bits"] for row in same]
+            line = {"limit": limit, **laws.columns("p", p)}
+            table.append({**line, "longest weight, bits": [min(bits), max(bits)]})
     if not table:
         return laws.too_few("two N at one limit are needed")
     right = {name: largest_right(rows, name) for name in FORMATS}
@@ -372,7 +403,7 @@ def analyse_precision(rows: list[Row]) -> Finding:
     exponents = ", ".join(f"{row['limit']}: {row['p']:.2f}" for row in table)
     upto = {name: f"up to N = {N}" if N else "at no N" for name, N in right.items()}
     sentence = (
-        f"Exponent of the parameters in N by length of weights: {exponents}. All labels are right "
+        f"Exponent of the parameters in N: {exponents}. All labels are right "
         f"in float32 {upto['float32']}, in float64 {upto['float64']}."
     )
     formats = [{"format": k, "largest_N": v} for k, v in right.items()]

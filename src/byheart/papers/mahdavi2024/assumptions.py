@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from importlib.util import find_spec
 
 import numpy as np
@@ -271,9 +272,9 @@ def _claims(model: str, layer: int, rows: list[Row]) -> list[Claim]:
     found = {check: combined([v], [1.0]) for check, v in values.items() if v}
     claims = []
     if "A1" in found and (before or model not in UNJUDGED):
-        band = {"most": NEVER} if before else {"least": HOLDS}
-        words = "fails" if before else "holds"
-        claims.append(Claim(f"{name}: Assumption 1 {words}: share of subsets", found["A1"], **band))
+        words, least, most = ("fails", -math.inf, NEVER) if before else ("holds", HOLDS, math.inf)
+        statement = f"{name}: Assumption 1 {words}: share of subsets"
+        claims.append(Claim(statement, found["A1"], least, most))
     if LAYERS[layer] == "e + mean(E)":  # Assumption 3 is about these queries alone
         return claims
     if "A2" in found:

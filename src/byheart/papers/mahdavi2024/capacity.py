@@ -113,13 +113,13 @@ def analyse_newton(rows: list[Row]) -> Finding:
     shares = [np.array(T) / theorem for theorem, T in largest.values()]
     ratio = combined(shares, np.full(len(shares), 1 / len(shares)))
     claims = (
-        Claim("nothing beyond P: number of fits with T > P", laws.counted(above), most=0),
+        Claim("nothing beyond P: number of fits at 1.05 P", laws.counted(above), most=0),
         Claim("up to P: slope of the largest T fitted against P", slope, *SLOPE),
         Claim("more than Theorem 1: largest T by H(r-1)+1, mean of the layers", ratio, 1.0),
     )
     sentence = (
-        f"Exact capacity for scalar labels grows as {slope['estimate']:.2f} P, on average "
-        f"{ratio['estimate']:.0f} times H(r-1)+1; {above} fits above P."
+        f"The largest T that is fitted, of five by layer, grows as {slope['estimate']:.2f} P, "
+        f"on average {ratio['estimate']:.0f} times H(r-1)+1; {above} fits above P."
     )
     return Finding(sentence, claims, tables={"layers": table})
 

@@ -137,9 +137,9 @@ def analyse(rows: list[Row]) -> Finding:
         claims += [
             Claim(f"H = {H}: many examples are saturated: share of the stored", level, MANY),
             Claim(f"H = {H}: more on fresh queries than on stored, as in the proof: difference",
-                  more, CONTRAST),
+                  more, CONTRAST, own=True),
             Claim(f"H = {H}: different heads on different examples: correlation of two heads",
-                  together, most=-CONTRAST),
+                  together, most=-CONTRAST, own=True),
         ]  # fmt: skip
         level, more, together = (number["estimate"] for number in (level, more, together))
         told.append(f"{level:.2f}, {more:+.2f} and {together:+.2f} (H = {H})")

@@ -14,6 +14,7 @@ from byheart.studies.study import Axes, Claim, Finding, Record, Row
 from byheart.theory.mahdavi2024 import partly_shared
 
 SHARES = (0.8, 0.9, 0.95, 1.05)  # of P
+SIZES = ", ".join(f"{share:g}" for share in SHARES)
 # H, n, d of random heads; the last has more tokens than coordinates
 SMALL = ((4, 5, 16), (3, 3, 12))
 LARGER = (*SMALL, (8, 4, 24), (6, 8, 32), (3, 8, 6))
@@ -160,13 +161,14 @@ def analyse(rows: list[Row]) -> Finding:
               laws.counted(wrong), most=0),
         Claim("the read-out fits the derived number of examples and no more: rows where not",
               laws.counted(missed), most=0),
-        Claim("nothing beyond P(c): number of fits with T > P", laws.counted(above), most=0),
+        Claim("nothing beyond P(c): number of fits at 1.05 P", laws.counted(above), most=0),
         Claim("up to P(c): slope of the largest T fitted against P", slope, *SLOPE),
     )  # fmt: skip
     sentence = (
         f"Of {len(heads)} layers of random heads {wrong} have another rank than derived ({between} "
         f"lie strictly between the two formulas) and {missed} another wall of the read-out; with "
-        f"all weights fitted the capacity grows as {slope['estimate']:.2f} P(c), {above} above P."
+        f"all weights the largest T that is fitted, of {SIZES} P(c), grows as "
+        f"{slope['estimate']:.2f} P(c), {above} above P."
     )
     table = [{**line, "largest_T": float(np.mean(line["largest_T"]))} for line in layers]
     return Finding(sentence, claims, tables={"all weights": table, "random heads": _means(heads)})

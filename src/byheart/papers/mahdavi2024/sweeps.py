@@ -174,6 +174,10 @@ def _draw(sweep: Sweep, name: str, rows: list[Row], finding: Finding) -> figure.
                 figure.curve(panel, at, fit("linear", *kept, validate=False)(at), None, i, "--")
         if sweep.x == "d_h" and i == 0 and same:
             panel.axvline(same[0]["n"], color="#888888", lw=1, ls=":", label="d_h = n")
+    if rows:
+        panel.set_xticks(sorted({row[sweep.x] for row in rows}))
+    if panel.get_lines() and sweep.x == "H":
+        panel.set_title("dashed: the best line below the ceiling", fontsize=9)
     figure.legend(panel)
     panel.set_ylim(-0.02, 1.03)
     return drawn
@@ -254,12 +258,13 @@ def analyse_depth(rows: list[Row]) -> Finding:
         ]
     if not table:
         return laws.too_few("three depths are needed")
-    best = max(table, key=lambda row: row["accuracy"])
-    told = ", ".join(f"{claim.found['estimate']:+.3f}" for claim in claims)
-    sentence = (
-        f"With the same heads in all, twice the depth changes the accuracy by {told}; best at "
-        f"{best['layers']} layers."
+    best = {T: max(same, key=lambda line: line["accuracy"])["layers"]
+            for T, same in laws.group(table, lambda line: line["T"]).items()}  # fmt: skip
+    told = "; ".join(
+        f"{claim.found['estimate']:+.3f} (T = {T:,}, best at {best[T]} layers)"
+        for T, claim in zip(best, claims, strict=True)
     )
+    sentence = f"With the same heads in all, twice the depth changes the accuracy by {told}."
     return Finding(sentence, tuple(claims), tables={"depths": table})
 
 
