@@ -79,7 +79,10 @@ def test_a_file_is_run_drawn_and_judged(file: Path):
 
 
 def test_a_claim_of_ones_own_is_marked_and_does_not_judge_the_figure():
-    true, false = {"estimate": 1.0, "low": 0.9, "high": 1.1}, {"estimate": 3, "low": 2, "high": 4}
+    true, false = (
+        {"estimate": 1.0, "low": 0.9, "high": 1.1},
+        {"estimate": 3.0, "low": 2.0, "high": 4.0},
+    )
     theirs, ours = Claim("p = 1", true, 0.8, 1.2), Claim("q = 1", false, 0.8, 1.2, own=True)
     finding = Finding("It is a line.", (theirs, ours), setting="paper")
     assert finding.verdict == "confirmed"
