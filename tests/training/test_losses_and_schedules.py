@@ -292,6 +292,7 @@ def test_every_field_of_a_recipe_is_in_its_json():
         "surrogate": "annealed",
         "temperature_low": 0.5,
         "keep_best": True,
+        "best_by": "loss",
         "beta2": 0.5,
         "clip": 0.5,
         "stop_together": True,

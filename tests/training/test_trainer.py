@@ -489,16 +489,22 @@ def test_large_tables_in_pieces_give_the_same_gradients_and_accuracy(monkeypatch
     assert [o.accuracy for o in whole.outcomes] == [o.accuracy for o in parts.outcomes]
 
 
-@pytest.mark.parametrize("keep", [True, False])
-def test_keep_best_returns_the_best_evaluation(monkeypatch, keep):
-    seen, evaluate = [], learner.evaluate
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[float, float]]]:
+    """(accuracy, loss) of every model at every evaluation that a test makes."""
+    scores, evaluate = [], learner.evaluate
 
     def spy(*arguments):
         accuracy, loss = evaluate(*arguments)
-        seen.append(list(zip(accuracy.tolist(), loss.tolist(), strict=True)))
+        scores.append(list(zip(accuracy.tolist(), loss.tolist(), strict=True)))
         return accuracy, loss
 
     monkeypatch.setattr(learner, "evaluate", spy)
+    return scores
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_keep_best_returns_the_best_evaluation(seen: list[list[tuple[float, float]]], keep: bool):
     # A rate far too high: accuracy goes up and down.
     recipe = QUICK.but(lr=0.5, steps=200, schedule="constant", keep_best=keep, evaluate_every=10)
     trained = train_stack(SPEC, TOKENS, recipe, seeds=[0, 1, 2])
@@ -511,6 +517,22 @@ def test_keep_best_returns_the_best_evaluation(monkeypatch, keep):
         assert (outcome.accuracy, outcome.loss) == (best if keep else scores[-1])
         assert outcome.accuracy == recount(SPEC, trained.model(m), TOKENS)
     assert fell  # or the two would be the same
+
+
+def test_the_best_evaluation_of_a_regression_by_loss_has_the_smallest_error(
+    seen: list[list[tuple[float, float]]],
+):
+    """Values within the tolerance may be many by luck where the error is large."""
+    spec = MultiHeadSpec(d=6, n=5, d_h=4, H=1, d_v=1, shared=True)
+    recipe = QUICK.but(loss="mse", lr=0.02, steps=300, evaluate_every=10, stop_at=None)
+    by_loss = recipe.but(keep_best=True, best_by="loss", tolerance=0.05)
+    trained = train_stack(spec, vectors(spec), by_loss, seeds=[0, 1, 2], path="autograd")
+    others = 0
+    for m, outcome in enumerate(trained.outcomes):
+        scores = [evaluated[m] for evaluated in seen]
+        assert (outcome.accuracy, outcome.loss) == min(scores, key=lambda s: (s[1], -s[0]))
+        others += max(scores, key=lambda s: (s[0], -s[1])) != (outcome.accuracy, outcome.loss)
+    assert others  # or the two would be the same
 
 
 def test_keep_best_gives_back_a_diverged_models_best_weights():

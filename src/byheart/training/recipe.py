@@ -26,7 +26,7 @@ SCHEDULES = ("constant", "linear", "cosine", "dana-as-coded", "dana-as-published
 SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
 CHOICES: dict[str, tuple[str, ...]] = {
     "loss": LOSSES, "optimizer": OPTIMIZERS, "schedule": SCHEDULES, "sampling": SAMPLINGS,
-    "surrogate": get_args(Surrogate),
+    "surrogate": get_args(Surrogate), "best_by": ("accuracy", "loss"),
 }  # fmt: skip
 OPTIONAL = ("stop_at", "clip")
 COUNTS = "steps batch epoch_steps evaluate_every"
@@ -52,7 +52,8 @@ class Recipe:
     at every `evaluate_every` steps; with `stop_together` the first that does ends the run of all.
     `init`: the starting weights, by the name the model gives them
     (None: its own default).
-    `tolerance`: values within it count as memorized. `keep_best`: weights of the best evaluation.
+    `tolerance`: values within it count as memorized. `keep_best`: weights of the best evaluation,
+    the one with the highest accuracy and then the lowest loss, or, `best_by` "loss", the lowest.
     `surrogate` (hardmax attention only): gradients "straight-through" the softmax, or the softmax
     itself, "annealed" by a temperature that falls geometrically from 1 to `temperature_low`;
     evaluations are always of the exact hardmax.
@@ -82,6 +83,7 @@ class Recipe:
     surrogate: Surrogate = "straight-through"
     temperature_low: float = 0.01
     keep_best: bool = False
+    best_by: str = "accuracy"
     beta2: float = 0.999
     clip: float | None = None
     stop_together: bool = False

@@ -274,12 +274,16 @@ class _Run:
             slot = self.live.index(m)
             self._take(m, scores[slot], {k: w[slot] for k, w in views.items()})
         running = self.running
-        self.seen = max([self.best[m][:2] for m in running if m in self.best] or scores, key=_rank)
+        known = [self.best[m][:2] for m in running if m in self.best]
+        self.seen = max(known or scores, key=self._rank)
         # Diverged models stay as ballast: a slot in the stack decides how sums are rounded, so
         # the others would not be bit-identical to a stack in which nobody diverged.
         staying = [m for m in self.live if m not in self.done or m in self.diverged]
         if running and len(staying) <= REPACK * len(self.live):
             self._leave(staying)
+
+    def _rank(self, score: tuple[float, float]) -> tuple[float, float]:
+        return _rank(score) if self.recipe.best_by == "accuracy" else (-score[1], score[0])
 
     def _reached(self, accuracy: float) -> bool:
         return self.recipe.stop_at is not None and accuracy >= self.recipe.stop_at
@@ -289,7 +293,7 @@ class _Run:
         r = self.recipe
         if not math.isfinite(score[1]):
             self.diverged.setdefault(m, self.step)
-        better = m not in self.best or _rank(score) > _rank(self.best[m][:2])
+        better = m not in self.best or self._rank(score) > self._rank(self.best[m][:2])
         reached = self._reached(score[0])
         over = self.step >= r.steps or reached or self.won or m in self.diverged
         if not over and not (r.keep_best and better):

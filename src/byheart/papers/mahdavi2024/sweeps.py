@@ -144,6 +144,7 @@ def _analyse(sweep: Sweep, rows: list[Row]) -> Finding:
     table: list[Record] = []
     shares: list[Record] = []
     claims: list[Claim] = []
+    said: list[str] = []
     for T, same in by(rows, "T").items():
         x, y = figure.series(same, sweep.x, "share")
         shares += [
@@ -154,12 +155,14 @@ def _analyse(sweep: Sweep, rows: list[Row]) -> Finding:
         if judgement is not None:
             told, mine = judgement
             table.append({"T": T, **told})
+            full = min((int(at) for at in np.unique(x) if y[x == at].mean() > CEILING), default=0)
+            at_ceiling = f", full from {sweep.x} = {full} on" if full else ""
+            said.append(f"{told[name]:.3g} (T = {T:,}{at_ceiling})")
             claims += [replace(c, statement=f"T = {T:,}: {c.statement}") for c in mine]
     if not table:
         return laws.too_few(f"several values of {sweep.x} below the ceiling for one T are needed")
-    told = ", ".join(f"{line[name]:.3g} (T = {line['T']:,})" for line in table)
     tables = {f"against {sweep.x}": table, f"{sweep.measured}, mean over seeds": shares}
-    return Finding(f"{words}: {told}.", tuple(claims), tables=tables)
+    return Finding(f"{words}: {', '.join(said)}.", tuple(claims), tables=tables)
 
 
 def _draw(sweep: Sweep, name: str, rows: list[Row], finding: Finding) -> figure.Figure:
