@@ -189,6 +189,7 @@ class _Run:
         self.diverged: dict[int, int] = {}
         self.seconds = [0.0] * len(seeds)
         self.best: dict[int, tuple[float, float, Weights]] = {}
+        self.rank = partial(_rank, by=recipe.best_by)
         self.hits: list[Tensor] = []  # right answers of the last batches, (live,) each
         self.seen: tuple[float, float] | None = None
         self.trace = Trace(len(seeds))
@@ -275,15 +276,12 @@ class _Run:
             self._take(m, scores[slot], {k: w[slot] for k, w in views.items()})
         running = self.running
         known = [self.best[m][:2] for m in running if m in self.best]
-        self.seen = max(known or scores, key=self._rank)
+        self.seen = max(known or scores, key=self.rank)
         # Diverged models stay as ballast: a slot in the stack decides how sums are rounded, so
         # the others would not be bit-identical to a stack in which nobody diverged.
         staying = [m for m in self.live if m not in self.done or m in self.diverged]
         if running and len(staying) <= REPACK * len(self.live):
             self._leave(staying)
-
-    def _rank(self, score: tuple[float, float]) -> tuple[float, float]:
-        return _rank(score) if self.recipe.best_by == "accuracy" else (-score[1], score[0])
 
     def _reached(self, accuracy: float) -> bool:
         return self.recipe.stop_at is not None and accuracy >= self.recipe.stop_at
@@ -293,7 +291,7 @@ class _Run:
         r = self.recipe
         if not math.isfinite(score[1]):
             self.diverged.setdefault(m, self.step)
-        better = m not in self.best or self._rank(score) > self._rank(self.best[m][:2])
+        better = m not in self.best or self.rank(score) > self.rank(self.best[m][:2])
         reached = self._reached(score[0])
         over = self.step >= r.steps or reached or self.won or m in self.diverged
         if not over and not (r.keep_best and better):
@@ -439,6 +437,7 @@ def _next_evaluation(step: int, block: int, every: int, steps: int) -> int:
     return min(end, steps)
 
 
-def _rank(score: tuple[float, float]) -> tuple[float, float]:
-    """Of (accuracy, loss): the higher the better."""
-    return score[0], -score[1]
+def _rank(score: tuple[float, float], by: str = "accuracy") -> tuple[float, float]:
+    """Of (accuracy, loss): the higher the better; the other one decides where `by` is equal."""
+    accuracy, loss = score
+    return (accuracy, -loss) if by == "accuracy" else (-loss, accuracy)
